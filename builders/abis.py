@@ -1,0 +1,91 @@
+"""The three ABIs: what each adds to a build, and what it ties the binary to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from opforge.cache.inputs import Located
+from opforge.errors import BuilderError, OpIncompatibleError
+
+STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
+OLDEST_TORCH = "2.10"
+REGISTER = "opforge_register"
+
+
+class AbiPart(NamedTuple):
+    """What an ABI contributes to a plan."""
+
+    standard: str
+    defines: tuple[tuple[str, str], ...]
+    system_include: tuple[Located, ...]
+    stubs: tuple[str, ...]
+    requires: tuple[tuple[str, str], ...]
+
+
+def torch_folder() -> str | None:
+    """Where torch is installed, without importing it; None where it is not."""
+    loaded = sys.modules.get("torch")
+    file = getattr(loaded, "__file__", None)
+    if file:
+        return os.path.dirname(os.path.realpath(file))
+    import importlib.util
+
+    spec = importlib.util.find_spec("torch")
+    return os.path.dirname(os.path.realpath(spec.origin)) if spec and spec.origin else None
+
+
+def torch_version(folder: str) -> str:
+    """The version that torch's own version.py states, without importing torch."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and hasattr(loaded, "__version__"):
+        return str(loaded.__version__)
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("__version__"):
+                return line.split("=")[1].strip().strip("'\"")
+    raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
+
+
+def python_tag() -> str:
+    """The tag of this interpreter's binary interface, such as cpython-311."""
+    return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
+
+
+def version_constant(op: str, version: str) -> str:
+    """TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of their own, in hex."""
+    parts = version.split(".")
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
+        raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
+    return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"
+
+
+def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
+    """What `abi` adds to the plan of `op`. Raises BuilderError for an unknown one, OpIncompatibleError without torch."""
+    if abi == PLAIN:
+        return AbiPart("c++17", (), (), (), ())
+    if abi == STABLE:
+        return AbiPart(
+            standard="c++17",
+            defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
+            system_include=(Located("torch", "include"),),
+            stubs=("libtorch_cpu.so",),
+            requires=(),
+        )
+    if abi == TORCH:
+        folder = torch_folder()
+        if folder is None:
+            raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
+        return AbiPart(
+            standard="c++20",
+            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module)),
+            system_include=(
+                Located("torch", "include"),
+                Located("torch", "include/torch/csrc/api/include"),
+                Located("python", ""),
+            ),
+            stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
+            requires=(("python", python_tag()), ("torch", torch_version(folder))),
+        )
+    raise BuilderError(op, f"abi={abi!r}", f"Expected one of {STABLE!r}, {PLAIN!r}, {TORCH!r}")

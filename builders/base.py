@@ -1,0 +1,258 @@
+"""`OpBuilder`: an op as data. A subclass names its sources and flags; finding, building and loading are written once."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from opforge import settings
+from opforge.accelerator.target import Target
+from opforge.cache.disk import Disk
+from opforge.cache.entry import Entry
+from opforge.cache.store import Rejected, Store
+from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundError
+
+from . import abis, loader, roots
+from .compatibility import Compatibility
+from .opened import current_store, writable_store
+from .requirements import cpu_objection, host, unfit
+
+if TYPE_CHECKING:
+    from opforge.accelerator.capabilities import Capabilities
+
+    from .description import OpDescription
+    from .ninja import Progress
+    from .plan import BuildPlan
+    from .toolchains.protocol import Toolchain
+
+log = logging.getLogger("opforge")
+
+
+class OpBuilder:
+    """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
+
+    `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
+    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address".
+    """
+
+    name: ClassVar[str] = ""
+    """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
+    sources: ClassVar[Sequence[str]] = ()
+    """Files to compile, each below this class's own folder or one of its kernel roots."""
+    abi: ClassVar[str] = abis.STABLE
+    """"torch-stable" (one binary for every torch from `torch_target` on), "c" (plain functions), "torch" (ATen, pybind)."""
+    version: ClassVar[str] = "1"
+    devices: ClassVar[Sequence[str]] = ("cpu",)
+    """The devices that it can be built for."""
+    include_dirs: ClassVar[Sequence[str]] = ()
+    kernel_roots: ClassVar[Sequence[roots.KernelRoot]] = ()
+    """Searched, in order, after the class's own folder and before opforge's kernels."""
+    defines: ClassVar[Mapping[str, str]] = {}
+    cxx_flags: ClassVar[Sequence[str]] = ()
+    link_flags: ClassVar[Sequence[str]] = ()
+    libraries: ClassVar[Sequence[str]] = ()
+    """Names for -l."""
+    torch_target: ClassVar[str] = abis.OLDEST_TORCH
+    """The oldest torch that the library is to load under."""
+    fakes: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """Function name -> Python fake kernel, for ops that return tensors and have no Meta kernel of their own."""
+    functions: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = {}
+    """abi "c": function name -> (ctypes result, [ctypes arguments])."""
+
+    def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
+        self._asked = Target.parse(target) if isinstance(target, str) else target
+        self._target: Target | None = None
+        self.debug, self.sanitize = debug, sanitize
+        self.trace: list[Rejected] = []
+        """Every stored entry that the last look-up saw and did not take, with the reason."""
+        self._module: Any = None
+        self._watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    # -- what the op is ----------------------------------------------------------------------------------------------
+
+    def gate(self, capabilities: Capabilities) -> Iterable[str]:
+        """Reasons why the op cannot run with these capabilities; override where an op needs more than its target."""
+        return ()
+
+    @property
+    def target(self) -> Target:
+        """The concrete target: "native" and a missing architecture stand for this machine's own."""
+        if self._target is None:
+            self._target = self._concrete(self._asked)
+        return self._target
+
+    def _concrete(self, asked: Target | None) -> Target:
+        if asked is None:
+            asked = Target("cpu") if "cpu" in self.devices else Target(self.devices[0])
+        if asked.device == "cpu" and (not asked.arch or asked.arch == ("native",)):
+            return Target("cpu", (host().level,) if host().level else ())
+        return asked
+
+    def _own_roots(self) -> tuple[roots.KernelRoot, ...]:
+        own = roots.KernelRoot(roots.OWN, roots.folder_of(type(self)), "")
+        return (own, *self.kernel_roots, roots.OPFORGE)
+
+    def _places(self) -> dict[str, str]:
+        """Where each root lies on this machine."""
+        places = {root.name: root.path for root in self._own_roots()}
+        torch = abis.torch_folder() if self.abi != abis.PLAIN else None
+        if torch:
+            places["torch"] = torch
+        if self.abi == abis.TORCH:
+            import sysconfig
+
+            places["python"] = os.path.realpath(sysconfig.get_path("include"))
+        for number, folder in enumerate(self.include_dirs):
+            if os.path.isabs(folder):
+                places[f"include{number}"] = os.path.realpath(folder)
+        places["system"] = "/"
+        return places
+
+    def describe(self) -> OpDescription:
+        """The op before any compiler is chosen. Reads its own sources; raises SourceNotFoundError, BuilderError."""
+        from .description import OpDescription
+
+        self._check()
+        disk, places = Disk(), self._places()
+        located = roots.locate(self.name, self.sources, self._own_roots())
+        part = abis.part(self.abi, self.name, self.name, self.torch_target)
+        return OpDescription(
+            op=self.name,
+            version=self.version,
+            abi=self.abi,
+            target=str(self.target),
+            torch_target=self.torch_target if self.abi == abis.STABLE else "",
+            flags=(*self.cxx_flags, *self.link_flags, *self._mode_flags()),
+            defines=tuple(sorted(self.defines.items())),
+            libraries=tuple(self.libraries),
+            sources=tuple(
+                (*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located
+            ),
+            requires=part.requires,
+        )
+
+    def plan(self, toolchain: Toolchain) -> BuildPlan:
+        """The build plan for this target and compiler. Raises SourceNotFoundError, BuilderError."""
+        from .planning import make_plan
+
+        self._check()
+        return make_plan(self, toolchain, self._own_roots(), self._mode_flags())
+
+    def _mode_flags(self) -> tuple[str, ...]:
+        flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
+        return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
+
+    def _check(self) -> None:
+        if not self.name.isidentifier():
+            raise BuilderError(type(self).__name__, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'")
+        if not self.sources:
+            raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
+
+    # -- whether it can be used --------------------------------------------------------------------------------------
+
+    def is_compatible(self, verbose: bool = False) -> Compatibility:
+        """Whether `load()` can succeed here, with every reason why not. Builds nothing."""
+        reasons = [*self._objections()]
+        if not reasons:
+            try:
+                if self.find() is None:
+                    reasons += self._build_objections()
+            except OpIncompatibleError as error:
+                reasons += error.reasons
+        if verbose:
+            for reason in reasons:
+                log.warning("%s: %s", self.name, reason)
+        return Compatibility(tuple(reasons))
+
+    def _objections(self) -> list[str]:
+        """Reasons that hold whatever is in the cache."""
+        target = self.target
+        if target.device not in self.devices:
+            return [f"it is an op for {', '.join(self.devices)}, not for {target.device}"]
+        reasons = []
+        if target.device == "cpu":
+            objection = cpu_objection(target.arch)
+            if objection:
+                reasons.append(objection)
+        if type(self).gate is not OpBuilder.gate:
+            from opforge.accelerator.select import get_accelerator
+
+            reasons += self.gate(get_accelerator().capabilities())
+        return reasons
+
+    def _build_objections(self) -> list[str]:
+        try:
+            objection = self._toolchain(current_store()).objection(self.target.device, self.target.arch)
+        except ToolchainNotFoundError as error:
+            return [str(error)]
+        return [objection] if objection else []
+
+    def _toolchain(self, store: Store) -> Toolchain:
+        from .toolchains.host import HostToolchain
+
+        return HostToolchain(store.layout, store.disk)
+
+    # -- finding, building, loading ----------------------------------------------------------------------------------
+
+    def load(self, verbose: bool = False) -> Any:
+        """The op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
+
+        Within a process the same builder gives the same module, unless one of the op's own files has changed: then the
+        new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
+        SourceNotFoundError, CompileError, LoadError and their kin in `opforge.errors`.
+        """
+        if self._module is not None and (not self._watched or self._unchanged()):
+            return self._module
+        reasons = self._objections()
+        if reasons:
+            raise OpIncompatibleError(self.name, str(self.target), reasons)
+        entry = self.obtain(on_progress=_log_progress if verbose else None)
+        module = loader.load_entry(self.name, entry, self.fakes, self.functions)
+        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
+        places = self._places()
+        self._watched = tuple(
+            (os.path.join(places[root], path), tuple(stamp))
+            for root, path, *stamp in entry.watched
+            if root == roots.OWN or root.startswith("include")
+        )
+        self._module = module
+        return module
+
+    def _unchanged(self) -> bool:
+        disk = Disk()
+        return all(disk.stamp(path) == stamp for path, stamp in self._watched)
+
+    def find(self) -> Entry | None:
+        """The prebuilt or cached entry that answers this op as it is now, or None. Fills `trace`."""
+        self.trace = []
+        store = current_store()
+        if store.layers:
+            entry = store.match(self.describe().key, unfit, self.trace)
+            if entry:
+                return entry
+        try:
+            plan = self.plan(self._toolchain(store))
+        except ToolchainNotFoundError:
+            # Without a compiler there is no plan; what this user built before may still answer the description.
+            return store.match(self.describe().key, unfit, self.trace, own=True)
+        return store.get(plan.key, self._places(), self.trace, settings.paranoid())
+
+    def obtain(
+        self, on_progress: Progress | None = None, force: bool = False, jobs: int | None = None
+    ) -> Entry:
+        """The entry of this op: found, or built and published. `force` builds whatever is stored."""
+        entry = None if force else self.find()
+        if entry:
+            return entry
+        from .building import build
+
+        return build(self, on_progress, force, jobs)
+
+
+def _log_progress(done: int, total: int, title: str) -> None:
+    log.warning("[%d/%d] %s", done, total, title)
+
+
+__all__ = ["OpBuilder", "writable_store"]

@@ -1,0 +1,62 @@
+"""Builds one op into the store: the slow half of `.load()`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.accelerator.cgroup import memory_left
+from opforge.accelerator.topology import Topology
+from opforge.cache.entry import Entry
+from opforge.cache.keys import key_of
+from opforge.cache.store import Product, SharedFailure
+
+from .opened import writable_store
+from .produce import Job, produce, shared_error
+
+if TYPE_CHECKING:
+    from .base import OpBuilder
+    from .ninja import Progress
+
+COMPILER_BYTES = 1 << 30
+"""Memory that one compiler may need, when the number of jobs is chosen."""
+
+
+def compiler_jobs(asked: int | None = None) -> int:
+    """How many compilers to run at once: as asked, or as cores, cgroup and free memory allow."""
+    chosen = asked or settings.jobs()
+    if chosen:
+        return chosen
+    cores, left = Topology.read().threads, memory_left()
+    return max(1, cores if left is None else min(cores, left // COMPILER_BYTES))
+
+
+def build(builder: OpBuilder, on_progress: Progress | None, force: bool, jobs: int | None) -> Entry:
+    """Build `builder`'s op, or wait for whoever does. Raises BuildError and its kin, CacheDirError, LockTimeoutError."""
+    store = writable_store()
+    toolchain = builder._toolchain(store)
+    plan, places = builder.plan(toolchain), builder._places()
+    log_path = store.layout.path("logs", plan.key + ".log")
+    job = Job(plan, places, toolchain, compiler_jobs(jobs), log_path, builder.torch_target, on_progress)
+    sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
+
+    def look_again() -> Entry | None:
+        return None if force else store.get(plan.key, places, [], settings.paranoid())
+
+    def run(folder: str) -> Product:
+        return produce(job, folder, store.disk)
+
+    try:
+        return store.build(
+            plan_key=plan.key,
+            description=builder.describe().key,
+            label=builder.name,
+            roots=places,
+            produce=run,
+            look_again=look_again,
+            state=key_of([store.disk.stamp(path) for path in sources]),
+            timeout=settings.lock_timeout(),
+        )
+    except SharedFailure as shared:
+        raise shared_error(shared.failure.kind, str(shared)) from None

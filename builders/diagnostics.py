@@ -1,0 +1,69 @@
+"""Turns what a failed build printed into an error that a person can act on."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from opforge.errors import BuildError, BuildResourceError, CompileError
+
+DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
+LINK = re.compile(r"undefined reference to|cannot find -l|multiple definition of|ld returned|linker command failed")
+KILLED = re.compile(r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed")
+CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
+
+
+def explain(op: str, status: int, output: str, log: str) -> BuildError:
+    """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
+    lines = output.splitlines()
+    if "No space left on device" in output:
+        return BuildResourceError.of(op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk.")
+    if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
+        advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
+        return BuildResourceError.of(op, "a compiler was killed", advice, log)
+    if status > 128:
+        return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
+    title, command = _failed_step(lines)
+    for line in lines:
+        found = DIAGNOSTIC.match(line)
+        if found:
+            where = f"{found['file']}:{found['line']}" + (f":{found['column']}" if found["column"] else "")
+            context = _context(found["file"], int(found["line"]))
+            return CompileError.of(op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log)
+    for line in lines:
+        if LINK.search(line):
+            return CompileError.of(op, title, line.strip(), "", command, log)
+    said = [line for line in lines if "error" in line.lower()] or [line for line in lines if line.strip()][-3:]
+    return CompileError.of(op, title, " / ".join(said[:3]) or f"exit status {status}", "", command, log)
+
+
+def _advice(text: str) -> str:
+    missing = re.match(r"'?(?P<header>[^':]+)'?(?:: No such file or directory| file not found)", text)
+    if not missing:
+        return ""
+    return f"\n(add the folder that holds {missing['header']} to include_dirs, or install the package that provides it)"
+
+
+def _failed_step(lines: list[str]) -> tuple[str, str]:
+    """The title and the command of the first step that failed, as ninja prints them."""
+    title = "the build"
+    for number, line in enumerate(lines):
+        status = re.match(r"^\[\d+/\d+\] (.*)$", line)
+        if status:
+            title = status[1]
+        if line.startswith("FAILED:"):
+            return title, lines[number + 1].strip() if number + 1 < len(lines) else ""
+    return title, ""
+
+
+def _context(path: str, line: int) -> str:
+    """Ten lines of the source around the diagnostic, the line itself marked."""
+    try:
+        with open(os.path.join(path), encoding="utf-8", errors="replace") as file:
+            source = file.read().splitlines()
+    except OSError:
+        return ""
+    first, last = max(1, line - CONTEXT_BEFORE), min(len(source), line + CONTEXT_AFTER)
+    return "\n".join(
+        f"{'>' if number == line else ' '}{number:5} | {source[number - 1]}" for number in range(first, last + 1)
+    )

@@ -1,0 +1,178 @@
+"""From a checked entry to something that can be called. One library a result, one registration a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from opforge.cache.entry import Entry
+from opforge.errors import BuilderError, LoadError, NamespaceClashError
+
+from .abis import PLAIN, REGISTER, STABLE
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+TEXT = 1 << 14
+_lock = threading.Lock()
+_loaded: dict[str, LoadedOp | ModuleType] = {}
+_registered: dict[str, str] = {}
+"""Public op name -> the result that holds it."""
+
+
+class LoadedOp:
+    """A loaded op: its functions as attributes. `path` is the library, `origin` where it came from."""
+
+    def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
+        self.__name__, self.path, self.origin = name, entry.library, entry.origin
+        self.result, self._find, self._names = entry.result, find, names
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        function = self._find(name)
+        setattr(self, name, function)  # the next access finds it without coming here
+        return function
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._names})
+
+    def __repr__(self) -> str:
+        return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
+
+
+def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
+    """Load an entry and register its ops; the same entry gives the same object. Raises LoadError, NamespaceClashError.
+
+    Two results of one op live side by side: the first has the public name, `torch.ops.<namespace>.<op>`, a later one
+    a namespace with a suffix of its own.
+    """
+    with _lock:
+        if entry.result not in _loaded:
+            abi = entry.binary["abi"]
+            if abi == STABLE:
+                _loaded[entry.result] = _load_stable(op, entry, fakes)
+            elif abi == PLAIN:
+                _loaded[entry.result] = _load_plain(op, entry, functions)
+            else:
+                _loaded[entry.result] = _load_torch(op, entry)
+        return _loaded[entry.result]
+
+
+def _dlopen(op: str, path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        raise LoadError(op, path, str(error), _advice(str(error))) from error
+
+
+def _advice(problem: str) -> str:
+    if "failed to map segment" in problem or "Operation not permitted" in problem:
+        return "The folder is probably mounted noexec: set OPFORGE_CACHE_DIR to one that allows execution"
+    if "version `GLIBC" in problem:
+        return "It was built on a newer system: build it here, or against an older sysroot"
+    if "undefined symbol" in problem:
+        return "It needs a library that is not in the process: name it in the builder's libraries"
+    return "Rebuild it with: build-ops --force"
+
+
+def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
+    import torch
+
+    library = _dlopen(op, entry.library)
+    schemas = _describe(library)
+    qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
+    suffix = ""
+    if any(name in _registered for name in qualified):
+        suffix = "_" + entry.result[:8]
+    taken = next((name for name in qualified if _is_registered(torch, name, suffix)), None)
+    if taken is not None:
+        raise NamespaceClashError(op, taken)
+    text = ctypes.create_string_buffer(TEXT)
+    if library[REGISTER](suffix.encode(), text, ctypes.c_size_t(TEXT)):
+        raise LoadError(op, entry.library, text.value.decode(errors="replace"), _schema_advice(torch, schemas))
+    # Only the first version owns the public name; the namespaces are those of the sources.
+    owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
+    for name in qualified:
+        _registered.setdefault(name, entry.result)
+    for name, fake in fakes.items():
+        if name not in owners:
+            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(owners)}")
+        torch.library.register_fake(f"{owners[name]}::{name}", fake)
+
+    def find(name: str) -> Any:
+        if name not in owners:
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners)}")
+        packet = getattr(getattr(torch.ops, owners[name]), name)
+        return packet.default if packet.overloads() == ["default"] else packet
+
+    return LoadedOp(op, entry, find, tuple(owners))
+
+
+def _describe(library: ctypes.CDLL) -> list[str]:
+    """The `namespace::schema` of every op that the library will register."""
+    text = ctypes.create_string_buffer(TEXT)
+    needed = library.opforge_describe(text, ctypes.c_size_t(TEXT))
+    if needed > TEXT:
+        text = ctypes.create_string_buffer(needed)
+        library.opforge_describe(text, ctypes.c_size_t(needed))
+    return text.value.decode().splitlines()
+
+
+def _is_registered(torch: Any, qualified: str, suffix: str) -> bool:
+    namespace, _, name = qualified.partition("::")
+    try:
+        torch._C._dispatch_find_schema_or_throw(f"{namespace}{suffix}::{name}", "")
+    except RuntimeError:
+        return False
+    return True
+
+
+def _schema_advice(torch: Any, schemas: list[str]) -> str:
+    """Which schema torch cannot read, and why; it does not say so itself across the C interface."""
+    for schema in schemas:
+        try:
+            torch._C.parse_schema(schema)
+        except RuntimeError as error:
+            return f"The schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}"
+    return "Look for an op that is defined twice, or a kernel for an op that no block defines"
+
+
+def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
+    library = _dlopen(op, entry.library)
+    names = tuple(entry.binary["exports"])
+
+    def find(name: str) -> Any:
+        try:
+            function = library[name]
+        except AttributeError as error:
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}") from error
+        if name in functions:
+            function.restype, function.argtypes = functions[name]
+        return function
+
+    return LoadedOp(op, entry, find, names)
+
+
+def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
+    import torch
+
+    if not entry.binary["python_module"]:
+        torch.ops.load_library(entry.library)
+        return LoadedOp(op, entry, lambda name: getattr(getattr(torch.ops, op), name), ())
+    import importlib.machinery
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(
+        op, entry.library, loader=importlib.machinery.ExtensionFileLoader(op, entry.library)
+    )
+    assert spec is not None and spec.loader is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise LoadError(op, entry.library, str(error), _advice(str(error))) from error
+    return module

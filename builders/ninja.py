@@ -1,0 +1,87 @@
+"""The only thing that runs compilers: writes a build file, runs ninja under the supervisor, reports progress."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from opforge.errors import ToolchainNotFoundError
+
+from .plan import Step
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and the title of the step that has ended."""
+STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
+
+
+class Outcome(NamedTuple):
+    """How a build ended: ninja's exit status (128 + signal if it was killed) and all that was printed."""
+
+    status: int
+    output: str
+
+
+def find_ninja() -> str:
+    """The path of ninja: the one beside this Python first. Raises ToolchainNotFoundError."""
+    beside = os.path.join(sysconfig.get_path("scripts"), "ninja")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("ninja")
+    if found is None:
+        raise ToolchainNotFoundError("ninja", [beside, "ninja on PATH"], "Install it: pip install ninja.")
+    return found
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([$ :\n])", r"$\1", text)
+
+
+def write_build_file(folder: str, steps: Sequence[Step]) -> None:
+    """Write build.ninja: one rule, and one statement a step."""
+    lines = ["ninja_required_version = 1.5", "rule run", "  command = $argv", "  description = $title", ""]
+    for step in steps:
+        inputs = " ".join(_escaped(name) for name in step.inputs)
+        lines += [
+            f"build {_escaped(step.output)}: run {inputs}",
+            "  argv = " + shlex.join(step.argv).replace("$", "$$"),
+            f"  title = {step.title.replace('$', '$$')}",
+        ]
+    with open(os.path.join(folder, "build.ninja"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
+    """Run the build in `folder`, at most `jobs` compilers at once. The caller's folder and environment stay untouched.
+
+    If this process dies, or this call is left by an exception, every compiler of the build ends with it.
+    """
+    supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
+    command = [sys.executable, "-I", "-S", supervisor, find_ninja(), "-C", folder, "-j", str(jobs)]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    printed = []
+    assert process.stdout is not None and process.stdin is not None
+    try:
+        for line in process.stdout:
+            printed.append(line)
+            status = STATUS.match(line)
+            if status and on_progress:
+                on_progress(int(status[1]), int(status[2]), status[3])
+        return Outcome(process.wait(), "".join(printed))
+    finally:
+        process.stdin.close()  # the supervisor's sign to end everything, if it has not ended by itself
+        process.stdout.close()
+        process.wait()

@@ -1,0 +1,58 @@
+"""The store that builders use, as the environment asks for it: opened on first use, checked each time it is opened."""
+
+from __future__ import annotations
+
+from opforge import settings
+from opforge.cache import layout, trust
+from opforge.cache.store import Store
+from opforge.errors import CacheDirError
+
+_stores: dict[tuple[object, ...], Store] = {}
+
+
+def current_store() -> Store:
+    """The store under the settings as they are now; creates no folder.
+
+    A chosen folder that cannot be trusted raises CacheDirError; the default one gives way to a fresh private folder,
+    with one warning.
+    """
+    root, chosen = settings.cache_dir()
+    names, layers = settings.trusted_owners(), settings.cache_layers()
+    key = (root, chosen, names, layers)
+    store = _stores.get(key)
+    if store is None:
+        owners = trust.trusted_ids(names)
+        mine = trust.trusted_ids()
+        problem = layout.find_problem(root, mine)
+        if problem and chosen:
+            raise problem
+        if problem:
+            root = layout.private_fallback(problem)
+        store = _stores[key] = Store(root, owners, _trusted_layers(layers, owners))
+    return store
+
+
+def writable_store() -> Store:
+    """The current store with its folders made, so that it can be built in. Raises CacheDirError."""
+    store = current_store()
+    _root, chosen = settings.cache_dir()
+    try:
+        layout.prepare(store.layout.root, trust.trusted_ids())
+        return store
+    except CacheDirError as problem:
+        if chosen:
+            raise
+        fallback = Store(layout.private_fallback(problem), store.owners, tuple(str(one) for one in store.layers))
+        layout.prepare(fallback.layout.root, trust.trusted_ids())
+        for key in [key for key, value in _stores.items() if value is store]:
+            _stores[key] = fallback
+        return fallback
+
+
+def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
+    """The layers that may be loaded from. One that was named and cannot be trusted is an error, not a silence."""
+    for path in paths:
+        problem = layout.find_problem(path, owners)
+        if problem:
+            raise problem
+    return paths

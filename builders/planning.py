@@ -1,0 +1,76 @@
+"""From a builder and a toolchain to a plan. Reads no file's content, starts no process but the toolchain's first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from opforge.cache.inputs import Located
+from opforge.errors import OpIncompatibleError
+
+from . import abis, roots
+from .plan import BuildPlan
+from .toolchains import host
+
+if TYPE_CHECKING:
+    from .base import OpBuilder
+    from .toolchains.protocol import Toolchain
+
+
+def make_plan(
+    builder: OpBuilder, toolchain: Toolchain, own_roots: Sequence[roots.KernelRoot], mode_flags: Sequence[str]
+) -> BuildPlan:
+    """The plan of `builder`. Raises SourceNotFoundError, OpIncompatibleError, SettingError."""
+    target = builder.target
+    objection = toolchain.objection(target.device, target.arch)
+    if objection:
+        raise OpIncompatibleError(builder.name, str(target), [objection])
+    part = abis.part(builder.abi, builder.name, builder.name, builder.torch_target)
+    if part.system_include and abis.torch_folder() is None:
+        raise OpIncompatibleError(builder.name, str(target), ["torch is not installed, and the op's sources include it"])
+    user_compile, user_link = toolchain.flags()
+    return BuildPlan(
+        op=builder.name,
+        version=builder.version,
+        abi=builder.abi,
+        target=str(target),
+        toolchain=toolchain.identity(),
+        sources=roots.locate(builder.name, builder.sources, own_roots),
+        include=(*_include_dirs(builder, own_roots), *_root_includes(own_roots)),
+        system_include=part.system_include,
+        defines=(*part.defines, *sorted(builder.defines.items())),
+        compile_flags=(
+            f"-std={part.standard}",
+            *host.BASE_FLAGS,
+            *toolchain.target_flags(target.device, target.arch),
+            *builder.cxx_flags,
+            *mode_flags,
+            *user_compile,
+        ),
+        link_flags=(*builder.link_flags, *user_link),
+        libraries=tuple(builder.libraries),
+        stubs=part.stubs,
+        requires=part.requires,
+        environment=toolchain.environment(),
+    )
+
+
+def _include_dirs(builder: OpBuilder, own_roots: Sequence[roots.KernelRoot]) -> list[Located]:
+    """The builder's own include folders; one given by an absolute path is a root of its own, so no path is in the key."""
+    found = []
+    for number, folder in enumerate(builder.include_dirs):
+        if os.path.isabs(folder):
+            roots.locate(builder.name, [folder], own_roots)
+            found.append(Located(f"include{number}", ""))
+        else:
+            found += roots.locate(builder.name, [folder], own_roots)
+    return found
+
+
+def _root_includes(own_roots: Sequence[roots.KernelRoot]) -> list[Located]:
+    return [
+        Located(root.name, root.include)
+        for root in own_roots
+        if root.include and os.path.isdir(os.path.join(root.path, root.include))
+    ]

@@ -1,0 +1,131 @@
+"""Which files a build has read, whose they are, and where a new file would change it: from depfiles to `Inputs`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from opforge.cache.disk import Disk, Stamp
+from opforge.cache.inputs import Dependency, Inputs, Located
+
+HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
+PACKAGE_DATABASES = (
+    "var/lib/dpkg/status",
+    "var/lib/rpm/rpmdb.sqlite",
+    "usr/lib/sysimage/rpm/rpmdb.sqlite",
+    "lib/apk/db/installed",
+    "var/lib/pacman/local",
+)
+UNPACKAGED = ("usr/local/", "home/", "root/", "tmp/", "opt/", "mnt/", "srv/", "var/")
+"""Below the root folder, but no package manager's: watched file by file."""
+
+
+class Read(NamedTuple):
+    """A file that the compiler read, with its stamp from before it was hashed."""
+
+    path: str
+    where: Located
+    seal: str
+
+
+def parse_depfile(text: str) -> list[str]:
+    """The prerequisites of the one rule in a make-style dependency file."""
+    body = text.replace("\\\n", " ").partition(":")[2]
+    names = re.findall(r"(?:\\.|[^\s\\])+", body)
+    return [re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names]
+
+
+class Provenance:
+    """Sorts paths into roots and seals, for one plan's roots."""
+
+    def __init__(self, roots: Mapping[str, str], disk: Disk) -> None:
+        self._roots, self._disk = roots, disk
+        named = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
+        self._named = sorted(named, key=lambda one: -len(one[1]))
+        self._seals = self._find_seals()
+
+    def _find_seals(self) -> dict[str, Located]:
+        seals = {}
+        if "torch" in self._roots:
+            import glob
+
+            packages = os.path.dirname(self._roots["torch"])
+            records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
+            if len(records) == 1:
+                seals["torch"] = Located("torch", os.path.join("..", os.path.relpath(records[0], packages)))
+        for database in PACKAGE_DATABASES:
+            if self._disk.exists("/" + database):
+                seals["system"] = Located("system", database)
+                break
+        return seals
+
+    def place(self, path: str) -> Read:
+        """Whose a file is: the nearest root above it, and the seal that vouches for it, if any."""
+        path = os.path.normpath(path)
+        for name, base in self._named:
+            if path.startswith(base):
+                return Read(path, Located(name, path[len(base) :]), name if name in self._seals else "")
+        inside = path.lstrip("/")
+        sealed = "system" in self._seals and not inside.startswith(UNPACKAGED)
+        return Read(path, Located("system", inside), "system" if sealed else "")
+
+    def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
+        """The stamps of these files now; a file that is gone has none."""
+        found = ((read, self._disk.stamp(read.path)) for read in reads)
+        return {tuple(read.where): stamp for read, stamp in found if stamp}  # type: ignore[misc]
+
+    def collect(self, reads: Iterable[Read], search: Iterable[str]) -> Inputs:
+        """Hash the files, and work out where a new file could change the outcome.
+
+        `search` are the include folders in order. Raises OSError where a file has gone.
+        """
+        reads = tuple(reads)
+        files, queried = [], set[str]()
+        for read in reads:
+            with open(read.path, "rb") as file:
+                content = file.read()
+            files.append(Dependency(*read.where, hashlib.sha256(content).hexdigest(), read.seal))
+            if b"__has_include" in content:
+                queried |= {os.fsdecode(name) for name in HAS_INCLUDE.findall(content)}
+        folders = list(dict.fromkeys(os.path.normpath(folder) for folder in search))
+        quoting = sorted({os.path.dirname(read.path) for read in reads if not read.seal})
+        names = queried | _names_below([*folders, *quoting], [read.path for read in reads])
+        searched = [place for folder in dict.fromkeys([*quoting, *folders]) if not (place := self.place(folder + "/-")).seal]
+        return self._absences(files, sorted(names), [os.path.dirname(place.path) for place in searched])
+
+    def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
+        present, watched = set[Located](), set[str]()
+        for folder in searched:
+            for name in names:
+                path = os.path.normpath(os.path.join(folder, name))
+                if self._disk.exists(path):
+                    present.add(self.place(path).where)
+                watched.add(self._nearest(os.path.dirname(path)))
+        used = {file.seal for file in files if file.seal}
+        return Inputs(
+            files=tuple(sorted(files)),
+            names=tuple(names),
+            searched=tuple(self._folder(folder) for folder in searched),
+            present=tuple(sorted(present)),
+            folders=tuple(sorted(self._folder(folder) for folder in watched)),
+            seals=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
+        )
+
+    def _folder(self, path: str) -> Located:
+        where = self.place(path + "/-").where
+        return Located(where.root, os.path.dirname(where.path))
+
+    def _nearest(self, folder: str) -> str:
+        """The folder itself, or the nearest one above it that exists: its stamp changes when a name appears below."""
+        while folder != "/" and not self._disk.exists(folder):
+            folder = os.path.dirname(folder)
+        return folder
+
+
+def _names_below(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
+    """Each way in which a path may have been spelled in an #include, given the folders that were searched."""
+    bases = [folder.rstrip("/") + "/" for folder in folders]
+    return {path[len(base) :] for path in paths for base in bases if path.startswith(base)}

@@ -1,0 +1,87 @@
+"""What a built library asks of the machine that loads it, compared with what is here: each "no" with its reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from opforge.accelerator.cpuinfo import CPUInfo, read_cpuinfo
+
+from .abis import STABLE, TORCH, python_tag, torch_folder, torch_version
+
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
+
+
+@cache
+def host() -> CPUInfo:
+    """This machine's processor, read once a process."""
+    return read_cpuinfo()
+
+
+def cpu_objection(arch: Sequence[str]) -> str | None:
+    """Why code for these CPU levels cannot run here, or None."""
+    level = host().level
+    runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
+    missing = [one for one in arch if one not in runs]
+    if missing:
+        return f"it is built for {'+'.join(missing)}, and this processor offers {level or host().machine or 'no known level'}"
+    return None
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: (2, 13, 0) for 2.13.0+cpu."""
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def unfit(binary: Mapping[str, Any]) -> str | None:
+    """Why a library cannot be loaded here, from its manifest alone and before dlopen; None where it can."""
+    device, _, arch = str(binary["target"]).partition(":")
+    if device == "cpu" and arch:
+        objection = cpu_objection(arch.split("+"))
+        if objection:
+            return objection
+    floors = binary["floors"]
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
+    if libc and version_of(floors.get("GLIBC", "0")) > version_of(libc.split()[-1]):
+        return f"it needs glibc {floors['GLIBC']}, and this system has {libc.split()[-1]}"
+    library = _libstdcxx()
+    if library and version_of(floors.get("GLIBCXX", "0")) > library:
+        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
+    return _torch_objection(binary)
+
+
+def _torch_objection(binary: Mapping[str, Any]) -> str | None:
+    if binary["abi"] not in (STABLE, TORCH):
+        return None
+    folder = torch_folder()
+    if folder is None:
+        return "it needs torch, and torch is not installed"
+    here = torch_version(folder)
+    if binary["abi"] == STABLE:
+        if version_of(here)[:2] < version_of(binary["torch_target"]):
+            return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"
+        return None
+    requires = binary["requires"]
+    if requires["torch"] != here:
+        return f"it was built for torch {requires['torch']}, and torch {here} is installed"
+    if requires["python"] != python_tag():
+        return f"it was built for {requires['python']}, and this is {python_tag()}"
+    return None
+
+
+@cache
+def _libstdcxx() -> tuple[int, ...] | None:
+    """The newest GLIBCXX version of the libstdc++ in this process, which its file name states; None if unknown."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            found = re.search(r"(/\S*/libstdc\+\+\.so\S*)", file.read())
+    except OSError:
+        return None
+    name = re.search(r"\.so\.6\.0\.(\d+)$", os.path.realpath(found[1])) if found else None
+    return (3, 4, int(name[1])) if name else None

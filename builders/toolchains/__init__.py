@@ -1,0 +1,6 @@
+"""One file a compiler. A toolchain finds itself, says who it is, and turns a plan into commands."""
+
+from __future__ import annotations
+
+TOOLCHAINS = {"host": "opforge.builders.toolchains.host:HostToolchain"}
+"""Name to "module:Class"; a new compiler is one line here and one file beside this one."""

@@ -1,0 +1,154 @@
+"""g++ and clang++: C++ for the CPU."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+
+from opforge.cache.disk import Disk
+from opforge.cache.inputs import Located
+from opforge.cache.layout import Layout
+from opforge.errors import SettingError, ToolchainNotFoundError
+
+from ..plan import BuildPlan, Step
+from . import identity
+
+CANDIDATES = ("g++", "clang++")
+OBEYED = (
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "SOURCE_DATE_EPOCH",
+    "CCC_OVERRIDE_OPTIONS",
+)
+MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
+ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
+BASE_FLAGS = (
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",  # two versions of a library share no symbol
+    "-fvisibility-inlines-hidden",
+    "-fdiagnostics-color=never",
+)
+INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
+
+
+class HostToolchain:
+    """The C++ compiler named by CXX, or the first of g++ and clang++ on PATH."""
+
+    def __init__(self, layout: Layout, disk: Disk) -> None:
+        self._layout, self._disk = layout, disk
+        self.argv = _find()
+
+    def identity(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(identity.facts(self.argv, self._layout, self._disk)["identity"].items()))
+
+    @property
+    def is_clang(self) -> bool:
+        """Whether it speaks clang's dialect of flags."""
+        return "clang" in identity.facts(self.argv, self._layout, self._disk)["version"]
+
+    def objection(self, device: str, arch: Sequence[str]) -> str | None:
+        machine = identity.facts(self.argv, self._layout, self._disk)["machine"].split("-")[0]
+        wanted = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
+        if device != "cpu":
+            return f"{self.argv[0]} compiles for the CPU, not for {device}"
+        if wanted != machine:
+            return f"{self.argv[0]} compiles for {machine}, not for {wanted or arch[0]}"
+        return None
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, os.environ[name]) for name in OBEYED if os.environ.get(name))
+
+    def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return _split("CPPFLAGS") + _split("CXXFLAGS"), _split("LDFLAGS")
+
+    def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
+        flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
+        return flags if self.is_clang else (*flags, "-fno-gnu-unique")
+
+    def search_folders(self) -> tuple[str, ...]:
+        named = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
+        own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
+        return (*own, *identity.facts(self.argv, self._layout, self._disk)["search"])
+
+    def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
+        steps = [self._stub(name) for name in plan.stubs]
+        objects = []
+        for number, source in enumerate(plan.sources):
+            stem = os.path.splitext(os.path.basename(source.path))[0]
+            steps.append(self._compile(plan, roots, source, f"{number}.{stem}.o"))
+            objects.append(steps[-1].output)
+        steps.append(self._link(plan, roots, objects, library))
+        return steps
+
+    def _compile(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        path = _path(source, roots)
+        depfile = output + ".d"
+        argv = [
+            *self.argv,
+            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
+            *(option for folder in plan.include for option in ("-I", _path(folder, roots))),
+            *(option for folder in plan.system_include for option in ("-isystem", _path(folder, roots))),
+            *plan.compile_flags,
+            *_prefix_maps(plan, roots),
+            *("-MD", "-MF", depfile, "-c", path, "-o", output),
+        ]
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile)
+
+    def _stub(self, soname: str) -> Step:
+        """A library with a name and nothing in it: the linker needs no more, and torch need not be here to link."""
+        argv = (*self.argv, "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-x", "c++", os.devnull, "-o", soname)
+        return Step(soname, (), argv, f"name {soname}")
+
+    def _link(self, plan: BuildPlan, roots: Mapping[str, str], objects: list[str], library: str) -> Step:
+        argv = [
+            *self.argv,
+            "-shared",
+            *objects,
+            *(flag for flag in plan.compile_flags if flag.startswith(("-fsanitize", "-m", "-g"))),
+            *("-Wl,--no-as-needed", "-L.", *(f"-l:{stub}" for stub in plan.stubs)),
+            *(f"-l{name}" for name in plan.libraries),
+            "-Wl,-z,noexecstack",
+            *plan.link_flags,
+            *("-o", library),
+        ]
+        return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}")
+
+
+def _prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+    """Keep the folders out of the binary, so that the same sources give the same bytes anywhere; not when debugging."""
+    if "-g" in plan.compile_flags:
+        return []
+    used = {where.root for where in (*plan.sources, *plan.include, *plan.system_include)}
+    return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
+
+
+def _path(where: Located, roots: Mapping[str, str]) -> str:
+    return os.path.normpath(os.path.join(roots[where.root], where.path))
+
+
+def _split(variable: str) -> tuple[str, ...]:
+    value = os.environ.get(variable, "")
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise SettingError(variable, value, f"flags with balanced quotes ({error})") from error
+
+
+def _find() -> tuple[str, ...]:
+    chosen = _split("CXX")
+    if chosen:
+        path = shutil.which(chosen[0])
+        if path is None:
+            raise ToolchainNotFoundError("C++ compiler", [f"CXX={os.environ['CXX']}"], "Correct CXX, or unset it.")
+        return (path, *chosen[1:])
+    for name in CANDIDATES:
+        path = shutil.which(name)
+        if path:
+            return (path,)
+    raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")

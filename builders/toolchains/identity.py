@@ -1,0 +1,122 @@
+"""Who a compiler is, asked once and remembered under its programs' stamps: a hit must start no process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opforge.cache.disk import Disk
+from opforge.cache.keys import key_of
+from opforge.cache.layout import Layout, write_file
+from opforge.errors import ToolchainError
+
+FORMAT = 1
+PROGRAMS = ("cc1plus", "as", "ld")
+_asked: dict[tuple[str, ...], dict[str, Any]] = {}
+
+
+def facts(argv: Sequence[str], layout: Layout, disk: Disk) -> dict[str, Any]:
+    """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `programs`.
+
+    Read from the store while every program's stamp holds; otherwise asked anew. Raises ToolchainError.
+    """
+    record = _asked.get(tuple(argv)) or _read(_file(argv, layout))
+    if record and all(list(disk.stamp(path) or ()) == stamp for path, stamp in record["stamps"].items()):
+        _asked[tuple(argv)] = record
+        return record
+    record = _ask(argv, disk)
+    _asked[tuple(argv)] = record
+    try:
+        write_file(_file(argv, layout), json.dumps(record).encode())
+    except OSError:
+        return record  # no store yet, or a read-only one: asked again next time
+    return record
+
+
+def _file(argv: Sequence[str], layout: Layout) -> str:
+    return layout.path("toolchains", key_of([FORMAT, list(argv)]) + ".json")
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, "rb") as file:
+            record = json.load(file)
+        return record if record["format"] == FORMAT and record["stamps"] and record["identity"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _run(argv: Sequence[str], *options: str) -> str:
+    """A compiler's answer to a question about itself, in the C locale."""
+    command = [*argv, *options]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", ADVICE) from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise ToolchainError(
+            argv[0],
+            f"`{' '.join(command)}` ended with {done.returncode}: {said[0] if said else 'it said nothing'}",
+            ADVICE,
+        )
+    return done.stdout + (done.stderr if "-v" in options else "")
+
+
+ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+
+
+def _ask(argv: Sequence[str], disk: Disk) -> dict[str, Any]:
+    version = _run(argv, "--version")
+    machine = _run(argv, "-dumpmachine").strip()
+    programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
+    for name in PROGRAMS:
+        path = _run(argv, f"-print-prog-name={name}").strip()
+        if not os.path.isabs(path):
+            import shutil
+
+            path = shutil.which(path) or ""
+        if path:
+            programs[name] = os.path.realpath(path)
+    stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
+    digests = {name: disk.digest(path) or "" for name, path in programs.items()}
+    identity: Mapping[str, str] = {
+        "version": version.splitlines()[0] if version else "",
+        "machine": machine,
+        "arguments": " ".join(argv[1:]),
+        "search": key_of(_search(argv)),
+        **{f"{name} sha256": digest for name, digest in digests.items()},
+    }
+    return {
+        "format": FORMAT,
+        "identity": dict(identity),
+        "machine": machine,
+        "version": version,
+        "search": _search(argv),
+        "stamps": stamps,
+    }
+
+
+def _search(argv: Sequence[str]) -> list[str]:
+    """The folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
+    said = _run(argv, "-x", "c++", "-E", "-v", os.devnull)
+    folders, inside = [], False
+    for line in said.splitlines():
+        if line.startswith("#include <...>"):
+            inside = True
+        elif line.startswith("End of search list"):
+            break
+        elif inside:
+            folders.append(os.path.realpath(line.strip().removesuffix(" (framework directory)")))
+    return folders

@@ -1,0 +1,45 @@
+"""The few questions that the cache asks of a disk and a clock, in one place so that a test can answer them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import NamedTuple
+
+
+class Stamp(NamedTuple):
+    """What `stat` says of a file. Two equal stamps mean the same content, unless the file was young (see stamps.py)."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+class Disk:
+    """The real disk and the real clock."""
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of a file or folder, following links; None where there is none."""
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+    def digest(self, path: str) -> str | None:
+        """The SHA-256 of a file's bytes in hex; None where it cannot be read."""
+        try:
+            with open(path, "rb") as file:
+                return hashlib.sha256(file.read()).hexdigest()
+        except OSError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Whether anything, a dangling link included, has this name."""
+        return os.path.lexists(path)
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch, by this machine's clock."""
+        return time.time_ns()

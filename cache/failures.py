@@ -1,0 +1,47 @@
+"""A failed build, kept for those who were waiting for it: they raise the builder's own error, not a second build's."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import NamedTuple
+
+from .layout import Layout, write_file
+
+
+class Failure(NamedTuple):
+    """A build error that can cross processes. `inputs` tells which state of the sources it speaks of."""
+
+    kind: str
+    message: str
+    inputs: str
+
+
+def note(layout: Layout, plan_key: str, failure: Failure) -> None:
+    """Leave the failure for the waiters."""
+    data = {**failure._asdict(), "at": time.time_ns()}
+    try:
+        write_file(layout.path("failures", plan_key + ".json"), json.dumps(data).encode())
+    except OSError:
+        return  # a full disk may be the very failure; the waiters then build for themselves
+
+
+def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure | None:
+    """The failure of the same inputs that was noted after `began_ns`, if any."""
+    try:
+        with open(layout.path("failures", plan_key + ".json"), "rb") as file:
+            data = json.load(file)
+        if data["at"] >= began_ns and data["inputs"] == inputs:
+            return Failure(data["kind"], data["message"], data["inputs"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None
+
+
+def forget(layout: Layout, plan_key: str) -> None:
+    """The build has succeeded: nobody needs the old failure."""
+    try:
+        os.unlink(layout.path("failures", plan_key + ".json"))
+    except OSError:
+        return

@@ -1,0 +1,116 @@
+"""Where things lie in a store, and how the user's own store is opened.
+
+    CACHEDIR.TAG              so that backups leave it out
+    v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
+    v1/entries/RESULT/        the library and its manifest
+    v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
+    v1/toolchains/            what each compiler said of itself
+    v1/locks/ staging/ failures/ logs/ quarantine/
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+from typing import NamedTuple
+
+from opforge.errors import CacheDirError
+
+from .trust import objection
+
+VERSION = "v1"
+TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# This folder holds compiled ops that opforge can build again. It may be deleted at any time.\n"
+)
+log = logging.getLogger("opforge.cache")
+
+
+class Layout(NamedTuple):
+    """The paths of one store."""
+
+    root: str
+
+    def __str__(self) -> str:
+        return self.root
+
+    def path(self, *parts: str) -> str:
+        """A path inside the current version of the store."""
+        return os.path.join(self.root, VERSION, *parts)
+
+    def plan(self, plan_key: str) -> str:
+        """The folder of a plan's tickets."""
+        return self.path("plans", plan_key)
+
+    def entry(self, result: str) -> str:
+        """The folder of an entry."""
+        return self.path("entries", result)
+
+    def description(self, key: str) -> str:
+        """The folder that lists the entries for a description."""
+        return self.path("descriptions", key)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and its parents for this user alone, whatever the umask."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+
+
+def write_file(path: str, data: bytes, sync: bool = False) -> None:
+    """Put a whole file in place at once, readable by this user alone. Nobody ever sees half of it."""
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
+    """Why this folder cannot be the user's own store, or None. Creates nothing."""
+    found = objection(root, owners)
+    return CacheDirError(root, *found) if found else None
+
+
+def prepare(root: str, owners: Collection[int]) -> None:
+    """Make the store's folders, so that it can be written. Raises CacheDirError where that fails."""
+    problem = find_problem(root, owners)
+    if problem:
+        raise problem
+    try:
+        make_folder(root)
+        for name in ("plans", "entries", "descriptions", "toolchains", "locks", "staging", "failures", "logs"):
+            make_folder(os.path.join(root, VERSION, name))
+        tag = os.path.join(root, "CACHEDIR.TAG")
+        if not os.path.exists(tag):
+            write_file(tag, TAG.encode())
+        probe = os.path.join(root, VERSION, "staging", f"probe-{os.getpid()}-{os.urandom(4).hex()}")
+        os.mkdir(probe, 0o700)
+        os.rmdir(probe)
+    except OSError as error:
+        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
+        raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
+
+
+def private_fallback(refused: CacheDirError) -> str:
+    """A fresh private folder for this process, after the default one was refused. Says so once, as a warning."""
+    import tempfile
+
+    path = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-")
+    log.warning(
+        "%s Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
+        refused,
+        path,
+    )
+    return path

@@ -1,0 +1,82 @@
+"""One builder at a time for a plan. A lock only saves work: what is published is whole with or without it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from opforge.errors import LockTimeoutError
+
+from .layout import write_file
+
+log = logging.getLogger("opforge.cache")
+FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
+POLL = 0.02
+
+
+@contextmanager
+def held(path: str, label: str, timeout: float | None, on_wait: Callable[[str], None] | None = None) -> Iterator[bool]:
+    """Hold the lock at `path`; yields whether it had to wait for another builder.
+
+    The kernel lets a dead owner's lock go, so a wait ends with its owner. After two seconds, and then at intervals,
+    the wait says whom it is for. Raises LockTimeoutError after `timeout` seconds.
+    """
+    import filelock
+
+    lock = filelock.FileLock(path, mode=0o600)
+    began, noticed, waited = time.monotonic(), 0.0, False
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            break
+        except filelock.Timeout:
+            waited = True
+        elapsed = time.monotonic() - began
+        if timeout is not None and elapsed >= timeout:
+            raise LockTimeoutError(label, timeout, owner(path))
+        if elapsed >= FIRST_NOTICE and (not noticed or elapsed - noticed >= NEXT_NOTICE):
+            noticed = elapsed
+            message = f"{label}: waiting for {owner(path)}"
+            (on_wait or log.warning)(message)
+        time.sleep(POLL)
+    try:
+        _sign(path, label)
+        yield waited
+    finally:
+        lock.release()
+
+
+def _sign(path: str, label: str) -> None:
+    signature = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "label": label}
+    try:
+        write_file(path + ".owner", json.dumps(signature).encode())
+    except OSError:
+        log.debug("the lock %s could not be signed", path)
+
+
+def progress(path: str, text: str) -> None:
+    """Tell the waiters how far the build is ("3 of 5, log ...")."""
+    try:
+        with open(path + ".owner", "rb") as file:
+            signature = json.load(file)
+        signature["at"] = text
+        write_file(path + ".owner", json.dumps(signature).encode())
+    except (OSError, ValueError):
+        log.debug("progress at the lock %s could not be noted", path)
+
+
+def owner(path: str) -> str:
+    """Who holds the lock, in words."""
+    try:
+        with open(path + ".owner", "rb") as file:
+            signature = json.load(file)
+        since = time.strftime("%H:%M:%S", time.localtime(signature["since"]))
+        at = f", {signature['at']}" if signature.get("at") else ""
+        return f"process {signature['pid']} on {signature['host']}, which has been building since {since}{at}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process that is building it"

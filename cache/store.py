@@ -1,0 +1,282 @@
+"""The store: find what was built under the same inputs, or build it once and keep it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from opforge.errors import CacheDirError
+
+from . import tickets
+from .disk import Disk, Stamp
+from .entry import MANIFEST, Entry, damage
+from .inputs import Inputs
+from .keys import place_of
+from .layout import Layout
+
+log = logging.getLogger("opforge.cache")
+TICKETS_KEPT = 16
+"""How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
+
+
+class Product(NamedTuple):
+    """What a producer leaves in its staging folder, and what it read."""
+
+    result: str
+    folder: str
+    """Holds the library and nothing else; becomes the entry."""
+    binary: Mapping[str, Any]
+    inputs: Inputs
+    stamps: Mapping[tuple[str, str], Stamp]
+    """The stamps of the inputs, by root and path, from before they were hashed."""
+    manifest: Mapping[str, Any]
+
+
+class Rejected(NamedTuple):
+    """A stored entry that was looked at and not taken."""
+
+    where: str
+    reason: str
+
+
+class Store:
+    """One writable store, with read-only layers before it."""
+
+    def __init__(
+        self, root: str, owners: Collection[int], layers: tuple[str, ...] = (), disk: Disk | None = None
+    ) -> None:
+        self.layout = Layout(root)
+        self.layers = tuple(Layout(layer) for layer in layers)
+        self.owners = owners
+        self.disk = disk or Disk()
+
+    # -- looking up -----------------------------------------------------------------------------------------------
+
+    def match(
+        self,
+        description: str,
+        unfit: Callable[[Mapping[str, Any]], str | None],
+        trace: list[Rejected],
+        own: bool = False,
+    ) -> Entry | None:
+        """A prebuilt entry of a read-only layer that answers `description` and fits this machine.
+
+        `unfit` says why an entry's binary record does not fit, or None. With `own`, the user's own store is searched
+        after the layers. Every rejection goes into `trace`.
+        """
+        for layer in (*self.layers, *([self.layout] if own else ())):
+            try:
+                results = sorted(os.listdir(layer.description(description)))
+            except OSError:
+                trace.append(Rejected(layer.root, "holds no entry for this description"))
+                continue
+            for result in results:
+                entry = self._read_entry(layer, result, layer.root)
+                problem = "its manifest cannot be read" if entry is None else unfit(entry.binary)
+                if entry and not problem:
+                    problem = damage(entry, self.owners)
+                if entry and not problem:
+                    return entry
+                trace.append(Rejected(layer.entry(result), problem or "it cannot be used"))
+        return None
+
+    def get(self, plan_key: str, roots: Mapping[str, str], trace: list[Rejected], paranoid: bool = False) -> Entry | None:
+        """The entry of this plan whose inputs are as they are now, checked, or None. Every rejection goes into `trace`."""
+        folder = self.layout.plan(plan_key)
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            trace.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
+            return None
+        mine = place_of(roots) + ".json"
+        found = [(name, ticket) for name in names if (ticket := _read_ticket(os.path.join(folder, name)))]
+        if not paranoid:
+            for name, ticket in found:
+                if name.endswith(mine) and tickets.holds_by_stamps(ticket, roots, self.disk):
+                    result = ticket["result"]
+                    entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket["open"])
+                    if self._checked(entry, trace):
+                        return entry
+        digests: dict[str, str | None] = {}
+        seen: set[str] = set()
+        for name, ticket in sorted(found, key=lambda one: not one[0].endswith(mine)):
+            if ticket["result"] in seen:
+                continue
+            seen.add(ticket["result"])
+            entry = self._compare(plan_key, ticket, name.endswith(mine) and not paranoid, roots, digests, trace)
+            if entry:
+                return entry
+        return None
+
+    def _compare(
+        self,
+        plan_key: str,
+        ticket: Mapping[str, Any],
+        trust_stamps: bool,
+        roots: Mapping[str, str],
+        digests: dict[str, str | None],
+        trace: list[Rejected],
+    ) -> Entry | None:
+        """Look at one ticket by content, and renew its stamps where it holds."""
+        entry = self._read_entry(self.layout, ticket["result"], "cache")
+        if entry is None:
+            trace.append(Rejected(self.layout.entry(ticket["result"]), "its manifest cannot be read"))
+            return None
+        inputs = _inputs_of(entry)
+        if inputs is None:
+            trace.append(Rejected(entry.folder, "its manifest cannot be read"))
+            return None
+        renewed = tickets.make(entry.result, inputs, entry.binary, roots, self.disk)
+        verdict = tickets.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
+        if not verdict.holds:
+            trace.append(Rejected(entry.folder, verdict.reason))
+            return None
+        checked = self._checked(entry, trace)
+        if checked:
+            self.write_ticket(plan_key, renewed, roots)
+            return checked._replace(watched=renewed["open"])
+        return None
+
+    def _read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
+        try:
+            with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
+                binary = json.load(file)["binary"]
+            return Entry(result, layout.entry(result), binary, origin)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _checked(self, entry: Entry, trace: list[Rejected]) -> Entry | None:
+        """The entry, if its library is whole; otherwise it is set aside."""
+        problem = damage(entry, self.owners)
+        if problem is None:
+            return entry
+        trace.append(Rejected(entry.folder, problem))
+        if os.path.lexists(entry.folder):
+            from .staging import set_aside
+
+            set_aside(self.layout, entry.result, problem)
+        return None
+
+    def write_ticket(self, plan_key: str, ticket: Mapping[str, Any], roots: Mapping[str, str]) -> None:
+        """Keep the stamps under which an entry holds. Failing to costs the next look-up some hashing, nothing else."""
+        from .layout import make_folder, write_file
+
+        folder, place = self.layout.plan(plan_key), place_of(roots) + ".json"
+        try:
+            make_folder(folder)
+            write_file(os.path.join(folder, f"{ticket['result']}-{place}"), json.dumps(ticket).encode())
+            old = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(place)]
+            if len(old) > TICKETS_KEPT:
+                for path in sorted(old, key=lambda one: os.stat(one).st_mtime_ns)[:-TICKETS_KEPT]:
+                    os.unlink(path)
+        except OSError as error:
+            log.debug("the ticket of %s was not written: %s", plan_key, error)
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def build(
+        self,
+        plan_key: str,
+        description: str,
+        label: str,
+        roots: Mapping[str, str],
+        produce: Callable[[str], Product],
+        look_again: Callable[[], Entry | None],
+        state: str,
+        timeout: float | None = None,
+    ) -> Entry:
+        """Build under the plan's lock, once however many ask, and publish.
+
+        `produce` builds in the folder it is given; `look_again` is asked first, for another may have built meanwhile;
+        `state` names the state of the sources, so that a waiter takes over only a failure of the same sources.
+        """
+        from . import failures, lock, staging
+
+        began = time.time_ns()
+        with lock.held(self.layout.path("locks", plan_key), label, timeout) as waited:
+            found = look_again()
+            if found:
+                return found
+            if waited:
+                failure = failures.since(self.layout, plan_key, began, state)
+                if failure:
+                    raise SharedFailure(failure)
+            staging.sweep(self.layout)
+            folder = staging.begin(self.layout, plan_key)
+            try:
+                product = produce(folder)
+                entry = self.keep(plan_key, description, roots, product)
+                failures.forget(self.layout, plan_key)
+                return entry
+            except Exception as error:
+                kind = getattr(error, "kind", None)
+                if isinstance(kind, str):
+                    failures.note(self.layout, plan_key, failures.Failure(kind, str(error), state))
+                raise
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self, plan_key: str, description: str, roots: Mapping[str, str], product: Product) -> Entry:
+        """Publish a product, or take the entry that another published first. Returns a checked entry."""
+        from . import staging
+        from .layout import make_folder, write_file
+
+        manifest = {
+            **product.manifest,
+            "plan": plan_key,
+            "description": description,
+            "result": product.result,
+            "binary": dict(product.binary),
+            "inputs": product.inputs.to_json(),
+        }
+        path = os.path.join(product.folder, MANIFEST)
+        write_file(path, json.dumps(manifest, indent=1).encode(), sync=True)
+        for _attempt in range(3):
+            first = staging.publish(self.layout, product.folder, product.result)
+            entry = self._read_entry(self.layout, product.result, "built" if first else "cache")
+            problem = "its manifest cannot be read" if entry is None else damage(entry, self.owners, full=True)
+            if entry and not problem:
+                library = self.disk.stamp(entry.library)
+                binary = {**entry.binary, "stamp": list(library or ())}
+                ticket = tickets.make(entry.result, product.inputs, binary, roots, self.disk, product.stamps)
+                self.write_ticket(plan_key, ticket, roots)
+                make_folder(self.layout.description(description))
+                write_file(os.path.join(self.layout.description(description), product.result), b"")
+                return entry._replace(binary=binary, watched=ticket["open"])
+            staging.set_aside(self.layout, product.result, problem or "it cannot be read")
+            if first:
+                break
+        raise CacheDirError(
+            self.layout.root,
+            f"what was just written to it reads back wrong ({problem})",
+            "Check the disk, or set OPFORGE_CACHE_DIR to another",
+        )
+
+
+class SharedFailure(Exception):
+    """The builder that this process waited for failed; carries its failure."""
+
+    def __init__(self, failure: Any) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _read_ticket(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, "rb") as file:
+            ticket = json.load(file)
+        return ticket if ticket["format"] == tickets.FORMAT and ticket["binary"] and ticket["result"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _inputs_of(entry: Entry) -> Inputs | None:
+    try:
+        return Inputs.from_json(entry.manifest()["inputs"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

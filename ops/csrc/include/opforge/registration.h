@@ -1,0 +1,164 @@
+// Registration at load: what a library defines is data until the loader calls `opforge_register`.
+//
+// Two symbols leave the library:
+//   opforge_describe  the schemas it will define, so that the loader sees a clash before it happens;
+//   opforge_register  defines and implements them, checks every return code, and undoes all of it on the first failure.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/version.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace opforge {
+
+// What `m` is inside a STABLE_TORCH_LIBRARY block. Holds the first failure; later calls on it do nothing.
+class __attribute__((visibility("hidden"))) Library {
+public:
+    using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
+
+    // A library that only notes the schemas.
+    Library(const char* ns, std::string* listing) : ns_(ns), listing_(listing) {}
+
+    // A library that registers. `key` is a dispatch key, or null for a block of definitions.
+    Library(const std::string& ns, const char* key, const char* file, uint32_t line) : ns_(ns) {
+        // Always a fragment: several libraries may define ops under one package's name.
+        const AOTITorchError code = key ? aoti_torch_library_init_impl(ns.c_str(), key, file, line, &handle_)
+                                        : aoti_torch_library_init_fragment(ns.c_str(), file, line, &handle_);
+        if (code != AOTI_TORCH_SUCCESS) {
+            handle_ = nullptr;
+            fail("torch refused the namespace ", ns.c_str());
+        }
+    }
+
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
+
+    Library& def(const char* schema) {
+        if (listing_) {
+            listing_->append(ns_).append("::").append(schema).append("\n");
+        } else if (ok() && aoti_torch_library_def(handle_, schema) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the definition ", schema);
+        }
+        return *this;
+    }
+
+    Library& impl(const char* name, Boxed kernel) {
+        if (!listing_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the kernel of ", name);
+        }
+        return *this;
+    }
+
+#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+    Library& def(const char* schema, const std::vector<at::Tag>& tags) {
+        if (listing_) {
+            return def(schema);
+        }
+        std::vector<int32_t> values;
+        for (const at::Tag tag : tags) {
+            values.push_back(torch::stable::detail::to<int32_t>(torch::stable::detail::from(tag)));
+        }
+        const auto count = static_cast<int32_t>(values.size());
+        if (ok() && torch_library_def_with_tags(handle_, schema, values.data(), count) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the definition ", schema);
+        }
+        return *this;
+    }
+#endif
+
+    bool ok() const { return error_.empty(); }
+    const std::string& error() const { return error_; }
+    void undo() {
+        if (handle_) {
+            aoti_torch_delete_library_object(handle_);
+            handle_ = nullptr;
+        }
+    }
+
+private:
+    void fail(const char* what, const char* which) { error_ = std::string(what) + which; }
+
+    std::string ns_;
+    std::string* listing_ = nullptr;
+    TorchLibraryHandle handle_ = nullptr;
+    std::string error_;
+};
+
+struct Block {
+    const char* ns;
+    const char* key;  // null: definitions
+    void (*fill)(Library&);
+    const char* file;
+    uint32_t line;
+};
+
+}  // namespace opforge
+
+// The linker gathers the pointers of all blocks, from all units, between these two symbols.
+extern "C" __attribute__((visibility("hidden"))) const opforge::Block* const __start_opforge_blocks[];
+extern "C" __attribute__((visibility("hidden"))) const opforge::Block* const __stop_opforge_blocks[];
+
+#define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"), used)) inline
+
+// Writes one `ns::schema` a line into `text` (cut off at `size`); returns the bytes that all of it needs.
+OPFORGE_EXPORT size_t opforge_describe(char* text, size_t size) {
+    std::string listing;
+    for (auto block = __start_opforge_blocks; block != __stop_opforge_blocks; ++block) {
+        if (!(*block)->key) {
+            opforge::Library library((*block)->ns, &listing);
+            (*block)->fill(library);
+        }
+    }
+    if (size > 0) {
+        const size_t length = listing.size() < size - 1 ? listing.size() : size - 1;
+        std::memcpy(text, listing.data(), length);
+        text[length] = '\0';
+    }
+    return listing.size() + 1;
+}
+
+// Registers every block under its namespace followed by `suffix`. Returns 0, or 1 with the reason in `error`.
+OPFORGE_EXPORT int opforge_register(const char* suffix, char* error, size_t size) {
+    std::vector<opforge::Library*> done;  // kept for the life of the process: deleting one takes its ops back
+    std::string problem;
+    for (const bool definitions : {true, false}) {
+        for (auto block = __start_opforge_blocks; block != __stop_opforge_blocks && problem.empty(); ++block) {
+            if (((*block)->key == nullptr) == definitions) {
+                const std::string ns = std::string((*block)->ns) + suffix;
+                done.push_back(new opforge::Library(ns, (*block)->key, (*block)->file, (*block)->line));
+                if (done.back()->ok()) {
+                    (*block)->fill(*done.back());
+                }
+                problem = done.back()->error();
+            }
+        }
+    }
+    if (problem.empty()) {
+        return 0;
+    }
+    for (auto library = done.rbegin(); library != done.rend(); ++library) {
+        (*library)->undo();
+        delete *library;
+    }
+    const size_t length = problem.size() < size - 1 ? problem.size() : size - 1;
+    std::memcpy(error, problem.data(), length);
+    error[length] = '\0';
+    return 1;
+}
+
+#undef OPFORGE_EXPORT
+
+#define OPFORGE_BLOCK(ns, key, m, uid) OPFORGE_BLOCK_(ns, key, m, uid)
+#define OPFORGE_BLOCK_(ns, key, m, uid)                                                         \
+    static void opforge_fill_##ns##_##uid(opforge::Library&);                                   \
+    static constexpr opforge::Block opforge_block_##ns##_##uid = {                              \
+        #ns, key, &opforge_fill_##ns##_##uid, __FILE__, __LINE__};                              \
+    __attribute__((section("opforge_blocks"), used)) static const opforge::Block* const         \
+        opforge_pointer_##ns##_##uid = &opforge_block_##ns##_##uid;                             \
+    static void opforge_fill_##ns##_##uid(opforge::Library& m)

@@ -1,0 +1,16 @@
+// Stands before torch's header of the same name, includes it, and gives its three registration macros another body:
+// a block of definitions becomes a constant in a section of the library instead of a static constructor. Sources keep
+// torch's documented spelling; opforge registers the blocks after dlopen, where an error can still be reported.
+#pragma once
+
+#include_next <torch/csrc/stable/library.h>
+
+#include <opforge/registration.h>
+
+#undef STABLE_TORCH_LIBRARY
+#undef STABLE_TORCH_LIBRARY_FRAGMENT
+#undef STABLE_TORCH_LIBRARY_IMPL
+
+#define STABLE_TORCH_LIBRARY(ns, m) OPFORGE_BLOCK(ns, nullptr, m, C10_UID)
+#define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_BLOCK(ns, nullptr, m, C10_UID)
+#define STABLE_TORCH_LIBRARY_IMPL(ns, key, m) OPFORGE_BLOCK(ns, #key, m, C10_UID)

@@ -1,0 +1,36 @@
+"""opforge: builds, caches, ships and loads compiled PyTorch ops, and tells what the accelerator can do."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
+    from opforge.builders.base import OpBuilder
+    from opforge.builders.user import load, load_inline
+
+__version__ = "0.1.0"
+_PLACES = {
+    "OpBuilder": "opforge.builders.base",
+    "get_accelerator": "opforge.accelerator.select",
+    "load": "opforge.builders.user",
+    "load_inline": "opforge.builders.user",
+    "set_accelerator": "opforge.accelerator.select",
+    "use_accelerator": "opforge.accelerator.select",
+}
+__all__ = ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "use_accelerator"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import opforge` reads nothing and imports no torch."""
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'opforge' has no attribute {name!r}")
+    value = getattr(importlib.import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -1,0 +1,198 @@
+"""Every error that opforge raises: one class a kind. Each message says what failed, what was expected, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+
+class OpforgeError(Exception):
+    """The base of all of opforge's errors."""
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "".join(f"\n  - {line}" for line in lines)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+
+
+class SettingError(OpforgeError, ValueError):
+    """An environment variable or an argument holds a value that cannot be used."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name}={value!r} cannot be used: expected {expected}.")
+        self.name, self.value, self.expected = name, value, expected
+
+
+class UnknownAcceleratorError(OpforgeError, ValueError):
+    """The accelerator asked for is not one that this process knows."""
+
+    def __init__(self, name: str, known: Sequence[str], asked_by: str) -> None:
+        super().__init__(
+            f"{name!r}, asked for by {asked_by}, is no accelerator known here.{_did_you_mean(name, known)}"
+            f" Known: {', '.join(known)}. Install the package that provides it, or choose one of these."
+        )
+        self.name, self.known = name, tuple(known)
+
+
+class AcceleratorUnavailableError(OpforgeError, RuntimeError):
+    """The accelerator is known, but cannot be used on this machine; `reason` says why."""
+
+    def __init__(self, name: str, reason: str, asked_by: str) -> None:
+        super().__init__(
+            f"The accelerator {name!r}, asked for by {asked_by}, cannot be used here: {reason}."
+            " Mend that, or unset the choice to let opforge pick one."
+        )
+        self.name, self.reason = name, reason
+
+
+class AcceleratorInUseError(OpforgeError, RuntimeError):
+    """Another thread holds a `use_accelerator` scope."""
+
+    def __init__(self, wanted: str, active: str) -> None:
+        super().__init__(
+            f"use_accelerator({wanted!r}) was refused: another thread is inside use_accelerator({active!r}), and the"
+            " active accelerator is one for the whole process. Enter the scope once, before starting threads."
+        )
+
+
+class OpNotFoundError(OpforgeError, LookupError):
+    """No builder of that name is offered by the accelerator."""
+
+    def __init__(self, name: str, accelerator: str, known: Mapping[str, str]) -> None:
+        listed = _bullets(f"{op}: {why}" for op, why in known.items()) if known else "\n  (it offers none)"
+        super().__init__(
+            f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(name, known)}"
+            f" It offers:{listed}"
+        )
+        self.name, self.accelerator, self.known = name, accelerator, dict(known)
+
+
+class OpIncompatibleError(OpforgeError, RuntimeError):
+    """The op cannot be built or loaded for this target; every reason is listed."""
+
+    def __init__(self, op: str, target: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"The op {op!r} cannot be used for {target}:{_bullets(reasons)}")
+        self.op, self.target, self.reasons = op, target, tuple(reasons)
+
+
+class BuilderError(OpforgeError, TypeError):
+    """An op's builder is declared wrongly."""
+
+    def __init__(self, builder: str, problem: str, advice: str) -> None:
+        super().__init__(f"{builder}: {problem}. {advice}")
+
+
+class SourceNotFoundError(OpforgeError, FileNotFoundError):
+    """A source or an include folder that a builder names does not exist."""
+
+    def __init__(self, op: str, name: str, searched: Sequence[str]) -> None:
+        super().__init__(
+            f"The op {op!r} names {name!r}, which does not exist. Looked in:{_bullets(searched)}"
+            "\nCorrect the name, or add the folder that holds it."
+        )
+        self.op, self.missing, self.searched = op, name, tuple(searched)
+
+
+class ToolchainNotFoundError(OpforgeError, RuntimeError):
+    """No compiler that can build the op was found."""
+
+    def __init__(self, what: str, searched: Sequence[str], advice: str) -> None:
+        super().__init__(f"No {what} was found. Looked for:{_bullets(searched)}\n{advice}")
+        self.searched = tuple(searched)
+
+
+class ToolchainError(OpforgeError, RuntimeError):
+    """A compiler was found but does not work."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"The compiler {path} cannot be used: {problem}. {advice}")
+
+
+class BuildError(OpforgeError, RuntimeError):
+    """Building an op failed. `message` is whole, so that a waiter in another process raises the same."""
+
+    kind = "build"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class CompileError(BuildError):
+    """The compiler or the linker refused the sources."""
+
+    kind = "compile"
+
+    @classmethod
+    def of(cls, op: str, step: str, diagnostic: str, context: str, command: str, log: str) -> CompileError:
+        """Build the message from its parts: the first diagnostic, its context, the command and the full log's path."""
+        around = f"\n{context}" if context else ""
+        return cls(f"{op}: {step} failed: {diagnostic}{around}\ncommand: {command}\nfull log: {log}")
+
+
+class BuildResourceError(BuildError):
+    """The build ran out of disk or memory, or was ended from outside."""
+
+    kind = "resource"
+
+    @classmethod
+    def of(cls, op: str, problem: str, advice: str, log: str = "") -> BuildResourceError:
+        return cls(f"{op}: the build stopped: {problem}. {advice}" + (f"\nfull log: {log}" if log else ""))
+
+
+class UnstableInputError(BuildError):
+    """A source kept changing while it was being compiled."""
+
+    kind = "unstable"
+
+    @classmethod
+    def of(cls, op: str, paths: Sequence[str]) -> UnstableInputError:
+        return cls(f"{op}: these files kept changing while they were compiled; stop writing to them:{_bullets(paths)}")
+
+
+class CacheDirError(OpforgeError, OSError):
+    """The cache folder cannot be used or cannot be trusted."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"The cache folder {path} cannot be used: {problem}. {advice}")
+        self.path, self.problem = path, problem
+
+
+class CacheEntryError(OpforgeError, RuntimeError):
+    """An entry of the cache is damaged."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"The cache entry {path} is damaged: {problem}. It has been set aside and will be rebuilt.")
+        self.path, self.problem = path, problem
+
+
+class LockTimeoutError(OpforgeError, TimeoutError):
+    """Another process kept building the same op for longer than OPFORGE_LOCK_TIMEOUT."""
+
+    def __init__(self, op: str, seconds: float, owner: str) -> None:
+        super().__init__(
+            f"{op}: waited {seconds:g} s for {owner}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process."
+        )
+
+
+class LoadError(OpforgeError, ImportError):
+    """A built library could not be loaded."""
+
+    def __init__(self, op: str, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"{op}: {path} could not be loaded: {problem}. {advice}")
+
+
+class NamespaceClashError(OpforgeError, RuntimeError):
+    """An op of this public name is registered already, by something other than opforge."""
+
+    def __init__(self, op: str, qualified: str) -> None:
+        super().__init__(
+            f"{op}: torch.ops.{qualified.replace('::', '.')} is registered already, by another library."
+            " Unload that library, or rename the namespace in the source's STABLE_TORCH_LIBRARY."
+        )
+        self.qualified = qualified

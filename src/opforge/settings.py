@@ -1,0 +1,86 @@
+"""What the environment asks for: every variable that opforge reads, read at the call, never at import."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from opforge.errors import SettingError
+
+TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value in TRUE:
+        return True
+    if value in FALSE:
+        return False
+    raise SettingError(name, os.environ[name], "1 or 0")
+
+
+def accelerator() -> tuple[str, str] | None:
+    """The accelerator that was chosen and the variable that chose it, or None where none was."""
+    for variable in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR"):
+        value = os.environ.get(variable, "").strip()
+        if value:
+            return value, variable
+    return None
+
+
+def cache_dir() -> tuple[str, bool]:
+    """The cache folder, and whether it was chosen (by OPFORGE_CACHE_DIR) rather than the platform's default.
+
+    On Linux the default is spelled out here, by the XDG rule that platformdirs follows too: importing platformdirs
+    would cost a cache hit more than the hit itself.
+    """
+    chosen = os.environ.get("OPFORGE_CACHE_DIR")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(chosen)), True
+    if sys.platform.startswith("linux"):
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "opforge"), False
+    import platformdirs
+
+    return platformdirs.user_cache_dir("opforge"), False
+
+
+def cache_layers() -> tuple[str, ...]:
+    """The read-only folders that are searched before the user's own cache, in order."""
+    value = os.environ.get("OPFORGE_CACHE_LAYERS", "")
+    return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
+
+
+def trusted_owners() -> tuple[str, ...]:
+    """User names or numbers that a read-only layer may belong to, besides root and the user."""
+    return tuple(part.strip() for part in os.environ.get("OPFORGE_TRUSTED_OWNERS", "").split(",") if part.strip())
+
+
+def paranoid() -> bool:
+    """Whether every dependency is hashed on every look-up, whatever its stamp says."""
+    return _flag("OPFORGE_PARANOID")
+
+
+def lock_timeout() -> float | None:
+    """How many seconds to wait for another process's build; None: for as long as it lives."""
+    value = os.environ.get("OPFORGE_LOCK_TIMEOUT", "").strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise SettingError("OPFORGE_LOCK_TIMEOUT", value, "a number of seconds, 0 or more")
+    return seconds
+
+
+def jobs() -> int | None:
+    """How many compilers may run at once, by OPFORGE_JOBS or torch's MAX_JOBS; None: as the machine allows."""
+    for variable in ("OPFORGE_JOBS", "MAX_JOBS"):
+        value = os.environ.get(variable, "").strip()
+        if value:
+            if not value.isdecimal() or int(value) < 1:
+                raise SettingError(variable, value, "a whole number, 1 or more")
+            return int(value)
+    return None
