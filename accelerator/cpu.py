@@ -1,0 +1,284 @@
+"""The CPU as an accelerator: work is done when a call returns, memory is the process's own, devices are NUMA nodes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from opforge.errors import SettingError
+
+from .cpuinfo import read_cpuinfo
+from .interface import INTERFACE_VERSION, Accelerator
+from .target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+    import torch
+
+    from .capabilities import Capabilities
+    from .process_memory import ProcessMemory
+
+VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
+"""A comma list of NUMA node numbers: the only ones that count as devices."""
+
+
+class CPUAccelerator(Accelerator):
+    """The host's processors.
+
+    `torch` knows one CPU device, so a device number does no more than tell the processes of one machine apart.
+    Memory figures are of the whole process and what it may use, whatever the number.
+    `root` is where /proc and /sys are found; tests put made-up ones there.
+    """
+
+    name = torch_device = "cpu"
+    synchronous = True
+    interface_version = INTERFACE_VERSION
+
+    def __init__(self, root: str = "/") -> None:
+        super().__init__()
+        self._root = root
+        self._memory: ProcessMemory | None = None
+        self._thread: Any = None
+
+    # devices
+
+    def is_available(self) -> bool:
+        """Whether the CPU can be used: always."""
+        return True
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """Give `cpu`: torch has one CPU device, and tensors on `cpu:1` would not compare equal to it."""
+        return "cpu"
+
+    def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
+        """Give a context manager in which `current_device` is this number, in the calling thread."""
+        from .host_device import device_scope
+
+        return device_scope(self, device_index)
+
+    def set_device(self, device_index: int) -> None:
+        """Make `current_device` this number, in the calling thread. Binds no core: that is the launcher's work."""
+        if self._thread is None:
+            from threading import local
+
+            self._thread = local()
+        self._thread.device = int(device_index)
+
+    def current_device(self) -> int:
+        """Give the number set in this thread, else LOCAL_RANK, else 0."""
+        chosen: int | None = getattr(self._thread, "device", None)
+        return _whole_number("LOCAL_RANK", "a process's number on its machine, from 0") if chosen is None else chosen
+
+    def device_count(self) -> int:
+        """Give LOCAL_SIZE where a launcher set it, else the number of NUMA nodes with cores that this process may use.
+
+        OPFORGE_VISIBLE_NUMA_NODES leaves only the nodes that it lists; there is always at least one.
+        """
+        local_size = _whole_number("LOCAL_SIZE", "the number of processes on this machine")
+        if local_size:
+            return local_size
+        from .topology import usable_cpus, usable_nodes
+
+        visible = _visible_nodes()
+        nodes = usable_nodes(self._root, set(usable_cpus(self._root)))
+        return len([node for node in nodes if not visible or node.number in visible]) or 1
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Return at once: nothing is ever under way."""
+
+    def _find_target(self) -> Target:
+        level = read_cpuinfo(self._root).level
+        return Target("cpu", (level,) if level else ())
+
+    def _find_capabilities(self) -> Capabilities:
+        from .capabilities import Capabilities
+        from .topology import Topology
+
+        cpu, host = read_cpuinfo(self._root), Topology.read(self._root)
+        return Capabilities(
+            device="cpu",
+            device_name=cpu.model or "cpu",
+            device_count=self.device_count(),
+            dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
+            arch=cpu.level,
+            simd=cpu.simd,
+            triton=self.is_triton_supported(),
+            graphs=False,
+            total_memory=self.total_memory(),
+            numa_nodes=tuple(node.number for node in host.nodes),
+            memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),
+            cores=host.cores,
+            threads=host.threads,
+            compute_capability=None,
+        )
+
+    # random numbers: torch keeps one generator for the host, in `torch` itself
+
+    def _device_module(self) -> Any:
+        import torch
+
+        return torch
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Put the host's one generator into a state that `get_rng_state` gave; any device number means it."""
+        import torch
+
+        torch.set_rng_state(new_state)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """Give the state of the host's one generator: a one-dimensional uint8 tensor."""
+        import torch
+
+        return torch.get_rng_state()
+
+    def manual_seed_all(self, seed: int) -> torch.Generator | None:
+        """Seed the host's one generator."""
+        return self.manual_seed(seed)
+
+    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+        """Give the host's one generator."""
+        import torch
+
+        return torch.default_generator
+
+    # memory
+
+    def _process(self) -> ProcessMemory:
+        if self._memory is None:
+            from .process_memory import ProcessMemory
+
+            self._memory = ProcessMemory(self._root)
+        return self._memory
+
+    def get_rss(self) -> int:
+        """Give the bytes of the process's resident set."""
+        return self._process().resident()
+
+    def reset_rss(self) -> int:
+        """Let the peak start from the present resident set, and give that."""
+        self._process().reset_peak()
+        return self.get_rss()
+
+    def empty_cache(self) -> None:
+        """Do nothing: torch keeps no cache of host memory."""
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        """Give the bytes of the process's resident set: all its memory, not the tensors' alone."""
+        return self.get_rss()
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        """Give the largest resident set since the start or the last reset, as the kernel counted it."""
+        return self._process().peak()
+
+    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+        """Let the peak start from the present resident set; see ProcessMemory for kernels that forbid it."""
+        self._process().reset_peak()
+
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        """Give the bytes of the process's resident set."""
+        return self.get_rss()
+
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        """Give the largest resident set since the start or the last reset."""
+        return self._process().peak()
+
+    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
+        """Let the peak start from the present resident set."""
+        self._process().reset_peak()
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        """Let the peak start from the present resident set."""
+        self._process().reset_peak()
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Give the bytes of the machine's memory, or of the cgroup's limit where that is lower."""
+        return self._process().total()
+
+    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+        """Give (available, total) bytes, both within the cgroup's limit."""
+        return self._process().available(), self._process().total()
+
+    # data types
+
+    def is_bf16_supported(self) -> bool:
+        """Whether the CPU computes in bfloat16: always, if slowly where it has no instructions for it."""
+        return True
+
+    def is_fp16_supported(self) -> bool:
+        """Whether matrix products in float16 are native; elsewhere torch goes through float32."""
+        import torch
+
+        try:
+            return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+        except (AttributeError, RuntimeError):  # torch built without oneDNN
+            return False
+
+    def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
+        import torch
+
+        names = {
+            "bfloat16": "BFloat16Tensor",
+            "uint8": "ByteTensor",
+            "float64": "DoubleTensor",
+            "float32": "FloatTensor",
+            "float16": "HalfTensor",
+            "int32": "IntTensor",
+            "int64": "LongTensor",
+        }
+        maker: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
+        return maker
+
+    # pinning: there is no device that would copy, so nothing needs page-locking
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return tensor.new_empty(tuple(shape))
+
+    def pin_memory(self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True) -> torch.Tensor:
+        """Give the tensor itself (flat, where neither a copy nor its shape is asked for): no device copies from it."""
+        return tensor if make_copy or match_shape else tensor.reshape(-1)
+
+    # surroundings
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Call back at once, and give the result: there is nothing to set up."""
+        return callback()
+
+    def communication_backend_name(self) -> str:
+        """Give `ccl` where oneCCL's bindings for torch are installed, else `gloo`."""
+        from importlib.util import find_spec
+
+        return "ccl" if find_spec("oneccl_bindings_for_pytorch") is not None else "gloo"
+
+    def export_envs(self) -> list[str]:
+        """Give the beginnings of the OpenMP and communication variables."""
+        return ["OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_"]
+
+    def visible_devices_envs(self) -> list[str]:
+        """Give OPFORGE_VISIBLE_NUMA_NODES, a comma list of node numbers that `device_count` heeds."""
+        return [VISIBLE_NODES]
+
+
+def _visible_nodes() -> tuple[int, ...]:
+    from .host_files import parse_list
+
+    text = os.environ.get(VISIBLE_NODES, "").strip()
+    try:
+        nodes = parse_list(text) if not text.strip("0123456789,-") else ()
+    except ValueError:
+        nodes = ()
+    if text and not nodes:
+        raise SettingError(VISIBLE_NODES, text, "a comma list of NUMA node numbers, such as 0,1 or 0-3")
+    return nodes
+
+
+def _whole_number(variable: str, meaning: str) -> int:
+    text = os.environ.get(variable, "").strip()
+    if text and not (text.isascii() and text.isdecimal()):
+        raise SettingError(variable, text, f"{meaning}, a whole number")
+    return int(text or 0)

@@ -1,0 +1,92 @@
+"""The processor's vector features and level, from the first block of /proc/cpuinfo.
+
+The levels are those of the x86-64 psABI, "Micro-Architecture Levels"; the kernel lists a feature only where it also
+saves the registers that the feature needs. Cores of different kinds are not told apart: the first one speaks for all.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+_LEVELS = (
+    ("x86-64", frozenset({"lm", "cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"})),
+    ("x86-64-v2", frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})),
+    ("x86-64-v3", frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})),
+    ("x86-64-v4", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})),
+)
+_VECTOR = {
+    "x86_64": (("sse", "ssse", "avx", "amx"), frozenset({"fma", "f16c"})),
+    "aarch64": (("asimd", "sve", "sme"), frozenset({"fphp", "bf16", "i8mm"})),
+}
+"""How the names of vector features begin, and the names that begin otherwise."""
+_LONGEST_BLOCK = 1 << 16
+
+
+class CPUInfo:
+    """One processor's model and feature flags."""
+
+    __slots__ = ("flags", "machine", "model")
+
+    def __init__(self, model: str, flags: frozenset[str], machine: str) -> None:
+        self.model, self.flags, self.machine = model, flags, machine
+
+    @property
+    def level(self) -> str:
+        """The highest level whose features are all here, such as `x86-64-v3` or `aarch64`; empty for other machines."""
+        if self.machine == "aarch64":
+            return "aarch64"
+        reached = ""
+        if self.machine == "x86_64":
+            for level, needs in _LEVELS:
+                if not needs <= self.flags:
+                    break
+                reached = level
+        return reached
+
+    @property
+    def simd(self) -> tuple[str, ...]:
+        """Vector features by the kernel's names, sorted; its `pni` is given as the sse3 that it means."""
+        beginnings, others = _VECTOR.get(self.machine, ((), frozenset()))
+        found = {flag for flag in self.flags if flag.startswith(beginnings) or flag in others}
+        return tuple(sorted(found | {"sse3"} if "pni" in self.flags else found))
+
+
+@cache
+def read_cpuinfo(root: str = "/") -> CPUInfo:
+    """Read the first processor's block, and no further: the whole file takes long on machines of hundreds of cores.
+
+    Where there is no such file, the machine's name is all that is known, and its baseline is assumed.
+    """
+    fields = {}
+    for line in _first_block(os.path.join(root, "proc/cpuinfo")).splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields[name.strip()] = value.strip()
+    if "flags" in fields:
+        return CPUInfo(fields.get("model name", ""), frozenset(fields["flags"].split()), "x86_64")
+    if "Features" in fields:
+        known = (
+            fields.get("model name")
+            or f"implementer {fields.get('CPU implementer', '?')} part {fields.get('CPU part', '?')}"
+        )
+        # 32-bit Arm has the same field, but calls its vector unit neon.
+        return CPUInfo(
+            known, frozenset(fields["Features"].split()), "aarch64" if "asimd" in fields["Features"] else "arm"
+        )
+    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(os.uname().machine, os.uname().machine)
+    return CPUInfo("", _LEVELS[0][1] if machine == "x86_64" else frozenset(), machine)
+
+
+def _first_block(path: str) -> str:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    text = b""
+    try:
+        while b"\n\n" not in text and len(text) < _LONGEST_BLOCK and (part := os.read(handle, 4096)):
+            text += part
+    finally:
+        os.close(handle)
+    return text.partition(b"\n\n")[0].decode("utf-8", "replace")

@@ -1,0 +1,82 @@
+"""Data types: which ones the device computes in, and makers of tensors of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .device import Devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+class DataTypes(Devices):
+    """The dtype part of the interface."""
+
+    def is_bf16_supported(self) -> bool:
+        """Whether the device computes in bfloat16."""
+        ask = self._device_function("is_bf16_supported")
+        return ask is not None and bool(ask())
+
+    def is_fp16_supported(self) -> bool:
+        """Whether the device computes in float16."""
+        return True
+
+    def is_fp64_supported(self) -> bool:
+        """Whether the device computes in float64."""
+        return True
+
+    def supported_dtypes(self) -> list[torch.dtype]:
+        """Give the floating-point dtypes that the device computes in, float32 first."""
+        import torch
+
+        optional = (
+            (torch.float16, self.is_fp16_supported),
+            (torch.bfloat16, self.is_bf16_supported),
+            (torch.float64, self.is_fp64_supported),
+        )
+        return [torch.float32, *(dtype for dtype, supported in optional if supported())]
+
+    def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
+        import functools
+
+        import torch
+
+        return functools.partial(torch.tensor, dtype=getattr(torch, dtype), device=self.torch_device)
+
+    @property
+    def BFloat16Tensor(self) -> Callable[..., torch.Tensor]:
+        """Makes a bfloat16 tensor on the device from a list of values."""
+        return self._tensor_maker("bfloat16")
+
+    @property
+    def ByteTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes a uint8 tensor on the device from a list of values."""
+        return self._tensor_maker("uint8")
+
+    @property
+    def DoubleTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes a float64 tensor on the device from a list of values."""
+        return self._tensor_maker("float64")
+
+    @property
+    def FloatTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes a float32 tensor on the device from a list of values."""
+        return self._tensor_maker("float32")
+
+    @property
+    def HalfTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes a float16 tensor on the device from a list of values."""
+        return self._tensor_maker("float16")
+
+    @property
+    def IntTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes an int32 tensor on the device from a list of values."""
+        return self._tensor_maker("int32")
+
+    @property
+    def LongTensor(self) -> Callable[..., torch.Tensor]:
+        """Makes an int64 tensor on the device from a list of values."""
+        return self._tensor_maker("int64")

@@ -1,0 +1,72 @@
+"""The accelerator interface: one class, put together from a part for each subject.
+
+The names and arguments are those of DeepSpeed's accelerator interface, so that code moves over by an import.
+A new accelerator subclasses `Accelerator`, sets four class attributes and overrides where its device differs from what
+`torch.get_device_module` offers; `null.py` is the smallest whole one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .builder_link import BuilderLink
+from .dtypes import DataTypes
+from .environment import Environment
+from .memory import Memory
+from .pinning import Pinning
+from .rng import RandomNumbers
+from .streams import Graphs, Streams
+
+if TYPE_CHECKING:
+    from typing import ClassVar
+
+    from .capabilities import Capabilities
+
+INTERFACE_VERSION = 1
+"""Raised when a change to the interface breaks accelerators written for the version before."""
+
+
+class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, BuilderLink, Environment):
+    """What one kind of device is and can do.
+
+    Sizes are in bytes, `device_index` None means the current device, and a device without a feature gets a working
+    stand-in or a no-op: nothing that a caller will call is ever None. A subclass sets `name`, `torch_device`,
+    `synchronous` and `interface_version`, and its constructor takes no argument.
+    """
+
+    interface_version: ClassVar[int]
+    """The INTERFACE_VERSION that the class was written for, as a plain number; another one is refused by name."""
+
+    def capabilities(self) -> Capabilities:
+        """Give what the accelerator can do, as one frozen value. Found once."""
+        if self._capabilities is None:
+            self._capabilities = self._find_capabilities()
+        return self._capabilities
+
+    def _find_capabilities(self) -> Capabilities:
+        from .capabilities import Capabilities
+        from .topology import Topology
+
+        host = Topology.read()
+        module = self._device_module()
+        numbers = getattr(module, "get_device_capability", lambda: None)()
+        named = getattr(module, "get_device_name", None)
+        return Capabilities(
+            device=self.name,
+            device_name=str(named()) if named is not None else self.name,
+            device_count=self.device_count(),
+            dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
+            arch="+".join(self.target().arch),
+            simd=(),
+            triton=self.is_triton_supported(),
+            graphs=self._graph_class() is not None,
+            total_memory=self.total_memory(),
+            numa_nodes=tuple(node.number for node in host.nodes),
+            memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),
+            cores=host.cores,
+            threads=host.threads,
+            compute_capability=(int(numbers[0]), int(numbers[1])) if isinstance(numbers, tuple) else None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

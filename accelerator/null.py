@@ -1,0 +1,117 @@
+"""An accelerator that allocates and runs nothing, so that what stands above it is tested without a device.
+
+Its tensors are on torch's `meta` device: shapes and dtypes without memory. It is chosen by name only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .interface import INTERFACE_VERSION, Accelerator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+    import torch
+
+    from .target import Target
+
+
+class NullAccelerator(Accelerator):
+    """One device with no memory that does nothing at once."""
+
+    name = "null"
+    torch_device = "meta"
+    synchronous = True
+    interface_version = INTERFACE_VERSION
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._device = 0
+        self._generator: torch.Generator | None = None
+
+    def _device_module(self) -> Any:
+        """Give an empty module: torch has none for a device that is not there."""
+        from types import SimpleNamespace
+
+        return SimpleNamespace()
+
+    def is_available(self) -> bool:
+        """Whether the null accelerator can be used: always."""
+        return True
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """Give `meta`, what `torch.device` takes for tensors without memory."""
+        return "meta"
+
+    def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
+        """Give a context manager in which `current_device` is this number."""
+        from .host_device import device_scope
+
+        return device_scope(self, device_index)
+
+    def set_device(self, device_index: int) -> None:
+        """Make `current_device` this number."""
+        self._device = int(device_index)
+
+    def current_device(self) -> int:
+        """Give the number that was set, else 0."""
+        return self._device
+
+    def device_count(self) -> int:
+        """Give 1."""
+        return 1
+
+    def _find_target(self) -> Target:
+        from .target import Target
+
+        return Target("null")
+
+    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+        """Give a generator of its own: seeding it leaves the host's alone."""
+        if self._generator is None:
+            import torch
+
+            self._generator = torch.Generator()
+        return self._generator
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Put its generator into a state that `get_rng_state` gave."""
+        self.default_generator().set_state(new_state)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """Give its generator's state."""
+        return self.default_generator().get_state()
+
+    def manual_seed(self, seed: int) -> torch.Generator | None:
+        """Seed its generator, and give it."""
+        return self.default_generator().manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> torch.Generator | None:
+        """Seed its generator, and give it."""
+        return self.manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        """Give the seed that its generator started from."""
+        return self.default_generator().initial_seed()
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Give 0: there is no memory."""
+        return 0
+
+    def is_bf16_supported(self) -> bool:
+        """Whether it takes bfloat16: it computes nothing in any dtype equally well."""
+        return True
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Call back at once, and give the result."""
+        return callback()
+
+    def pin_memory(self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True) -> torch.Tensor:
+        """Give the tensor itself (flat, where neither a copy nor its shape is asked for): nothing copies from it."""
+        return tensor if make_copy or match_shape else tensor.reshape(-1)
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return tensor.new_empty(tuple(shape), device="meta")

@@ -1,0 +1,93 @@
+"""A graph for devices that capture none: records the torch operations of a block, and replays them on the same tensors.
+
+As with a device's graph, the tensors are fixed at capture: copy new values into the inputs, replay, read the outputs.
+Python between the operations (branches, `.item()`) is not recorded, and what the block allocated stays alive.
+Imported only by the functions that make or fill a graph, for it needs torch to define its classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import local
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_thread = local()
+_Step = tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]
+"""An operation, its arguments, and its results: None in place of one that shares memory with an argument."""
+
+
+class RecordedGraph:
+    """The operations of one captured block, in order."""
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] | None = None
+        self._inference = False
+
+    def replay(self) -> None:
+        """Run the operations again, leaving results in the tensors that the capture gave. Autograd sees none of it."""
+        if self._steps is None:
+            raise RuntimeError("The graph is empty: fill it with capture_to_graph(graph) before replaying it.")
+        # Tensors made in inference mode may be written there only.
+        with torch.inference_mode() if self._inference else torch.no_grad():
+            for operation, args, kwargs, results in self._steps:
+                for old, new in zip(results, tree_leaves(operation(*args, **kwargs)), strict=True):
+                    if old is not None:
+                        old.detach().copy_(new)
+
+    def reset(self) -> None:
+        """Forget what was captured, and let its memory go."""
+        self._steps = None
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves these two untyped
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[_Step] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        results = func(*args, **kwargs)
+        # Running the operation again writes a result that shares memory with an argument; the others need a copy. The
+        # schema cannot tell: reshape may or may not copy.
+        shared = {_memory(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
+        fresh = [
+            value if isinstance(value, torch.Tensor) and _memory(value) not in shared else None
+            for value in tree_leaves(results)
+        ]
+        self.steps.append((func, args, kwargs, fresh))
+        return results
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a sparse tensor has no storage of its own
+        return -id(tensor)
+
+
+@contextmanager
+def recording(graph: RecordedGraph) -> Iterator[RecordedGraph]:
+    """Run the block, and keep its operations in the graph; a block that raises leaves the graph empty."""
+    if graph._steps is not None:
+        raise RuntimeError("The graph is full: create another, or reset() this one, before capturing again.")
+    graph._inference = torch.is_inference_mode_enabled()
+    before = is_recording()
+    _thread.recording = True
+    try:
+        with _Recorder() as recorder:
+            yield graph
+    finally:
+        _thread.recording = before
+    graph._steps = recorder.steps
+
+
+def is_recording() -> bool:
+    """Whether the calling thread is inside `recording`."""
+    return bool(getattr(_thread, "recording", False))

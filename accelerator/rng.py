@@ -1,0 +1,56 @@
+"""Random numbers: the state of a device's generator, and its seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .device import Devices
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+
+
+class RandomNumbers(Devices):
+    """The random-number part of the interface."""
+
+    def random(self) -> ModuleType:
+        """Give `torch.random`, the module."""
+        import torch
+
+        return torch.random
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Put the generator into a state that `get_rng_state` gave."""
+        module = self._device_module()
+        if device_index is None:
+            module.set_rng_state(new_state)
+        else:
+            module.set_rng_state(new_state, device_index)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """Give the generator's state: a one-dimensional uint8 tensor in host memory."""
+        module = self._device_module()
+        state: torch.Tensor = module.get_rng_state() if device_index is None else module.get_rng_state(device_index)
+        return state
+
+    def manual_seed(self, seed: int) -> torch.Generator | None:
+        """Seed the current device's generator; what comes back is as torch's own function for the device gives it."""
+        generator: torch.Generator | None = self._device_module().manual_seed(seed)
+        return generator
+
+    def manual_seed_all(self, seed: int) -> torch.Generator | None:
+        """Seed the generators of all devices."""
+        generator: torch.Generator | None = self._device_module().manual_seed_all(seed)
+        return generator
+
+    def initial_seed(self) -> int:
+        """Give the seed that the current device's generator started from."""
+        return int(self._device_module().initial_seed())
+
+    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+        """Give the device's own generator."""
+        index = self.current_device() if device_index is None else device_index
+        generator: torch.Generator = self._device_module().default_generators[index]
+        return generator

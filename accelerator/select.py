@@ -1,0 +1,200 @@
+"""Which accelerator is in use: one in a process, chosen once, replaced or scoped on purpose."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
+
+from . import cpu as cpu  # here rather than on first use: an import of opforge has the time, a cache hit has not
+from .discovery import entry_points
+from .interface import INTERFACE_VERSION, Accelerator
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .candidate import Candidate
+
+GROUP = "opforge.accelerators"
+"""The entry-point group through which packages add accelerators: name = "module:Class"."""
+
+BUILT_IN = {
+    "cpu": "opforge.accelerator.cpu:CPUAccelerator",
+    "null": "opforge.accelerator.null:NullAccelerator",
+}
+"""Opforge's own accelerators, in the order in which they are tried."""
+NEVER_PICKED = frozenset({"null"})
+
+_lock = RLock()
+_active: Accelerator | None = None
+_scope_thread: int | None = None
+_scopes: list[Accelerator | None] = []
+"""What was active before each of the scopes that are open, the outermost first."""
+
+
+def get_accelerator() -> Accelerator:
+    """Give the accelerator in use; the first call chooses it.
+
+    OPFORGE_ACCELERATOR names it, or DS_ACCELERATOR where that is unset. Without either, the first that is available
+    is taken: accelerators from other packages by name, then opforge's own, the CPU last.
+    UnknownAcceleratorError or AcceleratorUnavailableError where the one that was named cannot be had.
+    """
+    global _active
+    if _active is not None:
+        return _active
+    with _lock:
+        if _active is None:
+            _active = _choose()
+        return _active
+
+
+def set_accelerator(accelerator: Accelerator | str) -> None:
+    """Put another accelerator in use for the whole process, by name or as an object; its builders are its own.
+
+    Inside a `use_accelerator` scope it lasts until the scope ends; another thread's scope refuses it.
+    """
+    global _active
+    chosen = _resolve(accelerator)
+    with _lock:
+        _refuse_other_threads(chosen)
+        _active = chosen
+
+
+class use_accelerator:
+    """In which another accelerator is in use, for the whole process: `with use_accelerator("null") as accelerator:`.
+
+    Scopes nest in one thread. AcceleratorInUseError where another thread is inside one.
+    """
+
+    def __init__(self, accelerator: Accelerator | str) -> None:
+        self._wanted = accelerator
+
+    def __enter__(self) -> Accelerator:
+        global _active, _scope_thread
+        chosen = _resolve(self._wanted)
+        with _lock:
+            _refuse_other_threads(chosen)
+            _scopes.append(_active)
+            _scope_thread, _active = get_ident(), chosen
+        return chosen
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _active, _scope_thread
+        with _lock:
+            # A fork in another thread may have closed the scope in this process already.
+            if _scopes:
+                _active = _scopes.pop()
+            if not _scopes:
+                _scope_thread = None
+
+
+def candidates() -> tuple[Candidate, ...]:
+    """Give every accelerator that could be in use here, in the order of choice, each with its reason.
+
+    Devices that torch sees but no accelerator serves are listed too, rejected.
+    """
+    from .candidate import Candidate, torch_only
+
+    found = [
+        Candidate(name, made is not None, reason or "available", source)
+        for name, place, source in _external()
+        for made, reason, _ in [_try(name, place, source)]
+    ]
+    own = []
+    for name, place in BUILT_IN.items():
+        made, reason, _ = _try(name, place, "opforge")
+        remark = "runs nothing: used only when it is named" if name in NEVER_PICKED else "available"
+        own.append(Candidate(name, made is not None, reason or remark, "opforge"))
+    served = frozenset(candidate.name for candidate in (*found, *own))
+    return (*found, *torch_only(served), *own)
+
+
+def _choose() -> Accelerator:
+    asked = settings.accelerator()
+    if asked is not None:
+        return _named(*asked)
+    for name, place, source in _external():
+        made, _, _ = _try(name, place, source)
+        if made is not None:
+            return made
+    reason = ""
+    for name, place in BUILT_IN.items():
+        if name not in NEVER_PICKED:
+            made, reason, _ = _try(name, place, "opforge")
+            if made is not None:
+                return made
+    raise AcceleratorUnavailableError("cpu", reason, "opforge")
+
+
+def _named(name: str, asked_by: str) -> Accelerator:
+    external = _external()
+    places = {one: (place, source) for one, place, source in reversed(external)}
+    places.update((one, (place, "opforge")) for one, place in BUILT_IN.items())
+    known = name if name in places else name.lower()
+    if known not in places:
+        from .candidate import torch_only
+
+        for candidate in torch_only(frozenset(places)):
+            if candidate.name == known:
+                raise AcceleratorUnavailableError(known, candidate.reason, asked_by)
+        raise UnknownAcceleratorError(name, sorted(places), asked_by)
+    made, reason, problem = _try(known, *places[known])
+    if made is None:
+        raise AcceleratorUnavailableError(known, reason, asked_by) from problem
+    return made
+
+
+def _external() -> list[tuple[str, str, str]]:
+    """Give (name, "module:Class", distribution) of the accelerators that other packages add, by name."""
+    return sorted((point.name, point.value, point.source) for point in entry_points(GROUP))
+
+
+def _try(name: str, place: str, source: str) -> tuple[Accelerator | None, str, Exception | None]:
+    """Give the accelerator, or None and why it cannot be used. Code of other packages may raise anything."""
+    if name in BUILT_IN and place != BUILT_IN[name]:
+        return None, f"the name {name!r} is opforge's own: {source} must choose another", None
+    module, _, attribute = place.partition("[")[0].strip().partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        version = getattr(found, "interface_version", None)
+        if version != INTERFACE_VERSION:
+            spoken = "no interface version" if version is None else f"version {version} of the accelerator interface"
+            return None, f"{source} speaks {spoken}, and this opforge version {INTERFACE_VERSION}", None
+        made = found()
+        if not isinstance(made, Accelerator):
+            return None, f"{place} of {source} is no opforge.accelerator.Accelerator", None
+        return (made, "", None) if made.is_available() else (None, made.unavailable_reason(), None)
+    except Exception as problem:
+        return None, f"{place} of {source} failed: {type(problem).__name__}: {problem}", problem
+
+
+def _resolve(accelerator: Accelerator | str) -> Accelerator:
+    if isinstance(accelerator, str):
+        return _named(accelerator, "the program")
+    if not isinstance(accelerator, Accelerator):
+        raise SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
+    return accelerator
+
+
+def _refuse_other_threads(wanted: Accelerator) -> None:
+    if _scope_thread is not None and _scope_thread != get_ident():
+        raise AcceleratorInUseError(wanted.name, _active.name if _active is not None else "")
+
+
+def _after_fork() -> None:
+    """Take a new lock, and close the scopes of a thread that does not exist in the child."""
+    global _lock, _active, _scope_thread
+    _lock = RLock()
+    if _scope_thread is not None and _scope_thread != get_ident():
+        _active, _scope_thread = _scopes[0], None
+        _scopes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

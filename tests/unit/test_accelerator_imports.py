@@ -1,0 +1,73 @@
+"""What choosing an accelerator imports: the path of every cache hit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import opforge
+
+HEAVY = "torch importlib.metadata filelock platformdirs click rich subprocess inspect dataclasses packaging".split()  # noqa: SIM905
+
+CHOOSE = """
+import sys
+from opforge.accelerator import get_accelerator
+accelerator = get_accelerator()
+accelerator.target()
+print(*sorted(set({heavy!r}) & set(sys.modules)))
+"""
+
+
+def run(code: str, tmp_path) -> str:
+    environment = dict(os.environ, PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))))
+    environment.pop("OPFORGE_ACCELERATOR", None)
+    environment.pop("DS_ACCELERATOR", None)
+    (tmp_path / "cache").mkdir(mode=0o700, exist_ok=True)
+    environment["OPFORGE_CACHE_DIR"] = str(tmp_path / "cache")
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs names the cache folder")
+def test_choosing_an_accelerator_a_second_time_imports_nothing_heavy(tmp_path):
+    run(CHOOSE.format(heavy=HEAVY), tmp_path)
+    assert run(CHOOSE.format(heavy=HEAVY), tmp_path) == ""
+
+
+def test_importing_the_package_imports_no_part_of_it(tmp_path):
+    code = "import sys, opforge.accelerator; print(*[m for m in sys.modules if m.startswith('opforge.accelerator.')])"
+    assert run(code, tmp_path) == ""
+
+
+def test_every_public_name_is_there():
+    import opforge.accelerator
+
+    for name in opforge.accelerator.__all__:
+        assert getattr(opforge.accelerator, name) is not None
+    assert callable(opforge.accelerator.candidates)
+    assert set(opforge.accelerator.__all__) <= set(dir(opforge.accelerator))
+    with pytest.raises(AttributeError, match=r"module 'opforge\.accelerator' has no attribute 'nonsense'"):
+        opforge.accelerator.nonsense
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs names the cache folder")
+def test_an_installed_packages_accelerator_is_chosen_without_a_scan(tmp_path):
+    site = tmp_path / "site"
+    info = site / "quick-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[opforge.accelerators]\nquick = quick_device:Quick\n")
+    (site / "quick_device.py").write_text(
+        "from opforge.accelerator.null import NullAccelerator\nclass Quick(NullAccelerator):\n    name = 'quick'\n"
+    )
+    os.utime(site, (1, 1))
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); sys.path.remove('')\n" + CHOOSE.format(heavy=HEAVY)
+    code += "print(accelerator.name)"
+    assert run(code, tmp_path).endswith("quick")
+    assert run(code, tmp_path) == "quick"
