@@ -2,18 +2,16 @@
 
 from setuptools import find_packages, setup
 
-ROOMS = ("accelerator", "builders", "cache", "ops")
+ROOMS = {f"opforge.{room}": room for room in ("accelerator", "builders", "cache", "ops")} | {"opforge": "src/opforge"}
 
-package_dir = {"opforge": "src/opforge", "opforge.cli": "src/opforge/cli"}
-for room in ROOMS:
-    package_dir[f"opforge.{room}"] = room
-    package_dir |= {f"opforge.{room}.{name}": f"{room}/{name.replace('.', '/')}" for name in find_packages(room)}
+package_dir = dict(ROOMS)
+for package, folder in ROOMS.items():
+    for name in find_packages(folder):
+        # The symlinks below src/opforge lead to the rooms again; a room's own place is the one that counts.
+        package_dir.setdefault(f"{package}.{name}", f"{folder}/{name.replace('.', '/')}")
 
 setup(
     packages=list(package_dir),
     package_dir=package_dir,
-    package_data={
-        "opforge": ["py.typed"],
-        "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h"],
-    },
+    package_data={"opforge": ["py.typed"], "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h"]},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import NamedTuple
 
 from opforge.cache.inputs import Located
@@ -28,12 +29,17 @@ def torch_folder() -> str | None:
     """Where torch is installed, without importing it; None where it is not."""
     loaded = sys.modules.get("torch")
     file = getattr(loaded, "__file__", None)
-    if file:
-        return os.path.dirname(os.path.realpath(file))
-    import importlib.util
+    if not file:
+        import importlib.util
 
-    spec = importlib.util.find_spec("torch")
-    return os.path.dirname(os.path.realpath(spec.origin)) if spec and spec.origin else None
+        spec = importlib.util.find_spec("torch")
+        file = spec.origin if spec else None
+    return _real_folder(file) if file else None
+
+
+@cache
+def _real_folder(file: str) -> str:
+    return os.path.dirname(os.path.realpath(file))
 
 
 def torch_version(folder: str) -> str:
@@ -62,7 +68,7 @@ def version_constant(op: str, version: str) -> str:
 
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
-    """What `abi` adds to the plan of `op`. Raises BuilderError for an unknown one, OpIncompatibleError without torch."""
+    """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
     if abi == PLAIN:
         return AbiPart("c++17", (), (), (), ())
     if abi == STABLE:

@@ -1,4 +1,4 @@
-"""`OpBuilder`: an op as data. A subclass names its sources and flags; finding, building and loading are written once."""
+"""`OpBuilder`: an op as data. A subclass names its sources and flags; finding, building, loading are written once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
+from opforge.accelerator.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
@@ -16,8 +17,10 @@ from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundE
 
 from . import abis, loader, roots
 from .compatibility import Compatibility
-from .opened import current_store, writable_store
-from .requirements import cpu_objection, host, unfit
+from .opened import current_store
+from .planning import make_plan
+from .requirements import cpu_objection, unfit
+from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
@@ -42,7 +45,7 @@ class OpBuilder:
     sources: ClassVar[Sequence[str]] = ()
     """Files to compile, each below this class's own folder or one of its kernel roots."""
     abi: ClassVar[str] = abis.STABLE
-    """"torch-stable" (one binary for every torch from `torch_target` on), "c" (plain functions), "torch" (ATen, pybind)."""
+    """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
     version: ClassVar[str] = "1"
     devices: ClassVar[Sequence[str]] = ("cpu",)
     """The devices that it can be built for."""
@@ -58,8 +61,10 @@ class OpBuilder:
     """The oldest torch that the library is to load under."""
     fakes: ClassVar[Mapping[str, Callable[..., Any]]] = {}
     """Function name -> Python fake kernel, for ops that return tensors and have no Meta kernel of their own."""
-    functions: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = {}
+    signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = {}
     """abi "c": function name -> (ctypes result, [ctypes arguments])."""
+    folder: ClassVar[str] = ""
+    """Where `sources` and `include_dirs` are looked for first; by default the folder of the class's own file."""
 
     def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
         self._asked = Target.parse(target) if isinstance(target, str) else target
@@ -87,11 +92,12 @@ class OpBuilder:
         if asked is None:
             asked = Target("cpu") if "cpu" in self.devices else Target(self.devices[0])
         if asked.device == "cpu" and (not asked.arch or asked.arch == ("native",)):
-            return Target("cpu", (host().level,) if host().level else ())
+            level = read_cpuinfo("/").level
+            return Target("cpu", (level,) if level else ())
         return asked
 
     def _own_roots(self) -> tuple[roots.KernelRoot, ...]:
-        own = roots.KernelRoot(roots.OWN, roots.folder_of(type(self)), "")
+        own = roots.KernelRoot(roots.OWN, self.folder or roots.folder_of(type(self)), "")
         return (own, *self.kernel_roots, roots.OPFORGE)
 
     def _places(self) -> dict[str, str]:
@@ -124,19 +130,15 @@ class OpBuilder:
             abi=self.abi,
             target=str(self.target),
             torch_target=self.torch_target if self.abi == abis.STABLE else "",
-            flags=(*self.cxx_flags, *self.link_flags, *self._mode_flags()),
+            flags=(*self.cxx_flags, *self._mode_flags(), *(f"link {flag}" for flag in self.link_flags)),
             defines=tuple(sorted(self.defines.items())),
             libraries=tuple(self.libraries),
-            sources=tuple(
-                (*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located
-            ),
+            sources=tuple((*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located),
             requires=part.requires,
         )
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         """The build plan for this target and compiler. Raises SourceNotFoundError, BuilderError."""
-        from .planning import make_plan
-
         self._check()
         return make_plan(self, toolchain, self._own_roots(), self._mode_flags())
 
@@ -146,7 +148,9 @@ class OpBuilder:
 
     def _check(self) -> None:
         if not self.name.isidentifier():
-            raise BuilderError(type(self).__name__, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'")
+            raise BuilderError(
+                type(self).__name__, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'"
+            )
         if not self.sources:
             raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
 
@@ -190,8 +194,6 @@ class OpBuilder:
         return [objection] if objection else []
 
     def _toolchain(self, store: Store) -> Toolchain:
-        from .toolchains.host import HostToolchain
-
         return HostToolchain(store.layout, store.disk)
 
     # -- finding, building, loading ----------------------------------------------------------------------------------
@@ -209,14 +211,11 @@ class OpBuilder:
         if reasons:
             raise OpIncompatibleError(self.name, str(self.target), reasons)
         entry = self.obtain(on_progress=_log_progress if verbose else None)
-        module = loader.load_entry(self.name, entry, self.fakes, self.functions)
+        module = loader.load_entry(self.name, entry, self.fakes, self.signatures)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
-        places = self._places()
-        self._watched = tuple(
-            (os.path.join(places[root], path), tuple(stamp))
-            for root, path, *stamp in entry.watched
-            if root == roots.OWN or root.startswith("include")
-        )
+        watched = [one for one in entry.watched if one[0] == roots.OWN or one[0].startswith("include")]
+        places = self._places() if watched else {}
+        self._watched = tuple((os.path.join(places[root], path), tuple(stamp)) for root, path, *stamp in watched)
         self._module = module
         return module
 
@@ -224,10 +223,10 @@ class OpBuilder:
         disk = Disk()
         return all(disk.stamp(path) == stamp for path, stamp in self._watched)
 
-    def find(self) -> Entry | None:
+    def find(self, store: Store | None = None) -> Entry | None:
         """The prebuilt or cached entry that answers this op as it is now, or None. Fills `trace`."""
         self.trace = []
-        store = current_store()
+        store = store or current_store()
         if store.layers:
             entry = store.match(self.describe().key, unfit, self.trace)
             if entry:
@@ -240,19 +239,23 @@ class OpBuilder:
         return store.get(plan.key, self._places(), self.trace, settings.paranoid())
 
     def obtain(
-        self, on_progress: Progress | None = None, force: bool = False, jobs: int | None = None
+        self,
+        on_progress: Progress | None = None,
+        force: bool = False,
+        jobs: int | None = None,
+        store: Store | None = None,
     ) -> Entry:
-        """The entry of this op: found, or built and published. `force` builds whatever is stored."""
-        entry = None if force else self.find()
+        """The entry of this op: found, or built and published in `store` (by default the user's own).
+
+        `force` builds whatever is stored; `jobs` bounds the compilers that run at once.
+        """
+        entry = None if force else self.find(store)
         if entry:
             return entry
         from .building import build
 
-        return build(self, on_progress, force, jobs)
+        return build(self, on_progress, force, jobs, store)
 
 
 def _log_progress(done: int, total: int, title: str) -> None:
     log.warning("[%d/%d] %s", done, total, title)
-
-
-__all__ = ["OpBuilder", "writable_store"]

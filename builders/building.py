@@ -10,7 +10,7 @@ from opforge.accelerator.cgroup import memory_left
 from opforge.accelerator.topology import Topology
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
-from opforge.cache.store import Product, SharedFailure
+from opforge.cache.store import Product, SharedFailure, Store
 
 from .opened import writable_store
 from .produce import Job, produce, shared_error
@@ -32,9 +32,11 @@ def compiler_jobs(asked: int | None = None) -> int:
     return max(1, cores if left is None else min(cores, left // COMPILER_BYTES))
 
 
-def build(builder: OpBuilder, on_progress: Progress | None, force: bool, jobs: int | None) -> Entry:
-    """Build `builder`'s op, or wait for whoever does. Raises BuildError and its kin, CacheDirError, LockTimeoutError."""
-    store = writable_store()
+def build(
+    builder: OpBuilder, on_progress: Progress | None, force: bool, jobs: int | None, store: Store | None = None
+) -> Entry:
+    """Build `builder`'s op, or wait for whoever does. Raises BuildError, CacheDirError, LockTimeoutError."""
+    store = writable_store(store)
     toolchain = builder._toolchain(store)
     plan, places = builder.plan(toolchain), builder._places()
     log_path = store.layout.path("logs", plan.key + ".log")

@@ -9,7 +9,9 @@ from opforge.errors import BuildError, BuildResourceError, CompileError
 
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
 LINK = re.compile(r"undefined reference to|cannot find -l|multiple definition of|ld returned|linker command failed")
-KILLED = re.compile(r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed")
+KILLED = re.compile(
+    r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
+)
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
 
 
@@ -17,7 +19,9 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
     lines = output.splitlines()
     if "No space left on device" in output:
-        return BuildResourceError.of(op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk.")
+        return BuildResourceError.of(
+            op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk."
+        )
     if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
         advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
         return BuildResourceError.of(op, "a compiler was killed", advice, log)
@@ -29,7 +33,9 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
         if found:
             where = f"{found['file']}:{found['line']}" + (f":{found['column']}" if found["column"] else "")
             context = _context(found["file"], int(found["line"]))
-            return CompileError.of(op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log)
+            return CompileError.of(
+                op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log
+            )
     for line in lines:
         if LINK.search(line):
             return CompileError.of(op, title, line.strip(), "", command, log)

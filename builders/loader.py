@@ -16,7 +16,6 @@ from .abis import PLAIN, REGISTER, STABLE
 if TYPE_CHECKING:
     from types import ModuleType
 
-TEXT = 1 << 14
 _lock = threading.Lock()
 _loaded: dict[str, LoadedOp | ModuleType] = {}
 _registered: dict[str, str] = {}
@@ -88,12 +87,14 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     suffix = ""
     if any(name in _registered for name in qualified):
         suffix = "_" + entry.result[:8]
-    taken = next((name for name in qualified if _is_registered(torch, name, suffix)), None)
-    if taken is not None:
-        raise NamespaceClashError(op, taken)
-    text = ctypes.create_string_buffer(TEXT)
-    if library[REGISTER](suffix.encode(), text, ctypes.c_size_t(TEXT)):
-        raise LoadError(op, entry.library, text.value.decode(errors="replace"), _schema_advice(torch, schemas))
+    for name, schema in zip(qualified, schemas, strict=True):
+        if _is_registered(torch, schema, suffix):
+            raise NamespaceClashError(op, name)
+    register = library[REGISTER]
+    register.restype = ctypes.c_char_p
+    problem = register(suffix.encode())
+    if problem is not None:
+        raise LoadError(op, entry.library, problem.decode(errors="replace"), _schema_advice(torch, schemas))
     # Only the first version owns the public name; the namespaces are those of the sources.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
@@ -114,21 +115,17 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
 def _describe(library: ctypes.CDLL) -> list[str]:
     """The `namespace::schema` of every op that the library will register."""
-    text = ctypes.create_string_buffer(TEXT)
-    needed = library.opforge_describe(text, ctypes.c_size_t(TEXT))
-    if needed > TEXT:
-        text = ctypes.create_string_buffer(needed)
-        library.opforge_describe(text, ctypes.c_size_t(needed))
-    return text.value.decode().splitlines()
+    describe = library.opforge_describe
+    describe.restype = ctypes.c_char_p
+    text: bytes = describe()
+    return text.decode().splitlines()
 
 
-def _is_registered(torch: Any, qualified: str, suffix: str) -> bool:
-    namespace, _, name = qualified.partition("::")
-    try:
-        torch._C._dispatch_find_schema_or_throw(f"{namespace}{suffix}::{name}", "")
-    except RuntimeError:
-        return False
-    return True
+def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
+    """Whether an op of this name and overload exists, asked as torch.ops asks: without an exception on the way."""
+    namespace, _, rest = schema.partition("(")[0].partition("::")
+    name, _, overload = rest.partition(".")
+    return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
 
 
 def _schema_advice(torch: Any, schemas: list[str]) -> str:
@@ -161,7 +158,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
     if not entry.binary["python_module"]:
-        torch.ops.load_library(entry.library)
+        torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
         return LoadedOp(op, entry, lambda name: getattr(getattr(torch.ops, op), name), ())
     import importlib.machinery
     import importlib.util

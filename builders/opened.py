@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from opforge import settings
 from opforge.cache import layout, trust
 from opforge.cache.store import Store
@@ -32,8 +34,20 @@ def current_store() -> Store:
     return store
 
 
-def writable_store() -> Store:
-    """The current store with its folders made, so that it can be built in. Raises CacheDirError."""
+def open_store(folder: str) -> Store:
+    """The store in a folder that was chosen for it, without layers. Raises CacheDirError."""
+    store = Store(os.path.abspath(folder), trust.trusted_ids(settings.trusted_owners()))
+    problem = layout.find_problem(store.layout.root, trust.trusted_ids())
+    if problem:
+        raise problem
+    return store
+
+
+def writable_store(given: Store | None = None) -> Store:
+    """`given`, or the current store, with its folders made, so that it can be built in. Raises CacheDirError."""
+    if given is not None:
+        layout.prepare(given.layout.root, trust.trusted_ids())
+        return given
     store = current_store()
     _root, chosen = settings.cache_dir()
     try:

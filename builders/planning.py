@@ -28,7 +28,9 @@ def make_plan(
         raise OpIncompatibleError(builder.name, str(target), [objection])
     part = abis.part(builder.abi, builder.name, builder.name, builder.torch_target)
     if part.system_include and abis.torch_folder() is None:
-        raise OpIncompatibleError(builder.name, str(target), ["torch is not installed, and the op's sources include it"])
+        raise OpIncompatibleError(
+            builder.name, str(target), ["torch is not installed, and the op's sources include it"]
+        )
     user_compile, user_link = toolchain.flags()
     return BuildPlan(
         op=builder.name,
@@ -57,7 +59,7 @@ def make_plan(
 
 
 def _include_dirs(builder: OpBuilder, own_roots: Sequence[roots.KernelRoot]) -> list[Located]:
-    """The builder's own include folders; one given by an absolute path is a root of its own, so no path is in the key."""
+    """The builder's include folders; one given by an absolute path is a root of its own: no path is in the key."""
     found = []
     for number, folder in enumerate(builder.include_dirs):
         if os.path.isabs(folder):

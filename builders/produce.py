@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge import errors
-from opforge.cache.disk import Disk
+from opforge.cache.disk import Disk, Stamp
 from opforge.cache.inputs import Inputs
 from opforge.cache.keys import result_key
 from opforge.cache.store import Product
@@ -69,14 +69,14 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
 
 def _build_until_stable(
     job: Job, work: str, steps: Sequence[Step], disk: Disk
-) -> tuple[Inputs, dict[tuple[str, str], Any]]:
+) -> tuple[Inputs, dict[tuple[str, str], Stamp]]:
     """Run the build until no file that it read has changed meanwhile; returns what it read and the stamps of it.
 
     The clock that counts is the disk's: a file changed since the build file was last touched may have been read half
     way through, unless its stamp is the same before and after a whole further run.
     """
     provenance = Provenance(job.roots, disk)
-    previous: dict[tuple[str, str], Any] = {}
+    previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     for _attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "build.ninja"))
@@ -86,13 +86,13 @@ def _build_until_stable(
         changed = [
             read.path
             for read in reads
-            if (stamp := stamps.get(tuple(read.where))) is None  # type: ignore[arg-type]
-            or (stamp.ctime_ns >= started and previous.get(tuple(read.where)) != stamp)  # type: ignore[arg-type]
+            if (stamp := stamps.get(read.where)) is None
+            or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
             inputs = provenance.collect(reads, _search(job))
             if provenance.stamps(reads) == stamps:
-                return inputs, stamps  # type: ignore[return-value]
+                return inputs, stamps
             changed = ["a file changed while it was being read"]
         previous = dict(stamps)
         for step in steps:

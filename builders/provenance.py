@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from opforge.cache.disk import Disk, Stamp
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache.inputs import Dependency, Inputs, Located, may_be_in
 
 HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
 PACKAGE_DATABASES = (
@@ -75,7 +75,7 @@ class Provenance:
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """The stamps of these files now; a file that is gone has none."""
         found = ((read, self._disk.stamp(read.path)) for read in reads)
-        return {tuple(read.where): stamp for read, stamp in found if stamp}  # type: ignore[misc]
+        return {read.where: stamp for read, stamp in found if stamp}
 
     def collect(self, reads: Iterable[Read], search: Iterable[str]) -> Inputs:
         """Hash the files, and work out where a new file could change the outcome.
@@ -93,17 +93,22 @@ class Provenance:
         folders = list(dict.fromkeys(os.path.normpath(folder) for folder in search))
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.seal})
         names = queried | _names_below([*folders, *quoting], [read.path for read in reads])
-        searched = [place for folder in dict.fromkeys([*quoting, *folders]) if not (place := self.place(folder + "/-")).seal]
+        searched = [
+            place for folder in dict.fromkeys([*quoting, *folders]) if not (place := self.place(folder + "/-")).seal
+        ]
         return self._absences(files, sorted(names), [os.path.dirname(place.path) for place in searched])
 
     def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
         present, watched = set[Located](), set[str]()
         for folder in searched:
+            watched.add(self._nearest(folder))
+            listed = self._disk.names(folder)
             for name in names:
-                path = os.path.normpath(os.path.join(folder, name))
-                if self._disk.exists(path):
-                    present.add(self.place(path).where)
-                watched.add(self._nearest(os.path.dirname(path)))
+                if may_be_in(listed, name):
+                    path = os.path.normpath(os.path.join(folder, name))
+                    watched.add(self._nearest(os.path.dirname(path)))
+                    if self._disk.exists(path):
+                        present.add(self._folder(folder).below(name))
         used = {file.seal for file in files if file.seal}
         return Inputs(
             files=tuple(sorted(files)),

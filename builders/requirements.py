@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from opforge.accelerator.cpuinfo import CPUInfo, read_cpuinfo
+from opforge.accelerator.cpuinfo import read_cpuinfo
 
 from .abis import STABLE, TORCH, python_tag, torch_folder, torch_version
 
@@ -17,19 +17,14 @@ LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 
 
-@cache
-def host() -> CPUInfo:
-    """This machine's processor, read once a process."""
-    return read_cpuinfo()
-
-
 def cpu_objection(arch: Sequence[str]) -> str | None:
     """Why code for these CPU levels cannot run here, or None."""
-    level = host().level
+    level = read_cpuinfo("/").level
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [one for one in arch if one not in runs]
     if missing:
-        return f"it is built for {'+'.join(missing)}, and this processor offers {level or host().machine or 'no known level'}"
+        offers = level or read_cpuinfo("/").machine or "no known level"
+        return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
     return None
 
 

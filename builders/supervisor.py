@@ -1,9 +1,10 @@
-"""Runs a build and ends every compiler of it when the builder is gone. Started as a script, with nothing but the standard
-library:  python -I -S supervisor.py COMMAND [ARG ...]
+"""Runs a build and ends every compiler of it when the builder is gone.
 
-It leads a session of its own, which every process of the build belongs to (ninja gives each compiler a process group, so
-killing a group is not enough). Standard input is a pipe that the builder holds: at its end, or when the builder is no
-longer the parent (a forked worker may keep the pipe open), the whole session is killed.
+Started as a script, on the standard library alone:  python -I -S supervisor.py COMMAND [ARG ...]
+
+It leads a session of its own, which every process of the build belongs to: ninja gives each compiler a process group,
+so killing a group is not enough. Standard input is a pipe that the builder holds: at its end, or when the builder is
+no longer the parent (a forked worker may keep the pipe open), the whole session is killed.
 """
 
 from __future__ import annotations

@@ -40,6 +40,13 @@ class Disk:
         """Whether anything, a dangling link included, has this name."""
         return os.path.lexists(path)
 
+    def names(self, folder: str) -> frozenset[str]:
+        """The names in a folder; none where it cannot be listed."""
+        try:
+            return frozenset(os.listdir(folder))
+        except OSError:
+            return frozenset()
+
     def now_ns(self) -> int:
         """Nanoseconds since the epoch, by this machine's clock."""
         return time.time_ns()

@@ -40,11 +40,27 @@ class Entry(NamedTuple):
         return data
 
 
+def is_record(binary: Any) -> bool:
+    """Whether this is what a manifest or a ticket says of a library, and names a file inside its entry."""
+    try:
+        file = binary["file"]
+        return (
+            isinstance(file, str)
+            and os.path.basename(file) == file not in ("", ".", "..")
+            and isinstance(binary["size"], int)
+            and isinstance(binary["sha256"], str)
+            and isinstance(binary["abi"], str)
+        )
+    except (KeyError, TypeError, IndexError):
+        return False
+
+
 def damage(entry: Entry, owners: Collection[int], full: bool = False) -> str | None:
     """What is wrong with an entry's library, or None. `owners` are the user ids that it may belong to."""
     binary = entry.binary
     try:
-        handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Without O_NONBLOCK a pipe in the library's place would keep us waiting for ever.
+        handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return f"the library cannot be opened ({error.strerror})"
     try:

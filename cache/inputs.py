@@ -20,6 +20,10 @@ class Located(NamedTuple):
         base = roots.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
+    def below(self, name: str) -> Located:
+        """A name below this place."""
+        return Located(self.root, os.path.normpath(os.path.join(self.path, name)))
+
 
 class Dependency(NamedTuple):
     """A file that the compiler read. `seal` names the tree whose stamp vouches for it; "" if none does."""
@@ -80,8 +84,15 @@ class Inputs(NamedTuple):
             base = where.within(roots)
             if base is None:
                 continue
+            listed = disk.names(base)  # one listing answers for nearly all of the names
             for name in self.names:
                 path = os.path.join(base, name)
-                if disk.exists(path) and Located(where.root, os.path.normpath(os.path.join(where.path, name))) not in present:
+                if may_be_in(listed, name) and disk.exists(path) and where.below(name) not in present:
                     return path
         return None
+
+
+def may_be_in(listed: frozenset[str], name: str) -> bool:
+    """Whether a folder with these names in it can hold `name`; one that leads out of the folder always may."""
+    first = name.partition("/")[0]
+    return first in listed or first in ("", ".", "..")

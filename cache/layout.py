@@ -1,11 +1,11 @@
 """Where things lie in a store, and how the user's own store is opened.
 
-    CACHEDIR.TAG              so that backups leave it out
-    v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
-    v1/entries/RESULT/        the library and its manifest
-    v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
-    v1/toolchains/            what each compiler said of itself
-    v1/locks/ staging/ failures/ logs/ quarantine/
+CACHEDIR.TAG              so that backups leave it out
+v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
+v1/entries/RESULT/        the library and its manifest
+v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
+v1/toolchains/            what each compiler said of itself
+v1/locks/ staging/ failures/ logs/ quarantine/
 """
 
 from __future__ import annotations

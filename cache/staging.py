@@ -28,9 +28,9 @@ def sweep(layout: Layout) -> int:
     folder = layout.path("staging")
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        parts = name.rsplit(".", 3)
-        if len(parts) == 4 and parts[1] == host and parts[2].isdecimal():
-            if os.path.exists(f"/proc/{parts[2]}"):
+        owner, _, pid = name.partition(".")[2].rpartition(".")[0].rpartition(".")  # a host's name may hold dots
+        if owner == host and pid.isdecimal():
+            if os.path.exists(f"/proc/{pid}"):
                 continue
         else:
             try:
@@ -51,7 +51,7 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
     try:
         os.rename(finished, layout.entry(result))
     except OSError:
-        if not os.path.isdir(layout.entry(result)):
+        if not os.path.lexists(layout.entry(result)):
             raise
         return False
     folder = os.open(layout.path("entries"), os.O_RDONLY | os.O_DIRECTORY)

@@ -14,7 +14,7 @@ from opforge.errors import CacheDirError
 
 from . import tickets
 from .disk import Disk, Stamp
-from .entry import MANIFEST, Entry, damage
+from .entry import MANIFEST, Entry, damage, is_record
 from .inputs import Inputs
 from .keys import place_of
 from .layout import Layout
@@ -22,6 +22,8 @@ from .layout import Layout
 log = logging.getLogger("opforge.cache")
 TICKETS_KEPT = 16
 """How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+"""What reading a file that others may have written to can raise."""
 
 
 class Product(NamedTuple):
@@ -77,7 +79,10 @@ class Store:
                 continue
             for result in results:
                 entry = self._read_entry(layer, result, layer.root)
-                problem = "its manifest cannot be read" if entry is None else unfit(entry.binary)
+                try:
+                    problem = "its manifest cannot be read" if entry is None else unfit(entry.binary)
+                except UNREADABLE:
+                    problem = "its manifest cannot be read"
                 if entry and not problem:
                     problem = damage(entry, self.owners)
                 if entry and not problem:
@@ -85,8 +90,10 @@ class Store:
                 trace.append(Rejected(layer.entry(result), problem or "it cannot be used"))
         return None
 
-    def get(self, plan_key: str, roots: Mapping[str, str], trace: list[Rejected], paranoid: bool = False) -> Entry | None:
-        """The entry of this plan whose inputs are as they are now, checked, or None. Every rejection goes into `trace`."""
+    def get(
+        self, plan_key: str, roots: Mapping[str, str], trace: list[Rejected], paranoid: bool = False
+    ) -> Entry | None:
+        """The entry of this plan whose inputs are as they are now, checked, or None. `trace` gets every rejection."""
         folder = self.layout.plan(plan_key)
         try:
             names = os.listdir(folder)
@@ -94,17 +101,21 @@ class Store:
             trace.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
             return None
         mine = place_of(roots) + ".json"
-        found = [(name, ticket) for name in names if (ticket := _read_ticket(os.path.join(folder, name)))]
-        if not paranoid:
-            for name, ticket in found:
-                if name.endswith(mine) and tickets.holds_by_stamps(ticket, roots, self.disk):
-                    result = ticket["result"]
-                    entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket["open"])
-                    if self._checked(entry, trace):
-                        return entry
+        names.sort(key=lambda name: not name.endswith(mine))
+        found = []
+        for name in names:
+            ticket = _read_ticket(os.path.join(folder, name))
+            if ticket is None:
+                continue
+            if not paranoid and name.endswith(mine) and _holds(ticket, roots, self.disk):
+                result = ticket["result"]
+                stored = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket["open"])
+                if self._checked(stored, trace):
+                    return stored
+            found.append((name, ticket))
         digests: dict[str, str | None] = {}
         seen: set[str] = set()
-        for name, ticket in sorted(found, key=lambda one: not one[0].endswith(mine)):
+        for name, ticket in found:
             if ticket["result"] in seen:
                 continue
             seen.add(ticket["result"])
@@ -131,8 +142,12 @@ class Store:
         if inputs is None:
             trace.append(Rejected(entry.folder, "its manifest cannot be read"))
             return None
-        renewed = tickets.make(entry.result, inputs, entry.binary, roots, self.disk)
-        verdict = tickets.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
+        try:
+            renewed = tickets.make(entry.result, inputs, {**entry.binary, **_receipt(ticket)}, roots, self.disk)
+            verdict = tickets.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
+        except UNREADABLE:
+            trace.append(Rejected(entry.folder, "its ticket or its manifest cannot be read"))
+            return None
         if not verdict.holds:
             trace.append(Rejected(entry.folder, verdict.reason))
             return None
@@ -146,8 +161,8 @@ class Store:
         try:
             with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
                 binary = json.load(file)["binary"]
-            return Entry(result, layout.entry(result), binary, origin)
-        except (OSError, ValueError, KeyError, TypeError):
+            return Entry(result, layout.entry(result), binary, origin) if is_record(binary) else None
+        except UNREADABLE:
             return None
 
     def _checked(self, entry: Entry, trace: list[Rejected]) -> Entry | None:
@@ -270,13 +285,28 @@ def _read_ticket(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             ticket = json.load(file)
-        return ticket if ticket["format"] == tickets.FORMAT and ticket["binary"] and ticket["result"] else None
-    except (OSError, ValueError, KeyError, TypeError):
+        known = ticket["format"] == tickets.FORMAT and is_record(ticket["binary"])
+        return (
+            ticket if known and ticket["result"] == os.path.basename(ticket["result"]) not in ("", ".", "..") else None
+        )
+    except UNREADABLE:
         return None
+
+
+def _holds(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:
+    try:
+        return tickets.holds_by_stamps(ticket, roots, disk)
+    except UNREADABLE:
+        return False
+
+
+def _receipt(ticket: Mapping[str, Any]) -> dict[str, Any]:
+    """The stamp of the library's last full check, which only tickets know."""
+    return {"stamp": ticket["binary"]["stamp"]} if "stamp" in ticket["binary"] else {}
 
 
 def _inputs_of(entry: Entry) -> Inputs | None:
     try:
         return Inputs.from_json(entry.manifest()["inputs"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None

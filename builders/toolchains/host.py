@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.disk import Disk
 from opforge.cache.inputs import Located
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from ..plan import BuildPlan, Step
 from . import identity
 
 CANDIDATES = ("g++", "clang++")
@@ -43,17 +42,25 @@ class HostToolchain:
     def __init__(self, layout: Layout, disk: Disk) -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find()
+        self._known: dict[str, Any] | None = None
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What the compiler says of itself, checked once for this object, which lives no longer than one load."""
+        if self._known is None:
+            self._known = identity.facts(self.argv, self._layout, self._disk)
+        return self._known
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted(identity.facts(self.argv, self._layout, self._disk)["identity"].items()))
+        return tuple(sorted(self._facts["identity"].items()))
 
     @property
     def is_clang(self) -> bool:
         """Whether it speaks clang's dialect of flags."""
-        return "clang" in identity.facts(self.argv, self._layout, self._disk)["version"]
+        return "clang" in self._facts["version"]
 
     def objection(self, device: str, arch: Sequence[str]) -> str | None:
-        machine = identity.facts(self.argv, self._layout, self._disk)["machine"].split("-")[0]
+        machine = self._facts["machine"].split("-")[0]
         wanted = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
@@ -74,7 +81,7 @@ class HostToolchain:
     def search_folders(self) -> tuple[str, ...]:
         named = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
-        return (*own, *identity.facts(self.argv, self._layout, self._disk)["search"])
+        return (*own, *self._facts["search"])
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         steps = [self._stub(name) for name in plan.stubs]
@@ -133,7 +140,11 @@ def _path(where: Located, roots: Mapping[str, str]) -> str:
 
 
 def _split(variable: str) -> tuple[str, ...]:
-    value = os.environ.get(variable, "")
+    value = os.environ.get(variable)
+    if not value:
+        return ()
+    import shlex
+
     try:
         return tuple(shlex.split(value))
     except ValueError as error:
@@ -143,12 +154,22 @@ def _split(variable: str) -> tuple[str, ...]:
 def _find() -> tuple[str, ...]:
     chosen = _split("CXX")
     if chosen:
-        path = shutil.which(chosen[0])
+        path = _on_path(chosen[0])
         if path is None:
             raise ToolchainNotFoundError("C++ compiler", [f"CXX={os.environ['CXX']}"], "Correct CXX, or unset it.")
         return (path, *chosen[1:])
     for name in CANDIDATES:
-        path = shutil.which(name)
+        path = _on_path(name)
         if path:
             return (path,)
     raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")
+
+
+def _on_path(name: str) -> str | None:
+    """The program's path. shutil.which answers the same in several times as long, and this is on every hit's way."""
+    folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return os.path.abspath(path)
+    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +50,8 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _run(argv: Sequence[str], *options: str) -> str:
     """A compiler's answer to a question about itself, in the C locale."""
+    import subprocess  # not on the path of a hit, which asks nothing
+
     command = [*argv, *options]
     try:
         done = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..plan import BuildPlan, Step
+from opforge.builders.plan import BuildPlan, Step
 
 
 class Toolchain(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,3 +35,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PLACES})
+
+
+# After torch, whose import takes seconds and brings every standard module that a load needs, the few milliseconds of
+# our own modules belong here and not in the first load; without torch they are left until somebody asks for them.
+if "torch" in sys.modules:
+    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.cpu"):
+        importlib.import_module(_place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from opforge.errors import SettingError
 
@@ -37,7 +36,7 @@ def cache_dir() -> tuple[str, bool]:
     chosen = os.environ.get("OPFORGE_CACHE_DIR")
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen)), True
-    if sys.platform.startswith("linux"):
+    if os.uname().sysname == "Linux":
         base = os.environ.get("XDG_CACHE_HOME", "")
         return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "opforge"), False
     import platformdirs

@@ -9,9 +9,7 @@
 #include <torch/csrc/stable/c/shim.h>
 #include <torch/csrc/stable/version.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -106,27 +104,24 @@ extern "C" __attribute__((visibility("hidden"))) const opforge::Block* const __s
 
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"), used)) inline
 
-// Writes one `ns::schema` a line into `text` (cut off at `size`); returns the bytes that all of it needs.
-OPFORGE_EXPORT size_t opforge_describe(char* text, size_t size) {
-    std::string listing;
+// One `ns::schema` a line. The text stays valid until the next call; the loader makes one at a time.
+OPFORGE_EXPORT const char* opforge_describe() {
+    static std::string listing;
+    listing.clear();
     for (auto block = __start_opforge_blocks; block != __stop_opforge_blocks; ++block) {
         if (!(*block)->key) {
             opforge::Library library((*block)->ns, &listing);
             (*block)->fill(library);
         }
     }
-    if (size > 0) {
-        const size_t length = listing.size() < size - 1 ? listing.size() : size - 1;
-        std::memcpy(text, listing.data(), length);
-        text[length] = '\0';
-    }
-    return listing.size() + 1;
+    return listing.c_str();
 }
 
-// Registers every block under its namespace followed by `suffix`. Returns 0, or 1 with the reason in `error`.
-OPFORGE_EXPORT int opforge_register(const char* suffix, char* error, size_t size) {
+// Registers every block under its namespace followed by `suffix`. Returns null, or the reason why nothing was.
+OPFORGE_EXPORT const char* opforge_register(const char* suffix) {
+    static std::string problem;
     std::vector<opforge::Library*> done;  // kept for the life of the process: deleting one takes its ops back
-    std::string problem;
+    problem.clear();
     for (const bool definitions : {true, false}) {
         for (auto block = __start_opforge_blocks; block != __stop_opforge_blocks && problem.empty(); ++block) {
             if (((*block)->key == nullptr) == definitions) {
@@ -140,25 +135,22 @@ OPFORGE_EXPORT int opforge_register(const char* suffix, char* error, size_t size
         }
     }
     if (problem.empty()) {
-        return 0;
+        return nullptr;
     }
     for (auto library = done.rbegin(); library != done.rend(); ++library) {
         (*library)->undo();
         delete *library;
     }
-    const size_t length = problem.size() < size - 1 ? problem.size() : size - 1;
-    std::memcpy(error, problem.data(), length);
-    error[length] = '\0';
-    return 1;
+    return problem.c_str();
 }
 
 #undef OPFORGE_EXPORT
 
 #define OPFORGE_BLOCK(ns, key, m, uid) OPFORGE_BLOCK_(ns, key, m, uid)
-#define OPFORGE_BLOCK_(ns, key, m, uid)                                                         \
-    static void opforge_fill_##ns##_##uid(opforge::Library&);                                   \
-    static constexpr opforge::Block opforge_block_##ns##_##uid = {                              \
-        #ns, key, &opforge_fill_##ns##_##uid, __FILE__, __LINE__};                              \
-    __attribute__((section("opforge_blocks"), used)) static const opforge::Block* const         \
-        opforge_pointer_##ns##_##uid = &opforge_block_##ns##_##uid;                             \
+#define OPFORGE_BLOCK_(ns, key, m, uid)                                                                                \
+    static void opforge_fill_##ns##_##uid(opforge::Library&);                                                          \
+    static constexpr opforge::Block opforge_block_##ns##_##uid = {#ns, key, &opforge_fill_##ns##_##uid, __FILE__,      \
+                                                                  __LINE__};                                           \
+    __attribute__((section("opforge_blocks"), used)) static const opforge::Block* const opforge_pointer_##ns##_##uid = \
+        &opforge_block_##ns##_##uid;                                                                                   \
     static void opforge_fill_##ns##_##uid(opforge::Library& m)

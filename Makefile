@@ -1,0 +1,45 @@
+# Two commands for a newcomer: `make run` and `make test`. Each sets up what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The rooms are linted through their symlinks, where their imports are seen as opforge.<room>.
+LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
+export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
+
+.PHONY: run test check bench torture format clean
+
+run: $(STAMP)
+	$(BIN)/python examples/char_transformer.py
+
+# The tests keep their caches to themselves: conftest gives each its own folder.
+test: $(STAMP)
+	$(BIN)/python -m pytest tests
+
+check: $(STAMP)
+	$(BIN)/ruff check $(LINTED)
+	$(BIN)/ruff format --check $(LINTED)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python tests/wheel_contents.py
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix $(LINTED)
+	$(BIN)/ruff format $(LINTED)
+	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
+
+# setuptools' own log of an editable install names every file; the errors are kept.
+$(STAMP): pyproject.toml constraints.txt setup.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check]'
+	$(BIN)/python -m compileall -q src accelerator builders cache ops
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache build dist src/opforge.egg-info
