@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,8 @@ from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
 from opforge.cache.store import Rejected, Store
-from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundError
+from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainNotFoundError
+from opforge.events import emit
 
 from . import abis, loader, roots
 from .compatibility import Compatibility
@@ -210,14 +212,28 @@ class OpBuilder:
         reasons = self._objections()
         if reasons:
             raise OpIncompatibleError(self.name, str(self.target), reasons)
-        entry = self.obtain(on_progress=_log_progress if verbose else None)
-        module = loader.load_entry(self.name, entry, self.fakes, self.signatures)
+        entry, module = self._load_entry(verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
         watched = [one for one in entry.watched if one[0] == roots.OWN or one[0].startswith("include")]
         places = self._places() if watched else {}
         self._watched = tuple((os.path.join(places[root], path), tuple(stamp)) for root, path, *stamp in watched)
         self._module = module
         return module
+
+    def _load_entry(self, verbose: bool) -> tuple[Entry, Any]:
+        """Find or build, then load. An entry that was evicted in between is looked for once more."""
+        for last in (False, True):
+            entry = self.obtain(on_progress=_log_progress if verbose else None)
+            began = time.perf_counter()
+            try:
+                module = loader.load_entry(self.name, entry, self.fakes, self.signatures)
+            except LoadError:
+                if last or os.path.exists(entry.library):
+                    raise
+                continue
+            emit("load", op=self.name, seconds=time.perf_counter() - began, path=entry.library, origin=entry.origin)
+            return entry, module
+        raise AssertionError("unreachable")
 
     def _unchanged(self) -> bool:
         disk = Disk()
@@ -249,9 +265,13 @@ class OpBuilder:
 
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once.
         """
+        began = time.perf_counter()
         entry = None if force else self.find(store)
         if entry:
+            emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
+        reasons = ["it was asked for"] if force else [f"{one.where}: {one.reason}" for one in self.trace]
+        emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .building import build
 
         return build(self, on_progress, force, jobs, store)

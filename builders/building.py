@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -11,6 +12,7 @@ from opforge.accelerator.topology import Topology
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
 from opforge.cache.store import Product, SharedFailure, Store
+from opforge.events import emit
 
 from .opened import writable_store
 from .produce import Job, produce, shared_error
@@ -39,15 +41,26 @@ def build(
     store = writable_store(store)
     toolchain = builder._toolchain(store)
     plan, places = builder.plan(toolchain), builder._places()
-    log_path = store.layout.path("logs", plan.key + ".log")
-    job = Job(plan, places, toolchain, compiler_jobs(jobs), log_path, builder.torch_target, on_progress)
+    job = Job(
+        plan=plan,
+        roots=places,
+        toolchain=toolchain,
+        jobs=compiler_jobs(jobs),
+        layout=store.layout,
+        torch_target=builder.torch_target,
+        reuse=not force,
+        on_progress=on_progress,
+    )
     sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
 
     def look_again() -> Entry | None:
         return None if force else store.get(plan.key, places, [], settings.paranoid())
 
     def run(folder: str) -> Product:
-        return produce(job, folder, store.disk)
+        began = time.perf_counter()
+        product = produce(job, folder, store.disk)
+        emit("build", op=builder.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
+        return product
 
     try:
         return store.build(

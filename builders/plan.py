@@ -57,3 +57,5 @@ class Step(NamedTuple):
     argv: tuple[str, ...]
     title: str
     depfile: str = ""
+    unit: Located | None = None
+    """The source that it compiles, if it compiles one."""

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge import errors
+from opforge.cache import objects
 from opforge.cache.disk import Disk, Stamp
-from opforge.cache.inputs import Inputs
-from opforge.cache.keys import result_key
+from opforge.cache.inputs import Inputs, Located
+from opforge.cache.keys import key_of, result_key
+from opforge.cache.layout import Layout
 from opforge.cache.store import Product
 from opforge.errors import CompileError, UnstableInputError
 
@@ -22,6 +24,7 @@ from .plan import BuildPlan, Step
 from .provenance import Provenance, Read, parse_depfile
 from .toolchains.protocol import Toolchain
 
+UNIT_FORMAT = 1
 ATTEMPTS = 3
 """How often a build is run again because a source changed under it, or because ninja was killed."""
 
@@ -33,10 +36,16 @@ class Job(NamedTuple):
     roots: Mapping[str, str]
     toolchain: Toolchain
     jobs: int
-    log: str
-    """Where the whole output of a failed build is kept."""
+    layout: Layout
+    """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
     torch_target: str
+    reuse: bool = True
     on_progress: ninja.Progress | None = None
+
+    @property
+    def log(self) -> str:
+        """Where the whole output of a failed build is kept."""
+        return self.layout.path("logs", self.plan.key + ".log")
 
 
 def produce(job: Job, folder: str, disk: Disk) -> Product:
@@ -49,8 +58,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
-    ninja.write_build_file(work, steps)
-    inputs, stamps = _build_until_stable(job, work, steps, disk)
+    inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
     result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
     finished = os.path.join(folder, "entry")
@@ -62,37 +70,47 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     manifest = {
         "op": job.plan.op,
         "components": job.plan.components(),
-        "built": {"at": began, "seconds": round(time.time() - began, 3), "steps": [step.title for step in steps]},
+        "built": {
+            "at": began,
+            "seconds": round(time.time() - began, 3),
+            "steps": [step.title for step in steps],
+            "reused": reused,
+        },
     }
     return Product(result, finished, binary, inputs, stamps, manifest)
 
 
 def _build_until_stable(
     job: Job, work: str, steps: Sequence[Step], disk: Disk
-) -> tuple[Inputs, dict[tuple[str, str], Stamp]]:
-    """Run the build until no file that it read has changed meanwhile; returns what it read and the stamps of it.
+) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str]]:
+    """Run the build until no file that it read has changed meanwhile.
 
-    The clock that counts is the disk's: a file changed since the build file was last touched may have been read half
-    way through, unless its stamp is the same before and after a whole further run.
+    Returns what it read, the stamps of that, and the titles of the steps whose objects were reused. The clock that
+    counts is the disk's: a file changed since the build file was last touched may have been read half way through,
+    unless its stamp is the same before and after a whole further run.
     """
     provenance = Provenance(job.roots, disk)
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
-    for _attempt in range(ATTEMPTS):
-        started = _touch(os.path.join(work, "build.ninja"))
+    for attempt in range(ATTEMPTS):
+        started = _touch(os.path.join(work, "started"))
+        reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
+        ninja.write_build_file(work, [step for step in steps if step.output not in reused])
         _run(job, work)
-        reads = _reads(work, steps, provenance)
-        stamps = provenance.stamps(reads)
+        reads = {step.output: _reads(work, step, provenance, reused) for step in steps if step.depfile}
+        everything = sorted({read for one in reads.values() for read in one})
+        stamps = provenance.stamps(everything)
         changed = [
             read.path
-            for read in reads
+            for read in everything
             if (stamp := stamps.get(read.where)) is None
             or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(reads, _search(job))
-            if provenance.stamps(reads) == stamps:
-                return inputs, stamps
+            inputs = provenance.collect(everything, _search(job))
+            if provenance.stamps(everything) == stamps:
+                _keep_objects(job, work, steps, reused, reads, inputs)
+                return inputs, stamps, [step.title for step in steps if step.output in reused]
             changed = ["a file changed while it was being read"]
         previous = dict(stamps)
         for step in steps:
@@ -101,9 +119,45 @@ def _build_until_stable(
     raise UnstableInputError.of(job.plan.op, changed)
 
 
+def _unit(job: Job, step: Step) -> str:
+    """The key of all that one compilation is told: equal for the same source in two ops with the same flags."""
+    told = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=())
+    return key_of([UNIT_FORMAT, told.components(), step.unit])
+
+
+def _reuse_objects(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:
+    """Put what was compiled before from the same files in its place; returns each one's inputs by its output."""
+    digests: dict[str, str | None] = {}
+    found = {}
+    for step in steps:
+        if step.depfile:
+            target = os.path.join(work, step.output)
+            inputs = objects.reuse(job.layout, _unit(job, step), job.roots, disk, digests, target)
+            if inputs:
+                found[step.output] = inputs
+    return found
+
+
+def _keep_objects(
+    job: Job,
+    work: str,
+    steps: Sequence[Step],
+    reused: Mapping[str, Inputs],
+    reads: Mapping[str, Sequence[Read]],
+    inputs: Inputs,
+) -> None:
+    """Store the objects that this build compiled, each with the files that it read."""
+    for step in steps:
+        if step.depfile and step.output not in reused:
+            own = {read.where for read in reads[step.output]}
+            part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
+            objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
+
+
 def _touch(path: str) -> int:
     """Stamp a file with the disk's own time, and return it: nanoseconds."""
-    os.utime(path)
+    with open(path, "wb"):
+        os.utime(path)
     return os.stat(path).st_ctime_ns
 
 
@@ -120,13 +174,15 @@ def _run(job: Job, work: str) -> None:
         raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, job.log)
 
 
-def _reads(work: str, steps: Sequence[Step], provenance: Provenance) -> list[Read]:
-    paths = set()
-    for step in steps:
-        if step.depfile:
-            with open(os.path.join(work, step.depfile), encoding="utf-8", errors="surrogateescape") as file:
-                paths |= {os.path.join(work, name) for name in parse_depfile(file.read())}
-    return [provenance.place(path) for path in sorted(paths)]
+def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs]) -> list[Read]:
+    """The files that a step's object was compiled from, now or when it was stored."""
+    if step.output in reused:
+        known = (one.within(provenance.roots) for one in reused[step.output].files)
+        paths = {path for path in known if path is not None}
+    else:
+        with open(os.path.join(work, step.depfile), encoding="utf-8", errors="surrogateescape") as file:
+            paths = {os.path.join(work, name) for name in parse_depfile(file.read())}
+    return [provenance.place(path) for path in paths]
 
 
 def _search(job: Job) -> list[str]:

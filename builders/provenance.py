@@ -42,17 +42,17 @@ class Provenance:
     """Sorts paths into roots and seals, for one plan's roots."""
 
     def __init__(self, roots: Mapping[str, str], disk: Disk) -> None:
-        self._roots, self._disk = roots, disk
+        self.roots, self._disk = roots, disk
         named = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._named = sorted(named, key=lambda one: -len(one[1]))
         self._seals = self._find_seals()
 
     def _find_seals(self) -> dict[str, Located]:
         seals = {}
-        if "torch" in self._roots:
+        if "torch" in self.roots:
             import glob
 
-            packages = os.path.dirname(self._roots["torch"])
+            packages = os.path.dirname(self.roots["torch"])
             records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
             if len(records) == 1:
                 seals["torch"] = Located("torch", os.path.join("..", os.path.relpath(records[0], packages)))

@@ -59,6 +59,12 @@ def damage(entry: Entry, owners: Collection[int], full: bool = False) -> str | N
     """What is wrong with an entry's library, or None. `owners` are the user ids that it may belong to."""
     binary = entry.binary
     try:
+        place = os.lstat(entry.folder)
+    except OSError as error:
+        return f"its folder cannot be looked at ({error.strerror})"
+    if not stat.S_ISDIR(place.st_mode) or place.st_uid not in owners:
+        return "its folder is a link, a file, or somebody else's"
+    try:
         # Without O_NONBLOCK a pipe in the library's place would keep us waiting for ever.
         handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -9,10 +9,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
+from opforge.events import emit
 
 from .layout import write_file
+
+if TYPE_CHECKING:
+    import filelock
 
 log = logging.getLogger("opforge.cache")
 FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
@@ -29,13 +34,27 @@ def held(path: str, label: str, timeout: float | None, on_wait: Callable[[str], 
     import filelock
 
     lock = filelock.FileLock(path, mode=0o600)
-    began, noticed, waited = time.monotonic(), 0.0, False
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        _wait(lock, path, label, timeout, on_wait)
+        waited = True
+    else:
+        waited = False
+    try:
+        _sign(path, label)
+        yield waited
+    finally:
+        lock.release()
+
+
+def _wait(
+    lock: filelock.BaseFileLock, path: str, label: str, timeout: float | None, on_wait: Callable[[str], None] | None
+) -> None:
+    import filelock
+
+    began, noticed = time.monotonic(), 0.0
     while True:
-        try:
-            lock.acquire(timeout=0)
-            break
-        except filelock.Timeout:
-            waited = True
         elapsed = time.monotonic() - began
         if timeout is not None and elapsed >= timeout:
             raise LockTimeoutError(label, timeout, owner(path))
@@ -44,11 +63,12 @@ def held(path: str, label: str, timeout: float | None, on_wait: Callable[[str], 
             message = f"{label}: waiting for {owner(path)}"
             (on_wait or log.warning)(message)
         time.sleep(POLL)
-    try:
-        _sign(path, label)
-        yield waited
-    finally:
-        lock.release()
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            continue
+        emit("wait", op=label, seconds=round(time.monotonic() - began, 6), lock=path)
+        return
 
 
 def _sign(path: str, label: str) -> None:

@@ -8,6 +8,8 @@ import shutil
 import socket
 import time
 
+from opforge.events import emit
+
 from .layout import Layout, make_folder
 
 log = logging.getLogger("opforge.cache")
@@ -65,6 +67,7 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
 def set_aside(layout: Layout, result: str, problem: str) -> None:
     """Move a damaged entry out of the way, for inspection, and say so."""
     source = layout.entry(result)
+    emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(os.path.dirname(target))

@@ -18,6 +18,10 @@ YOUNG_NS = 2_000_000_000
 _NONE: Mapping[tuple[str, str], Stamp] = {}
 
 
+BLANK: Mapping[str, Any] = {"at": 0, "open": [], "folders": [], "seals": []}
+"""A ticket that vouches for nothing: every file is hashed."""
+
+
 class Verdict(NamedTuple):
     """Whether a ticket's inputs are as they were; `reason` names the first that is not."""
 

@@ -105,7 +105,7 @@ class HostToolchain:
             *_prefix_maps(plan, roots),
             *("-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile)
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
 
     def _stub(self, soname: str) -> Step:
         """A library with a name and nothing in it: the linker needs no more, and torch need not be here to link."""

@@ -15,6 +15,7 @@ from opforge.errors import ToolchainError
 FORMAT = 1
 PROGRAMS = ("cc1plus", "as", "ld")
 _asked: dict[tuple[str, ...], dict[str, Any]] = {}
+_unsaved: set[tuple[str, ...]] = set()
 
 
 def facts(argv: Sequence[str], layout: Layout, disk: Disk) -> dict[str, Any]:
@@ -22,16 +23,18 @@ def facts(argv: Sequence[str], layout: Layout, disk: Disk) -> dict[str, Any]:
 
     Read from the store while every program's stamp holds; otherwise asked anew. Raises ToolchainError.
     """
-    record = _asked.get(tuple(argv)) or _read(_file(argv, layout))
-    if record and all(list(disk.stamp(path) or ()) == stamp for path, stamp in record["stamps"].items()):
-        _asked[tuple(argv)] = record
-        return record
-    record = _ask(argv, disk)
-    _asked[tuple(argv)] = record
-    try:
-        write_file(_file(argv, layout), json.dumps(record).encode())
-    except OSError:
-        return record  # no store yet, or a read-only one: asked again next time
+    name = tuple(argv)
+    record = _asked.get(name) or _read(_file(argv, layout))
+    if not record or any(list(disk.stamp(path) or ()) != stamp for path, stamp in record["stamps"].items()):
+        record = _ask(argv, disk)
+        _unsaved.add(name)
+    _asked[name] = record
+    if name in _unsaved:
+        try:
+            write_file(_file(argv, layout), json.dumps(record).encode())
+            _unsaved.discard(name)
+        except OSError:
+            return record  # there is no store before the first build; the next call tries again
     return record
 
 

@@ -1,0 +1,207 @@
+"""What is here and what state it is in: the facts behind `opforge report` and the plans that `build-ops` shows.
+
+Nothing here builds or prints. What cannot be told is a reason in the answer, so that one broken part hides no other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from opforge import settings
+from opforge.accelerator.interface import Accelerator
+from opforge.cache import layout, trust, usage
+from opforge.cache.disk import Disk
+from opforge.cache.entry import Entry
+from opforge.cache.store import Store
+from opforge.errors import OpforgeError, UnknownAcceleratorError
+
+from . import abis
+from .base import OpBuilder
+from .opened import current_store
+from .plan import BuildPlan, Step
+from .toolchains import TOOLCHAINS
+
+
+class Offer(NamedTuple):
+    """An op that an accelerator offers, by its builder's class name."""
+
+    name: str
+    accelerator: Accelerator
+
+    def builder_class(self) -> Any:
+        """The builder's class, imported now. Raises whatever that import raises."""
+        return self.accelerator.get_op_builder(self.name)
+
+
+class Readiness(NamedTuple):
+    """What becomes of a `load()` of this op."""
+
+    name: str
+    accelerator: str
+    target: str
+    state: str
+    """ready (prebuilt, in a layer), cached, buildable, or unusable."""
+    reasons: tuple[str, ...] = ()
+    path: str = ""
+    """The library, where there is one."""
+
+
+class Planned(NamedTuple):
+    """A build as it would run."""
+
+    plan: BuildPlan
+    places: dict[str, str]
+    """Where each root of the plan lies here."""
+    steps: list[Step]
+    found: Entry | None
+    """The entry that answers instead, where there is one."""
+
+
+# -- ops ---------------------------------------------------------------------------------------------------------------
+
+
+def accelerator_named(device: str) -> Accelerator:
+    """An accelerator to build for, whether or not its device is here. Raises UnknownAcceleratorError."""
+    from opforge.accelerator.discovery import entry_points
+    from opforge.accelerator.select import BUILT_IN, GROUP
+
+    places = {point.name: point.value for point in entry_points(GROUP)} | BUILT_IN
+    if device not in places:
+        raise UnknownAcceleratorError(device, sorted(places), "the target")
+    module, _, attribute = places[device].partition("[")[0].strip().partition(":")
+    made: Accelerator = getattr(importlib.import_module(module), attribute)()
+    return made
+
+
+def offers(devices: Iterable[str] = ()) -> list[Offer]:
+    """The ops that these devices' accelerators offer; by default those of the one in use, then the CPU's."""
+    wanted = [accelerator_named(device) for device in devices]
+    if not wanted:
+        from opforge.accelerator.select import get_accelerator
+
+        active = get_accelerator()
+        wanted = [active] if active.name == "cpu" else [active, accelerator_named("cpu")]
+    return [Offer(name, accelerator) for accelerator in wanted for name in _names(accelerator.op_builder_dir())]
+
+
+def _names(package: str) -> list[str]:
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError as problem:
+        if problem.name and f"{package}.".startswith(f"{problem.name}."):
+            return []  # this accelerator has no ops; any other failing import is a fault, and to be seen
+        raise
+    return sorted(getattr(module, "BUILDERS", ()))
+
+
+def readiness(offer: Offer) -> Readiness:
+    """Whether an op can be loaded here, and from where. Builds nothing and raises nothing."""
+    known = Readiness(offer.name, offer.accelerator.name, "", "unusable")
+    try:
+        target = offer.accelerator.target()
+        known = known._replace(target=str(target))
+        builder = offer.builder_class()(target=target)
+        answer = builder.is_compatible()
+        if not answer:
+            return known._replace(reasons=tuple(answer.reasons))
+        entry = builder.find() if isinstance(builder, OpBuilder) else None
+    except OpforgeError as problem:
+        return known._replace(reasons=(str(problem),))
+    except Exception as problem:  # a broken builder of another package must not hide the others
+        return known._replace(reasons=(f"broken: {type(problem).__name__}: {problem}",))
+    if entry is None:
+        return known._replace(state="buildable")
+    return known._replace(state="cached" if entry.origin == "cache" else "ready", path=entry.library)
+
+
+def planned(builder: OpBuilder, store: Store | None = None, look_up: bool = True) -> Planned:
+    """The plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` do."""
+    found = builder.find(store) if look_up else None
+    toolchain = builder._toolchain(store or current_store())
+    plan, places = builder.plan(toolchain), builder._places()
+    return Planned(plan, places, toolchain.steps(plan, places, f"{plan.op}.so"), found)
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, Any]:
+    """Versions and places of Python and torch; torch is not imported."""
+    folder = abis.torch_folder()
+    torch: dict[str, str] = {"problem": "torch is not installed. Install it: pip install torch"}
+    if folder:
+        try:
+            torch = {"version": abis.torch_version(folder), "path": folder}
+        except (OSError, OpforgeError) as problem:
+            torch = {"path": folder, "problem": str(problem)}
+    return {
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": abis.python_tag()},
+        "torch": torch,
+    }
+
+
+def accelerators() -> dict[str, Any]:
+    """Every candidate with its reason, and the one in use with its capabilities. Imports torch."""
+    from opforge.accelerator import select
+
+    told: dict[str, Any] = {"candidates": [], "problems": [], "in_use": None, "capabilities": None}
+    try:
+        active = select.get_accelerator()
+        told["in_use"] = {"name": active.name, "target": str(active.target()), "ops": active.op_builder_dir()}
+        told["capabilities"] = active.capabilities().as_dict()
+    except Exception as problem:  # torch may be missing or broken: that is what the report is to say
+        told["problems"].append(_text(problem))
+    try:
+        told["candidates"] = [
+            {"name": one.name, "available": one.available, "reason": one.reason, "source": one.source}
+            for one in select.candidates()
+        ]
+    except Exception as problem:
+        if _text(problem) not in told["problems"]:
+            told["problems"].append(_text(problem))
+    return told
+
+
+def _text(problem: Exception) -> str:
+    return str(problem) if isinstance(problem, OpforgeError) else f"{type(problem).__name__}: {problem}"
+
+
+def compilers() -> list[dict[str, str]]:
+    """Every toolchain and ninja: where it is and its version, or why it cannot be used and what to install."""
+    from . import ninja
+
+    root, _chosen = settings.cache_dir()
+    trusted = trust.objection(root, trust.trusted_ids()) is None
+    place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
+    told = []
+    for name, where in TOOLCHAINS.items():
+        module, _, attribute = where.partition(":")
+        try:
+            toolchain = getattr(importlib.import_module(module), attribute)(place, Disk())
+            version = dict(toolchain.identity()).get("version", "")
+            told.append({"name": name, "path": toolchain.argv[0], "version": version, "problem": ""})
+        except OpforgeError as problem:
+            told.append({"name": name, "path": "", "version": "", "problem": str(problem)})
+    try:
+        told.append({"name": "ninja", "path": ninja.find_ninja(), "version": "", "problem": ""})
+    except OpforgeError as problem:
+        told.append({"name": "ninja", "path": "", "version": "", "problem": str(problem)})
+    return told
+
+
+def cache() -> dict[str, Any]:
+    """The user's own store: path, bytes, entries, and why it cannot be trusted, if so. Creates nothing."""
+    root, chosen = settings.cache_dir()
+    found = trust.objection(root, trust.trusted_ids())
+    place = layout.Layout(root)
+    told: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
+    told |= {"layers": list(settings.cache_layers()), "problem": f"{found[0]}. {found[1]}." if found else ""}
+    try:
+        told |= {"bytes": sum(one.size for one in usage.areas(place)), "entries": len(usage.entries(place))}
+    except OSError as problem:
+        told |= {"bytes": 0, "entries": 0, "problem": told["problem"] or str(problem)}
+    return told
