@@ -8,17 +8,22 @@ import re
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
-LINK = re.compile(r"undefined reference to|cannot find -l|multiple definition of|ld returned|linker command failed")
+SUMMARY = re.compile(r"ld returned|linker command failed")
+LINK = re.compile(
+    r"undefined reference to|undefined symbol:|cannot find -l|multiple definition of|ld returned|linker command failed"
+)
 KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
 )
+FULL = re.compile(r"^(?!\s*\d+ \|).*No space left on device", re.MULTILINE)
+"""The compiler's own words; not a line of the source that it quotes ("    3 | ...")."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
 
 
 def explain(op: str, status: int, output: str, log: str) -> BuildError:
     """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
     lines = output.splitlines()
-    if "No space left on device" in output:
+    if FULL.search(output):
         return BuildResourceError.of(
             op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk."
         )
@@ -36,9 +41,9 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
             return CompileError.of(
                 op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log
             )
-    for line in lines:
-        if LINK.search(line):
-            return CompileError.of(op, title, line.strip(), "", command, log)
+    linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
+    if linking:
+        return CompileError.of(op, title, linking[0].strip(), "", command, log)
     said = [line for line in lines if "error" in line.lower()] or [line for line in lines if line.strip()][-3:]
     return CompileError.of(op, title, " / ".join(said[:3]) or f"exit status {status}", "", command, log)
 

@@ -19,8 +19,8 @@ PACKAGE_DATABASES = (
     "lib/apk/db/installed",
     "var/lib/pacman/local",
 )
-UNPACKAGED = ("usr/local/", "home/", "root/", "tmp/", "opt/", "mnt/", "srv/", "var/")
-"""Below the root folder, but no package manager's: watched file by file."""
+PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
+"""What the package database vouches for. A file anywhere else is watched by itself."""
 
 
 class Read(NamedTuple):
@@ -69,7 +69,7 @@ class Provenance:
             if path.startswith(base):
                 return Read(path, Located(name, path[len(base) :]), name if name in self._seals else "")
         inside = path.lstrip("/")
-        sealed = "system" in self._seals and not inside.startswith(UNPACKAGED)
+        sealed = "system" in self._seals and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
         return Read(path, Located("system", inside), "system" if sealed else "")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:

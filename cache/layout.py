@@ -54,11 +54,16 @@ class Layout(NamedTuple):
 
 def make_folder(path: str) -> None:
     """Make a folder and its parents for this user alone, whatever the umask."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):  # makedirs gives its mode to the last folder only
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
 
 
 def write_file(path: str, data: bytes, sync: bool = False) -> None:

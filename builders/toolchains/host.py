@@ -15,10 +15,13 @@ from opforge.errors import SettingError, ToolchainNotFoundError
 from . import identity
 
 CANDIDATES = ("g++", "clang++")
+LINKERS = ("ld.mold", "ld.lld")
+"""Used where present, the first one: they link an op in half the time of the system's."""
 OBEYED = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
     "LIBRARY_PATH",
+    "LD_RUN_PATH",
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
     "SOURCE_DATE_EPOCH",
@@ -42,13 +45,14 @@ class HostToolchain:
     def __init__(self, layout: Layout, disk: Disk) -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find()
+        self.linker = next((path for name in LINKERS if (path := _on_path(name))), "")
         self._known: dict[str, Any] | None = None
 
     @property
     def _facts(self) -> dict[str, Any]:
         """What the compiler says of itself, checked once for this object, which lives no longer than one load."""
         if self._known is None:
-            self._known = identity.facts(self.argv, self._layout, self._disk)
+            self._known = identity.facts(self.argv, self.linker, self._layout, self._disk)
         return self._known
 
     def identity(self) -> tuple[tuple[str, str], ...]:
@@ -72,7 +76,8 @@ class HostToolchain:
         return tuple((name, os.environ[name]) for name in OBEYED if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return _split("CPPFLAGS") + _split("CXXFLAGS"), _split("LDFLAGS")
+        # A linker that LDFLAGS names comes later on the command line, and so wins.
+        return _split("CPPFLAGS") + _split("CXXFLAGS"), (*self._facts["linker_flags"], *_split("LDFLAGS"))
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
@@ -97,6 +102,7 @@ class HostToolchain:
         path = _path(source, roots)
         depfile = output + ".d"
         argv = [
+            *_launcher(),
             *self.argv,
             *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
             *(option for folder in plan.include for option in ("-I", _path(folder, roots))),
@@ -163,6 +169,15 @@ def _find() -> tuple[str, ...]:
         if path:
             return (path,)
     raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")
+
+
+def _launcher() -> tuple[str, ...]:
+    """The compiler launcher that was asked for. It changes no result, so it is in no key."""
+    asked = _split("OPFORGE_COMPILER_LAUNCHER")
+    if asked and _on_path(asked[0]) is None:
+        searched = [f"OPFORGE_COMPILER_LAUNCHER={asked[0]}"]
+        raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
+    return asked
 
 
 def _on_path(name: str) -> str | None:

@@ -12,42 +12,49 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, write_file
 from opforge.errors import ToolchainError
 
-FORMAT = 1
+FORMAT = 2
 PROGRAMS = ("cc1plus", "as", "ld")
+SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
+"""The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
 _asked: dict[tuple[str, ...], dict[str, Any]] = {}
 _unsaved: set[tuple[str, ...]] = set()
 
 
-def facts(argv: Sequence[str], layout: Layout, disk: Disk) -> dict[str, Any]:
-    """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `programs`.
+def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk) -> dict[str, Any]:
+    """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `version`.
+
+    `linker` is the path of one to prefer to the compiler's own, or empty; `linker_flags` are those that make it do so.
 
     Read from the store while every program's stamp holds; otherwise asked anew. Raises ToolchainError.
     """
-    name = tuple(argv)
-    record = _asked.get(name) or _read(_file(argv, layout))
+    name = (*argv, "", linker, *(os.environ.get(variable, "") for variable in SWAYED_BY))
+    file = layout.path("toolchains", key_of([FORMAT, name]) + ".json")
+    record = _asked.get(name) or _read(file)
     if not record or any(list(disk.stamp(path) or ()) != stamp for path, stamp in record["stamps"].items()):
-        record = _ask(argv, disk)
+        record = _ask(argv, linker, disk)
         _unsaved.add(name)
     _asked[name] = record
     if name in _unsaved:
         try:
-            write_file(_file(argv, layout), json.dumps(record).encode())
+            write_file(file, json.dumps(record).encode())
             _unsaved.discard(name)
         except OSError:
             return record  # there is no store before the first build; the next call tries again
     return record
 
 
-def _file(argv: Sequence[str], layout: Layout) -> str:
-    return layout.path("toolchains", key_of([FORMAT, list(argv)]) + ".json")
-
-
 def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             record = json.load(file)
-        return record if record["format"] == FORMAT and record["stamps"] and record["identity"] else None
-    except (OSError, ValueError, KeyError, TypeError):
+        texts = isinstance(record["machine"], str) and isinstance(record["version"], str)
+        whole = texts and record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
+        return (
+            record
+            if whole and isinstance(record["search"], list) and isinstance(record["linker_flags"], list)
+            else None
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -81,7 +88,7 @@ def _run(argv: Sequence[str], *options: str) -> str:
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 
 
-def _ask(argv: Sequence[str], disk: Disk) -> dict[str, Any]:
+def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
     version = _run(argv, "--version")
     machine = _run(argv, "-dumpmachine").strip()
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
@@ -93,6 +100,9 @@ def _ask(argv: Sequence[str], disk: Disk) -> dict[str, Any]:
             path = shutil.which(path) or ""
         if path:
             programs[name] = os.path.realpath(path)
+    linker_flags = _linker_flags(argv, linker)
+    if linker_flags:
+        programs["linker"] = os.path.realpath(linker)
     stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
     digests = {name: disk.digest(path) or "" for name, path in programs.items()}
     identity: Mapping[str, str] = {
@@ -108,8 +118,21 @@ def _ask(argv: Sequence[str], disk: Disk) -> dict[str, Any]:
         "machine": machine,
         "version": version,
         "search": _search(argv),
+        "linker_flags": linker_flags,
         "stamps": stamps,
     }
+
+
+def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
+    """How to make the compiler use this linker; empty where it cannot (g++ knows mold since 12.1)."""
+    if not linker:
+        return []
+    flag = f"-fuse-ld={os.path.basename(linker).removeprefix('ld.')}"
+    try:
+        _run(argv, flag, "-Wl,--version")
+    except ToolchainError:
+        return []
+    return [flag]
 
 
 def _search(argv: Sequence[str]) -> list[str]:
