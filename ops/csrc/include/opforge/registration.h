@@ -37,7 +37,8 @@ public:
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
 
-    Library& def(const char* schema) {
+    // Out of line: a block calls these once an op, and inlining them costs more to compile than all of its kernels.
+    [[gnu::noinline]] Library& def(const char* schema) {
         if (listing_) {
             listing_->append(ns_).append("::").append(schema).append("\n");
         } else if (ok() && aoti_torch_library_def(handle_, schema) != AOTI_TORCH_SUCCESS) {
@@ -46,7 +47,7 @@ public:
         return *this;
     }
 
-    Library& impl(const char* name, Boxed kernel) {
+    [[gnu::noinline]] Library& impl(const char* name, Boxed kernel) {
         if (!listing_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
             fail("torch refused the kernel of ", name);
         }

@@ -1,0 +1,17 @@
+"""The builder of CPUAdagrad's op."""
+
+from __future__ import annotations
+
+from opforge.builders.base import OpBuilder
+
+
+class CPUAdagradBuilder(OpBuilder):
+    """Adagrad on the CPU: create_adagrad, adagrad_update, destroy_adagrad, and the list form multi_adagrad_.
+
+    See opforge.ops.CPUAdagrad for the optimizer, ops/csrc/cpu/adagrad.cpp for the schemas.
+    """
+
+    name = "cpu_adagrad"
+    sources = ["cpu/adagrad.cpp", "cpu/adagrad_kernel.cpp", "cpu/optimizer.cpp"]
+    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,17 @@
+"""The builder of CPULion's op."""
+
+from __future__ import annotations
+
+from opforge.builders.base import OpBuilder
+
+
+class CPULionBuilder(OpBuilder):
+    """Lion on the CPU: create_lion, lion_update, destroy_lion, and the list form multi_lion_.
+
+    See opforge.ops.CPULion for the optimizer, ops/csrc/cpu/lion.cpp for the schemas.
+    """
+
+    name = "cpu_lion"
+    sources = ["cpu/lion.cpp", "cpu/lion_kernel.cpp", "cpu/optimizer.cpp"]
+    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,76 @@
+"""Adagrad on the CPU."""
+
+from __future__ import annotations
+
+from .cpu_checks import check_range
+from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+
+
+class CPUAdagrad(CPUOptimizer):
+    """Adagrad (jmlr.org/papers/v12/duchi11a.html), one kernel call a step for all parameters of a group.
+
+    Args:
+        model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
+        lr: learning rate, at least 0; step t uses lr / (1 + (t - 1) * lr_decay).
+        eps: added to the square root, at least 0.
+        weight_decay: added to the gradient, times the weight; at least 0.
+        amsgrad: only False; it has no meaning here and is taken for DeepSpeed's sake.
+        fp32_optimizer_states: False keeps the sums of bfloat16 and float16 parameters in bfloat16: half the memory, but
+            a sum stops growing once the squares are under 1/512 of it.
+        lr_decay, initial_accumulator_value: as torch.optim.Adagrad's, at least 0.
+        maximize: climb instead of descend.
+
+    All but model_params are per-group options. States: "step" (int) and "sum", as torch.optim.Adagrad's; DeepSpeed's
+    name for the latter, "exp_avg_sq", is understood in load_state_dict. Arithmetic is in float32; results are rounded
+    once, at the end.
+    """
+
+    builder = "CPUAdagradBuilder"
+    state_names = ("sum",)
+    renamed_states = {"exp_avg_sq": "sum"}
+
+    def __init__(
+        self,
+        model_params: Params,
+        lr: float = 1e-2,
+        eps: float = 1e-10,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        fp32_optimizer_states: bool = True,
+        *,
+        lr_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "fp32_optimizer_states": fp32_optimizer_states,
+            "lr_decay": lr_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
+        super().__init__(model_params, defaults)
+
+    def _check_group(self, group: Group) -> None:
+        for name in ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value"):
+            check_range("CPUAdagrad", name, group[name], 0.0)
+        if group["amsgrad"]:
+            raise ValueError("CPUAdagrad: amsgrad is True, expected False: Adagrad has no such variant")
+
+    def _initial(self, name: str, group: Group) -> float:
+        return float(group["initial_accumulator_value"])
+
+    def _update(self, launch: Launch) -> None:
+        group = launch.group
+        load_op(self.builder).multi_adagrad_(
+            launch.params,
+            launch.grads,
+            [state["sum"] for state in launch.states],
+            lr=float(group["lr"]) / (1.0 + (launch.step - 1) * group["lr_decay"]),
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+        )

@@ -1,0 +1,85 @@
+"""Adam and AdamW on the CPU."""
+
+from __future__ import annotations
+
+from .cpu_checks import check_range
+from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+
+
+class CPUAdam(CPUOptimizer):
+    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), one kernel call a step for all parameters of a group.
+
+    Args:
+        model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
+        lr: learning rate, at least 0.
+        betas: decay of the averages of the gradient and of its square, each in [0, 1).
+        eps: added to the square root, at least 0.
+        weight_decay: 0 unless given (torch.optim.AdamW's is 0.01).
+        bias_correction: False leaves the averages' start at zero uncorrected.
+        amsgrad: only False; there is no kernel for it.
+        adamw_mode: True decays the weights themselves (AdamW), False adds the decay to the gradient (Adam).
+        fp32_optimizer_states: False keeps the states of bfloat16 and float16 parameters in bfloat16: half the memory,
+            but small changes of the averages are lost. States of float32 parameters are always float32.
+        maximize: climb instead of descend.
+
+    All but model_params are per-group options. States: "step" (int), "exp_avg", "exp_avg_sq", which
+    torch.optim.AdamW and torch.optim.Adam load, and theirs load here. Arithmetic is in float32.
+    """
+
+    builder = "CPUAdamBuilder"
+    state_names = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self,
+        model_params: Params,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        adamw_mode: bool = True,
+        fp32_optimizer_states: bool = True,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "bias_correction": bias_correction,
+            "amsgrad": amsgrad,
+            "adamw_mode": adamw_mode,
+            "fp32_optimizer_states": fp32_optimizer_states,
+            "maximize": maximize,
+        }
+        super().__init__(model_params, defaults)
+
+    def _check_group(self, group: Group) -> None:
+        check_range("CPUAdam", "lr", group["lr"], 0.0)
+        check_range("CPUAdam", "eps", group["eps"], 0.0)
+        check_range("CPUAdam", "weight_decay", group["weight_decay"], 0.0)
+        for i, beta in enumerate(group["betas"]):
+            check_range("CPUAdam", f"betas[{i}]", beta, 0.0, 1.0)
+        if group["amsgrad"]:
+            raise ValueError("CPUAdam: amsgrad is True, expected False: use torch.optim.AdamW for that variant")
+
+    def _update(self, launch: Launch) -> None:
+        group = launch.group
+        beta1, beta2 = group["betas"]
+        load_op(self.builder).multi_adam_(
+            launch.params,
+            launch.grads,
+            [state["exp_avg"] for state in launch.states],
+            [state["exp_avg_sq"] for state in launch.states],
+            step=launch.step,
+            lr=float(group["lr"]),
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            adamw_mode=group["adamw_mode"],
+            bias_correction=group["bias_correction"],
+            maximize=group["maximize"],
+        )

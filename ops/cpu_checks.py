@@ -1,0 +1,55 @@
+"""What the CPU optimizers refuse, and in what words: place, value, what was expected, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_range(owner: str, name: str, value: Any, low: float, high: float | None = None) -> None:
+    """Raises ValueError unless low <= value, and value < high where that is given."""
+    if value >= low and (high is None or value < high):
+        return
+    wanted = f"at least {low:g}" if high is None else f"in [{low:g}, {high:g})"
+    raise ValueError(f"{owner}: {name} is {value!r}, expected {wanted}")
+
+
+def check_real(owner: str, group: int, params: Sequence[Tensor]) -> None:
+    """Raises ValueError for a complex parameter among those of a group."""
+    for i, param in enumerate(params):
+        if param.is_complex():
+            raise ValueError(
+                f"{owner}: param_groups[{group}]['params'][{i}] is {param.dtype}, expected a real dtype: optimize "
+                "torch.view_as_real of it, or use torch.optim, which takes complex numbers"
+            )
+
+
+def check_pairs(
+    owner: str, group: int, members: Sequence[Tensor], params: Sequence[Tensor], grads: Sequence[Tensor]
+) -> None:
+    """Raises RuntimeError for a parameter or a gradient that no kernel takes. `members` are all of the group's
+    parameters, `params` those that have gradients.
+    """
+    places = {id(param): i for i, param in enumerate(members)}
+    for param, grad in zip(params, grads, strict=True):
+        where = f"param_groups[{group}]['params'][{places[id(param)]}]"
+        if grad.layout != torch.strided:
+            raise RuntimeError(
+                f"{owner}: the gradient of {where} is sparse ({grad.layout}), expected a dense one: build the layer "
+                "with sparse=False, or use torch.optim.SparseAdam for this parameter"
+            )
+        if param.device.type != "cpu":
+            raise RuntimeError(
+                f"{owner}: {where} is on {param.device}, expected cpu: move the model with .cpu() before the step, or "
+                "use an optimizer made for that device, such as torch.optim.AdamW(fused=True)"
+            )
+        if param.dtype not in DTYPES:
+            raise RuntimeError(
+                f"{owner}: {where} is {param.dtype}, expected torch.float32, torch.bfloat16 or torch.float16: convert "
+                "the model with .float(), or use torch.optim, which takes other dtypes"
+            )

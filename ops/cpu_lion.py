@@ -1,0 +1,65 @@
+"""Lion on the CPU."""
+
+from __future__ import annotations
+
+from .cpu_checks import check_range
+from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+
+
+class CPULion(CPUOptimizer):
+    """Lion (arXiv:2302.06675), one kernel call a step for all parameters of a group.
+
+    Args:
+        model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
+        lr: learning rate, at least 0; the paper advises a third to a tenth of Adam's.
+        betas: weight of the average in the step's direction, and decay of the average; each in [0, 1). The default is
+            DeepSpeed's; the paper's is (0.9, 0.99).
+        weight_decay: decays the weights themselves; at least 0.
+        fp32_optimizer_states: False keeps the averages of bfloat16 and float16 parameters in bfloat16.
+        maximize: climb instead of descend.
+
+    All but model_params are per-group options. States: "step" (int) and "exp_avg". A parameter moves by the sign of its
+    direction: not at all where that is 0, and to NaN where it is NaN. Arithmetic is in float32.
+    """
+
+    builder = "CPULionBuilder"
+    state_names = ("exp_avg",)
+
+    def __init__(
+        self,
+        model_params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        fp32_optimizer_states: bool = True,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "weight_decay": weight_decay,
+            "fp32_optimizer_states": fp32_optimizer_states,
+            "maximize": maximize,
+        }
+        super().__init__(model_params, defaults)
+
+    def _check_group(self, group: Group) -> None:
+        check_range("CPULion", "lr", group["lr"], 0.0)
+        check_range("CPULion", "weight_decay", group["weight_decay"], 0.0)
+        for i, beta in enumerate(group["betas"]):
+            check_range("CPULion", f"betas[{i}]", beta, 0.0, 1.0)
+
+    def _update(self, launch: Launch) -> None:
+        group = launch.group
+        beta1, beta2 = group["betas"]
+        load_op(self.builder).multi_lion_(
+            launch.params,
+            launch.grads,
+            [state["exp_avg"] for state in launch.states],
+            lr=float(group["lr"]),
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+        )

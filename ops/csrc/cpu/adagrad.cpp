@@ -1,0 +1,91 @@
+#include "adagrad.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include "arguments.h"
+
+namespace opforge::cpu {
+namespace {
+
+constexpr const char* kTensors[] = {"params", "grads", "exp_avg_sq"};
+constexpr const char* kLists[] = {"params", "grads", "exp_avg_sqs"};
+
+OptimizerIds& ids() {
+    static OptimizerIds ids("adagrad");
+    return ids;
+}
+
+void create_adagrad(StableIValue* stack, uint64_t, uint64_t) {
+    ids().create(Arguments(stack).integer(), true);  // each update brings its own numbers
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+void destroy_adagrad(StableIValue* stack, uint64_t, uint64_t) {
+    ids().destroy(Arguments(stack).integer());
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+AdagradScalars read_scalars(Arguments& arguments) {
+    AdagradScalars scalars{};
+    for (float* number : {&scalars.rate, &scalars.eps, &scalars.l2}) *number = static_cast<float>(arguments.real());
+    return scalars;
+}
+
+void adagrad_update(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    const int64_t id = arguments.integer();
+    arguments.integer();  // the step, which this rule does not look at
+    const AdagradScalars scalars = read_scalars(arguments);
+    arguments.tensors(kTensors);
+    ids().mode(id);
+    run(arguments.batch(kTensors, false, &adagrad_kernel), &scalars);
+}
+
+void multi_adagrad(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    AdagradScalars scalars = read_scalars(arguments);
+    scalars.maximize = arguments.flag();
+    run(arguments.batch(kLists, true, &adagrad_kernel), &scalars);
+}
+
+void adagrad_update_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack + 5);
+    arguments.tensors(kTensors);
+    arguments.check_meta(kTensors, false);
+}
+
+void multi_adagrad_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    arguments.check_meta(kLists, true);
+}
+
+}  // namespace
+}  // namespace opforge::cpu
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "create_adagrad(int optimizer_id, float alpha=0.01, float eps=1e-08, float weight_decay=0., "
+        "bool should_log=False) -> int");
+    m.def("destroy_adagrad(int optimizer_id) -> int");
+    m.def(
+        "adagrad_update(int optimizer_id, int step, float lr, float eps, float weight_decay, Tensor(a!) params, "
+        "Tensor grads, Tensor(b!) exp_avg_sq) -> ()");
+    m.def(
+        "multi_adagrad_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avg_sqs, *, float lr, float eps, "
+        "float weight_decay, bool maximize) -> ()");
+}
+
+// For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("create_adagrad", &opforge::cpu::create_adagrad);
+    m.impl("destroy_adagrad", &opforge::cpu::destroy_adagrad);
+    m.impl("adagrad_update", &opforge::cpu::adagrad_update);
+    m.impl("multi_adagrad_", &opforge::cpu::multi_adagrad);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("adagrad_update", &opforge::cpu::adagrad_update_meta);
+    m.impl("multi_adagrad_", &opforge::cpu::multi_adagrad_meta);
+}

@@ -1,0 +1,156 @@
+#include "adam.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <cmath>
+
+#include "arguments.h"
+
+namespace opforge::cpu {
+namespace {
+
+constexpr const char* kTensors[] = {"params", "grads", "exp_avg", "exp_avg_sq"};
+constexpr const char* kLists[] = {"params", "grads", "exp_avgs", "exp_avg_sqs"};
+
+OptimizerIds& ids() {
+    static OptimizerIds ids("adam");
+    return ids;
+}
+
+// The numbers of one step, as the ops' arguments give them.
+struct AdamStep {
+    int64_t count;
+    double lr, beta1, beta2, eps, weight_decay;
+    bool adamw_mode, bias_correction, maximize;
+
+    // Everything that does not differ between elements, in double.
+    AdamScalars scalars() const {
+        if (count < 1)
+            refuse("step is " + std::to_string(count) + ", expected 1 at the first step: count it before the call");
+        const double t = static_cast<double>(count);
+        const double correction1 = bias_correction ? 1.0 - std::pow(beta1, t) : 1.0;
+        const double correction2 = bias_correction ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0;
+        return {Moment(beta1),
+                Moment(beta2),
+                DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
+                adamw_mode ? 0.0f : static_cast<float>(weight_decay),
+                static_cast<float>(lr * correction2 / correction1),
+                static_cast<float>(eps * correction2),
+                maximize};
+    }
+
+    AdamRollbackScalars rollback(const DTypes& dtypes) const {
+        const double kept = adamw_mode ? 1.0 - lr * weight_decay : 1.0;
+        if (beta1 == 0.0 || beta2 == 0.0 || kept == 0.0) {
+            refuse("beta1 " + std::to_string(beta1) + ", beta2 " + std::to_string(beta2) + ", 1 - lr * weight_decay " +
+                   std::to_string(kept) + ", expected none to be 0: such a step keeps nothing to go back from");
+        }
+        return {scalars(),
+                static_cast<float>(1.0 / beta1),
+                static_cast<float>(1.0 / beta2),
+                static_cast<float>(1.0 / kept),
+                dtypes.params,
+                dtypes.grads,
+                dtypes.states};
+    }
+};
+
+void create_adam(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    const int64_t id = arguments.integer();
+    for (int i = 0; i < 5; ++i) arguments.real();  // each update brings its own
+    ids().create(id, arguments.flag());
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+void destroy_adam(StableIValue* stack, uint64_t, uint64_t) {
+    ids().destroy(Arguments(stack).integer());
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+// The arguments of adam_update and adam_rollback, tensors included.
+AdamStep read_step(Arguments& arguments) {
+    const int64_t id = arguments.integer();
+    AdamStep step{};
+    step.count = arguments.integer();
+    for (double* number : {&step.lr, &step.beta1, &step.beta2, &step.eps, &step.weight_decay})
+        *number = arguments.real();
+    step.bias_correction = arguments.flag();
+    arguments.tensors(kTensors);
+    step.adamw_mode = ids().mode(id);
+    return step;
+}
+
+void adam_update(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    const AdamScalars scalars = read_step(arguments).scalars();
+    run(arguments.batch(kTensors, false, &adam_kernel), &scalars);
+}
+
+void adam_rollback_update(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    const AdamStep step = read_step(arguments);
+    const Batch batch = arguments.batch(kTensors, false, [](DType, DType, DType) -> Kernel { return &adam_rollback; });
+    const AdamRollbackScalars scalars = step.rollback(batch.dtypes());
+    run(batch, &scalars);
+}
+
+void multi_adam(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    AdamStep step{};
+    step.count = arguments.integer();
+    for (double* number : {&step.lr, &step.beta1, &step.beta2, &step.eps, &step.weight_decay})
+        *number = arguments.real();
+    for (bool* mode : {&step.adamw_mode, &step.bias_correction, &step.maximize}) *mode = arguments.flag();
+    const AdamScalars scalars = step.scalars();
+    run(arguments.batch(kLists, true, &adam_kernel), &scalars);
+}
+
+void adam_update_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack + 8);
+    arguments.tensors(kTensors);
+    arguments.check_meta(kTensors, false);
+}
+
+void multi_adam_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    arguments.check_meta(kLists, true);
+}
+
+}  // namespace
+}  // namespace opforge::cpu
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "create_adam(int optimizer_id, float alpha=0.001, float betas0=0.9, float betas1=0.999, float eps=1e-08, "
+        "float weight_decay=0., bool adamw_mode=True, bool should_log=False) -> int");
+    m.def("destroy_adam(int optimizer_id) -> int");
+    m.def(
+        "adam_update(int optimizer_id, int step, float lr, float beta1, float beta2, float eps, float weight_decay, "
+        "bool bias_correction, Tensor(a!) params, Tensor grads, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq) -> ()");
+    m.def(
+        "adam_rollback(int optimizer_id, int step, float lr, float beta1, float beta2, float eps, float weight_decay, "
+        "bool bias_correction, Tensor(a!) params, Tensor grads, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq) -> ()");
+    m.def(
+        "multi_adam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, *, int "
+        "step, "
+        "float lr, float beta1, float beta2, float eps, float weight_decay, bool adamw_mode, bool bias_correction, "
+        "bool maximize) -> ()");
+}
+
+// For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("create_adam", &opforge::cpu::create_adam);
+    m.impl("destroy_adam", &opforge::cpu::destroy_adam);
+    m.impl("adam_update", &opforge::cpu::adam_update);
+    m.impl("adam_rollback", &opforge::cpu::adam_rollback_update);
+    m.impl("multi_adam_", &opforge::cpu::multi_adam);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("adam_update", &opforge::cpu::adam_update_meta);
+    m.impl("adam_rollback", &opforge::cpu::adam_update_meta);
+    m.impl("multi_adam_", &opforge::cpu::multi_adam_meta);
+}

@@ -1,0 +1,155 @@
+#pragma once
+
+// The optimizer ops' side that faces torch: arguments off the dispatcher's stack, tensors as the kernels see them.
+// Nothing is inlined into each op: that would double the time this side takes to compile.
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/stableivalue_conversions.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "optimizer.h"
+
+namespace opforge::cpu {
+
+inline void check_shim(AOTITorchError code, const char* what) {
+    if (code != AOTI_TORCH_SUCCESS) refuse(std::string("torch could not give ") + what + " of a tensor");
+}
+
+[[gnu::noinline]] inline const char* device_name(AtenTensorHandle tensor) {
+    int32_t type;
+    check_shim(aoti_torch_get_device_type(tensor, &type), "the device");
+    if (type == aoti_torch_device_type_cpu()) return "cpu";
+    if (type == aoti_torch_device_type_meta()) return "meta";
+    if (type == aoti_torch_device_type_cuda()) return "cuda";
+    if (type == aoti_torch_device_type_xpu()) return "xpu";
+    return type == aoti_torch_device_type_mps() ? "mps" : "another device";
+}
+
+[[gnu::noinline]] inline const char* dtype_name(AtenTensorHandle tensor) {
+    int32_t dtype;
+    check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
+    if (dtype == aoti_torch_dtype_float32()) return "float32";
+    if (dtype == aoti_torch_dtype_bfloat16()) return "bfloat16";
+    if (dtype == aoti_torch_dtype_float16()) return "float16";
+    if (dtype == aoti_torch_dtype_float64()) return "float64";
+    if (dtype == aoti_torch_dtype_complex64()) return "complex64";
+    if (dtype == aoti_torch_dtype_complex128()) return "complex128";
+    return dtype == aoti_torch_dtype_int64() ? "int64" : "of another dtype";
+}
+
+[[gnu::noinline]] inline Operand operand(AtenTensorHandle tensor, bool written) {
+    Operand out{};
+    out.dtype = dtype_name(tensor);
+    out.device = device_name(tensor);
+    int32_t layout;
+    int64_t *sizes, *strides = nullptr;
+    check_shim(aoti_torch_get_layout(tensor, &layout), "the layout");
+    check_shim(aoti_torch_get_dim(tensor, &out.dim), "the dimensions");
+    check_shim(aoti_torch_get_numel(tensor, &out.numel), "the size");
+    check_shim(aoti_torch_get_sizes(tensor, &sizes), "the sizes");
+    out.sizes = sizes;
+    out.strided = layout == aoti_torch_layout_strided();
+    if (!out.strided) return out;
+    check_shim(aoti_torch_is_contiguous(tensor, &out.contiguous), "the layout");
+    check_shim(aoti_torch_get_strides(tensor, &strides), "the strides");
+    out.strides = strides;
+    // Reading keeps a copy-on-write tensor shared; writing makes it this tensor's own.
+    const void* data = nullptr;
+    check_shim(written ? torch_get_mutable_data_ptr(tensor, &out.data) : torch_get_const_data_ptr(tensor, &data),
+               "the data");
+    if (!written) out.data = const_cast<void*>(data);
+    return out;
+}
+
+// The stack of one call, read from first to last. It owns the tensors that were read.
+class Arguments {
+public:
+    explicit Arguments(const StableIValue* stack) : next_(stack) {}
+    Arguments(const Arguments&) = delete;
+    Arguments& operator=(const Arguments&) = delete;
+    [[gnu::noinline]] ~Arguments() {
+        for (const AtenTensorHandle tensor : tensors_) aoti_torch_delete_tensor_object(tensor);
+    }
+
+    int64_t integer() { return torch::stable::detail::to<int64_t>(*next_++); }
+    double real() { return torch::stable::detail::to<double>(*next_++); }
+    bool flag() { return torch::stable::detail::to<bool>(*next_++); }
+
+    // The next arguments, one for each name.
+    [[gnu::noinline]] void tensors(Names names) {
+        for (size_t i = 0; i < names.count; ++i) tensor();
+    }
+    [[gnu::noinline]] void tensor_lists(Names names) {
+        for (size_t i = 0; i < names.count; ++i) tensor_list();
+    }
+
+    // Calls visit(tensor, argument, index) for each tensor that was read, parameter by parameter; index is -1 for
+    // tensors that came in no list.
+    template <typename Visit>
+    void each(Names names, bool lists, const Visit& visit) const {
+        for (size_t i = 0; i < lengths_.size(); ++i) check_length(names[i], lengths_[i], lengths_[0]);
+        for (size_t index = 0; index < lengths_[0]; ++index) {
+            for (size_t i = 0; i < lengths_.size(); ++i) {
+                visit(tensors_[i * lengths_[0] + index], i, lists ? static_cast<int64_t>(index) : -1);
+            }
+        }
+    }
+
+    // The tensors that were read, checked: one for each name, or as many lists.
+    [[gnu::noinline]] Batch batch(Names names, bool lists, Batch::Table table) const {
+        Batch out(names, table);
+        out.reserve(lengths_[0]);
+        Operand operands[kMaxOperands];
+        each(names, lists, [&](AtenTensorHandle tensor, size_t i, int64_t index) {
+            check_device(device_name(tensor), "cpu", names[i], index);
+            operands[i] = operand(tensor, i != kGradient);
+            if (i + 1 == names.count) out.add(operands, index);
+        });
+        return out;
+    }
+
+    // For the Meta kernels, which torch.compile runs on shapes that may be symbols: only the device is looked at.
+    [[gnu::noinline]] void check_meta(Names names, bool lists) const {
+        each(names, lists, [&](AtenTensorHandle tensor, size_t i, int64_t index) {
+            check_device(device_name(tensor), "meta", names[i], index);
+        });
+    }
+
+private:
+    void tensor() {
+        tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(*next_++));
+        lengths_.push_back(1);
+    }
+
+    void tensor_list() {
+        const auto list = torch::stable::detail::to<StableListHandle>(*next_++);
+        size_t length = 0;
+        AOTITorchError code = torch_list_size(list, &length);
+        tensors_.reserve(tensors_.size() + length);
+        for (size_t i = 0; i < length && code == AOTI_TORCH_SUCCESS; ++i) {
+            StableIValue item;
+            code = torch_list_get_item(list, i, &item);
+            if (code == AOTI_TORCH_SUCCESS) tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(item));
+        }
+        torch_delete_list(list);
+        check_shim(code, "an item of a list");
+        lengths_.push_back(length);
+    }
+
+    const StableIValue* next_;
+    std::vector<AtenTensorHandle> tensors_;  // list after list
+    std::vector<size_t> lengths_;
+};
+
+inline void run(const Batch& batch, const void* scalars) {
+    batch.run(scalars, [](int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
+        if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
+            refuse("torch's threads could not run the update");
+        }
+    });
+}
+
+}  // namespace opforge::cpu

@@ -1,0 +1,94 @@
+#include "lion.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include "arguments.h"
+
+namespace opforge::cpu {
+namespace {
+
+constexpr const char* kTensors[] = {"params", "grads", "exp_avg"};
+constexpr const char* kLists[] = {"params", "grads", "exp_avgs"};
+
+OptimizerIds& ids() {
+    static OptimizerIds ids("lion");
+    return ids;
+}
+
+void create_lion(StableIValue* stack, uint64_t, uint64_t) {
+    ids().create(Arguments(stack).integer(), true);  // each update brings its own numbers
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+void destroy_lion(StableIValue* stack, uint64_t, uint64_t) {
+    ids().destroy(Arguments(stack).integer());
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+LionScalars read_scalars(Arguments& arguments) {
+    const double lr = arguments.real();
+    const double beta1 = arguments.real();
+    const double beta2 = arguments.real();
+    const double weight_decay = arguments.real();
+    return {Moment(beta1), Moment(beta2), DecoupledDecay(lr * weight_decay), static_cast<float>(lr), false};
+}
+
+void lion_update(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    const int64_t id = arguments.integer();
+    arguments.integer();  // the step, which this rule does not look at
+    const LionScalars scalars = read_scalars(arguments);
+    arguments.tensors(kTensors);
+    ids().mode(id);
+    run(arguments.batch(kTensors, false, &lion_kernel), &scalars);
+}
+
+void multi_lion(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    LionScalars scalars = read_scalars(arguments);
+    scalars.maximize = arguments.flag();
+    run(arguments.batch(kLists, true, &lion_kernel), &scalars);
+}
+
+void lion_update_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack + 6);
+    arguments.tensors(kTensors);
+    arguments.check_meta(kTensors, false);
+}
+
+void multi_lion_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(kLists);
+    arguments.check_meta(kLists, true);
+}
+
+}  // namespace
+}  // namespace opforge::cpu
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "create_lion(int optimizer_id, float alpha=0.001, float betas0=0.9, float betas1=0.999, float weight_decay=0., "
+        "bool should_log=False) -> int");
+    m.def("destroy_lion(int optimizer_id) -> int");
+    m.def(
+        "lion_update(int optimizer_id, int step, float lr, float beta1, float beta2, float weight_decay, "
+        "Tensor(a!) params, Tensor grads, Tensor(b!) exp_avg) -> ()");
+    m.def(
+        "multi_lion_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, *, float lr, float beta1, float "
+        "beta2, "
+        "float weight_decay, bool maximize) -> ()");
+}
+
+// For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("create_lion", &opforge::cpu::create_lion);
+    m.impl("destroy_lion", &opforge::cpu::destroy_lion);
+    m.impl("lion_update", &opforge::cpu::lion_update);
+    m.impl("multi_lion_", &opforge::cpu::multi_lion);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("lion_update", &opforge::cpu::lion_update_meta);
+    m.impl("multi_lion_", &opforge::cpu::multi_lion_meta);
+}

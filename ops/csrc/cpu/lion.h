@@ -1,0 +1,20 @@
+#pragma once
+
+#include "dtype.h"
+#include "kernel.h"
+#include "moment.h"
+
+namespace opforge::cpu {
+
+struct LionScalars {
+    Moment direction;  // beta1: of the step's sign
+    Moment momentum;   // beta2: of what is kept
+    DecoupledDecay decay;
+    float rate;  // the learning rate
+    bool maximize;
+};
+
+// For data = {params, grads, exp_avg}.
+Kernel lion_kernel(DType params, DType grads, DType states);
+
+}  // namespace opforge::cpu

@@ -1,0 +1,186 @@
+#include "optimizer.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace opforge::cpu {
+namespace {
+
+// Elements whose work costs more than waking a thread does: about 10 us of Adam.
+constexpr int64_t kGrain = 16384;
+// Parts of one tensor begin at multiples of this many elements, so that vectors stay within cache lines.
+constexpr int64_t kBlock = 64;
+
+bool equal(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
+
+std::string indexed(const char* name, int64_t index) {
+    return index < 0 ? name : std::string(name) + "[" + std::to_string(index) + "]";
+}
+
+std::string tuple_text(const int64_t* numbers, int64_t count) {
+    std::string text = "(";
+    for (int64_t i = 0; i < count; ++i) {
+        if (i > 0) text += ", ";
+        text += std::to_string(numbers[i]);
+    }
+    return text + (count == 1 ? ",)" : ")");
+}
+
+// Whether the elements fill their memory without gaps or overlap, in whatever order of dimensions.
+bool is_dense(const Operand& operand) {
+    // The innermost dimension has stride 1, each next one the size of what is inside it.
+    int64_t inside = 1;
+    while (inside != operand.numel) {
+        int64_t d = 0;
+        while (d < operand.dim && (operand.sizes[d] == 1 || operand.strides[d] != inside)) ++d;
+        if (d == operand.dim) return false;
+        inside *= operand.sizes[d];
+    }
+    return true;
+}
+
+bool same_shape(const Operand& a, const Operand& b) {
+    return a.dim == b.dim && std::memcmp(a.sizes, b.sizes, static_cast<size_t>(a.dim) * sizeof(int64_t)) == 0;
+}
+
+// Whether two tensors of one shape keep their elements in the same order. A dimension of size 1 has no say.
+bool same_order(const Operand& a, const Operand& b) {
+    for (int64_t d = 0; d < a.dim; ++d) {
+        if (a.sizes[d] != 1 && a.strides[d] != b.strides[d]) return false;
+    }
+    return true;
+}
+
+// The operands of one parameter, with the names they have in messages.
+struct Group {
+    const Operand* operands;
+    Names names;
+    int64_t index;
+
+    std::string name(size_t i) const { return indexed(names[i], index); }
+    size_t size() const { return names.count; }
+};
+
+void check_layouts(const Group& group) {
+    const Operand& params = group.operands[0];
+    bool contiguous = true;
+    for (size_t i = 0; i < group.size(); ++i) {
+        const Operand& operand = group.operands[i];
+        if (!operand.strided)
+            refuse(group.name(i) + " is sparse, expected a dense tensor: convert it with .to_dense()");
+        if (!same_shape(params, operand)) {
+            refuse(group.name(i) + " has shape " + tuple_text(operand.sizes, operand.dim) + ", expected that of " +
+                   group.name(0) + ", " + tuple_text(params.sizes, params.dim) +
+                   ": pass a gradient and states that belong to the parameter");
+        }
+        contiguous = contiguous && operand.contiguous;
+    }
+    if (contiguous || params.numel == 0) return;
+    if (!is_dense(params)) {
+        refuse(group.name(0) + " has strides " + tuple_text(params.strides, params.dim) + " for shape " +
+               tuple_text(params.sizes, params.dim) +
+               ", expected elements without gaps or overlap: pass .contiguous() and copy the result back");
+    }
+    for (size_t i = 1; i < group.size(); ++i) {
+        const Operand& operand = group.operands[i];
+        if (same_order(params, operand)) continue;
+        refuse(group.name(i) + " has strides " + tuple_text(operand.strides, operand.dim) + ", expected those of " +
+               group.name(0) + ", " + tuple_text(params.strides, params.dim) + ": copy it into torch.empty_like(" +
+               group.name(0) + ")");
+    }
+}
+
+DType check_dtype(const Group& group, size_t i, bool state) {
+    const char* dtype = group.operands[i].dtype;
+    if (equal(dtype, "float32")) return DType::Float32;
+    if (equal(dtype, "bfloat16")) return DType::BFloat16;
+    if (equal(dtype, "float16") && !state) return DType::Float16;
+    refuse(group.name(i) + " is " + dtype + ", expected float32" + (state ? " or bfloat16" : ", bfloat16 or float16") +
+           ": convert it with .to(torch.float32)" + (state ? "" : ", or use torch.optim, which takes other dtypes"));
+}
+
+}  // namespace
+
+void refuse(const std::string& message) { throw std::runtime_error(message); }
+
+void check_device(const char* device, const char* expected, const char* name, int64_t index) {
+    if (equal(device, expected)) return;
+    refuse(indexed(name, index) + " is on " + device + ", expected " + expected +
+           ": move it with .to(), or use an optimizer made for its device");
+}
+
+void check_length(const char* name, size_t length, size_t expected) {
+    if (length == expected) return;
+    refuse(std::string(name) + " has " + std::to_string(length) + " tensors, expected " + std::to_string(expected) +
+           ": pass one for each parameter");
+}
+
+void Batch::add(const Operand* operands, int64_t index) {
+    const Group group{operands, names_, index};
+    check_layouts(group);
+    dtypes_ = {check_dtype(group, 0, false), check_dtype(group, 1, false), check_dtype(group, 2, true)};
+    if (group.size() == 4 && check_dtype(group, 3, true) != dtypes_.states) {
+        refuse(group.name(3) + " is " + operands[3].dtype + ", expected the dtype of " + group.name(2) + ", " +
+               operands[2].dtype + ": convert one with .to()");
+    }
+    Item item{{}, table_(dtypes_.params, dtypes_.grads, dtypes_.states), total_};
+    for (size_t i = 0; i < group.size(); ++i) item.data[i] = operands[i].data;
+    items_.push_back(item);
+    total_ += operands[0].numel;
+}
+
+void Batch::run(const void* scalars, ParallelFor parallel_for) const {
+    if (total_ <= kGrain) {
+        run(scalars, 0, total_);
+        return;
+    }
+    struct Call {
+        const Batch* batch;
+        const void* scalars;
+    } call{this, scalars};
+    const auto part = [](int64_t begin, int64_t end, void* context) {
+        const Call& self = *static_cast<const Call*>(context);
+        self.batch->run(self.scalars, begin, end);
+    };
+    parallel_for(total_, kGrain, part, &call);
+}
+
+// Elements [begin, end) of all tensors laid end to end.
+void Batch::run(const void* scalars, int64_t begin, int64_t end) const {
+    size_t low = 0, high = items_.size();  // of the last tensor that begins at or before `begin`
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        (items_[middle].first <= begin ? low : high) = middle;
+    }
+    for (size_t i = low; i < items_.size() && items_[i].first < end; ++i) {
+        const Item& item = items_[i];
+        const int64_t size = (i + 1 == items_.size() ? total_ : items_[i + 1].first) - item.first;
+        const auto edge = [size](int64_t element) {
+            return element >= size ? size : (element > 0 ? element / kBlock * kBlock : 0);
+        };
+        const int64_t from = edge(begin - item.first);
+        const int64_t to = edge(end - item.first);
+        if (from < to) item.kernel(scalars, item.data.data(), from, to);
+    }
+}
+
+void OptimizerIds::create(int64_t id, bool mode) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    modes_[id] = mode;
+}
+
+bool OptimizerIds::mode(int64_t id) const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = modes_.find(id);
+    if (found != modes_.end()) return found->second;
+    const std::string number = std::to_string(id);
+    refuse("optimizer_id " + number + " is unknown, expected one given to create_" + op_ + ": call create_" + op_ +
+           "(" + number + ", ...) first");
+}
+
+void OptimizerIds::destroy(int64_t id) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    modes_.erase(id);
+}
+
+}  // namespace opforge::cpu

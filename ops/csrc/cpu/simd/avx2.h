@@ -1,0 +1,72 @@
+#pragma once
+
+// Vec at x86-64-v3: AVX2, FMA and F16C; 8 lanes.
+
+#include <immintrin.h>
+
+#include "../dtype.h"
+
+namespace opforge::cpu {
+
+struct Vec {
+    static constexpr int64_t kWidth = 8;
+    __m256 v;
+};
+
+inline Vec set1(float x) { return {_mm256_set1_ps(x)}; }
+inline Vec set_bits(uint32_t bits) { return {_mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)))}; }
+
+inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
+inline Vec bit_and(Vec a, Vec b) { return {_mm256_and_ps(a.v, b.v)}; }
+inline Vec bit_or(Vec a, Vec b) { return {_mm256_or_ps(a.v, b.v)}; }
+inline Vec bit_xor(Vec a, Vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
+inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec sqrt(Vec a) { return {_mm256_sqrt_ps(a.v)}; }
+
+// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
+    const __m256 magnitude = _mm256_and_ps(x.v, set_bits(0x7fffffffu).v);
+    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(magnitude, set_bits(0x7f800000u).v, _CMP_EQ_OQ))};
+}
+// `then` where x < 0, `otherwise` elsewhere (NaN included).
+inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
+    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_LT_OQ))};
+}
+// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
+    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_EQ_OQ))};
+}
+// `then` where x is NaN, `otherwise` elsewhere.
+inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
+    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};
+}
+
+inline Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
+
+inline Vec load(const Float16* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+inline void store(Float16* p, Vec x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline Vec load(const BFloat16* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
+}
+// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
+// sum could carry it over into -0.
+inline void store(BFloat16* p, Vec x) {
+    const __m256i bits = _mm256_castps_si256(x.v);
+    const __m256i parity = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(parity, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q));
+    const __m256i upper = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
+    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+}
+
+}  // namespace opforge::cpu

@@ -1,0 +1,70 @@
+#pragma once
+
+// Vec at x86-64-v4: AVX512 F, BW, DQ and VL; 16 lanes.
+
+#include <immintrin.h>
+
+#include "../dtype.h"
+
+namespace opforge::cpu {
+
+struct Vec {
+    static constexpr int64_t kWidth = 16;
+    __m512 v;
+};
+
+inline Vec set1(float x) { return {_mm512_set1_ps(x)}; }
+inline Vec set_bits(uint32_t bits) { return {_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits)))}; }
+
+inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Vec bit_and(Vec a, Vec b) { return {_mm512_and_ps(a.v, b.v)}; }
+inline Vec bit_or(Vec a, Vec b) { return {_mm512_or_ps(a.v, b.v)}; }
+inline Vec bit_xor(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
+inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
+
+// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_fpclass_ps_mask(x.v, 0x18), otherwise.v, then.v)};
+}
+// `then` where x < 0, `otherwise` elsewhere (NaN included).
+inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_LT_OQ), otherwise.v, then.v)};
+}
+// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_EQ_OQ), otherwise.v, then.v)};
+}
+// `then` where x is NaN, `otherwise` elsewhere.
+inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), otherwise.v, then.v)};
+}
+
+inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
+
+inline Vec load(const Float16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
+inline void store(Float16* p, Vec x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+inline Vec load(const BFloat16* p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
+// sum could carry it over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
+inline void store(BFloat16* p, Vec x) {
+    const __m512i bits = _mm512_castps_si512(x.v);
+    const __m512i parity = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(parity, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+    const __m512i upper = _mm512_srli_epi32(_mm512_mask_blend_epi32(is_nan, rounded, quiet), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(upper));
+}
+
+}  // namespace opforge::cpu

@@ -1,0 +1,65 @@
+#pragma once
+
+// Vec on aarch64: Advanced SIMD, which every such CPU has; 4 lanes.
+
+#include <arm_neon.h>
+
+#include "../dtype.h"
+
+namespace opforge::cpu {
+
+struct Vec {
+    static constexpr int64_t kWidth = 4;
+    float32x4_t v;
+};
+
+inline uint32x4_t bits_of(Vec a) { return vreinterpretq_u32_f32(a.v); }
+inline Vec of_bits(uint32x4_t bits) { return {vreinterpretq_f32_u32(bits)}; }
+
+inline Vec set1(float x) { return {vdupq_n_f32(x)}; }
+inline Vec set_bits(uint32_t bits) { return of_bits(vdupq_n_u32(bits)); }
+
+inline Vec operator+(Vec a, Vec b) { return {vaddq_f32(a.v, b.v)}; }
+inline Vec operator-(Vec a, Vec b) { return {vsubq_f32(a.v, b.v)}; }
+inline Vec operator*(Vec a, Vec b) { return {vmulq_f32(a.v, b.v)}; }
+inline Vec operator/(Vec a, Vec b) { return {vdivq_f32(a.v, b.v)}; }
+inline Vec bit_and(Vec a, Vec b) { return of_bits(vandq_u32(bits_of(a), bits_of(b))); }
+inline Vec bit_or(Vec a, Vec b) { return of_bits(vorrq_u32(bits_of(a), bits_of(b))); }
+inline Vec bit_xor(Vec a, Vec b) { return of_bits(veorq_u32(bits_of(a), bits_of(b))); }
+inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
+inline Vec sqrt(Vec a) { return {vsqrtq_f32(a.v)}; }
+
+// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
+    return {vbslq_f32(vceqq_f32(vabsq_f32(x.v), set_bits(0x7f800000u).v), then.v, otherwise.v)};
+}
+// `then` where x < 0, `otherwise` elsewhere (NaN included).
+inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vcltzq_f32(x.v), then.v, otherwise.v)}; }
+// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqzq_f32(x.v), then.v, otherwise.v)}; }
+// `then` where x is NaN, `otherwise` elsewhere.
+inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_f32(x.v, x.v), otherwise.v, then.v)}; }
+
+inline Vec load(const float* p) { return {vld1q_f32(p)}; }
+inline void store(float* p, Vec x) { vst1q_f32(p, x.v); }
+
+inline Vec load(const Float16* p) {
+    return {vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p))))};
+}
+inline void store(Float16* p, Vec x) {
+    vst1_u16(reinterpret_cast<uint16_t*>(p), vreinterpret_u16_f16(vcvt_f16_f32(x.v)));
+}
+
+inline Vec load(const BFloat16* p) { return of_bits(vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p)), 16)); }
+// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
+// sum could carry it over into -0.
+inline void store(BFloat16* p, Vec x) {
+    const uint32x4_t bits = bits_of(x);
+    const uint32x4_t parity = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(parity, vdupq_n_u32(0x7fff)));
+    const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x00400000));
+    const uint32x4_t number = vceqq_f32(x.v, x.v);
+    vst1_u16(reinterpret_cast<uint16_t*>(p), vshrn_n_u32(vbslq_u32(number, rounded, quiet), 16));
+}
+
+}  // namespace opforge::cpu

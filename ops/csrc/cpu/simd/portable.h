@@ -1,0 +1,105 @@
+#pragma once
+
+// Vec where nothing is known of the CPU, such as x86-64 without extensions: 4 lanes in the vector types of GCC and
+// Clang, which become SSE2 there. Multiply and add round separately here, and float16 is converted in integer
+// arithmetic.
+
+#include <cmath>
+#include <cstring>
+
+#include "../dtype.h"
+
+namespace opforge::cpu {
+
+using Floats = float __attribute__((vector_size(16)));
+using Words = uint32_t __attribute__((vector_size(16)));
+using Halves = uint16_t __attribute__((vector_size(8)));
+
+struct Vec {
+    static constexpr int64_t kWidth = 4;
+    Floats v;
+};
+
+inline Words bits_of(Floats x) { return reinterpret_cast<Words>(x); }
+inline Floats of_bits(Words bits) { return reinterpret_cast<Floats>(bits); }
+inline Words choose(Words mask, Words then, Words otherwise) { return (mask & then) | (~mask & otherwise); }
+template <typename Mask>
+Vec choose(Mask mask, Vec then, Vec otherwise) {
+    return {of_bits(choose(reinterpret_cast<Words>(mask), bits_of(then.v), bits_of(otherwise.v)))};
+}
+
+inline Vec set1(float x) { return {Floats{x, x, x, x}}; }
+inline Vec set_bits(uint32_t bits) { return {of_bits(Words{bits, bits, bits, bits})}; }
+
+inline Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }
+inline Vec operator-(Vec a, Vec b) { return {a.v - b.v}; }
+inline Vec operator*(Vec a, Vec b) { return {a.v * b.v}; }
+inline Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
+inline Vec bit_and(Vec a, Vec b) { return {of_bits(bits_of(a.v) & bits_of(b.v))}; }
+inline Vec bit_or(Vec a, Vec b) { return {of_bits(bits_of(a.v) | bits_of(b.v))}; }
+inline Vec bit_xor(Vec a, Vec b) { return {of_bits(bits_of(a.v) ^ bits_of(b.v))}; }
+inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+inline Vec sqrt(Vec a) { return {Floats{std::sqrt(a.v[0]), std::sqrt(a.v[1]), std::sqrt(a.v[2]), std::sqrt(a.v[3])}}; }
+
+// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
+    return choose((bits_of(x.v) & 0x7fffffffu) == 0x7f800000u, then, otherwise);
+}
+// `then` where x < 0, `otherwise` elsewhere (NaN included).
+inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return choose(x.v < 0.0f, then, otherwise); }
+// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return choose(x.v == 0.0f, then, otherwise); }
+// `then` where x is NaN, `otherwise` elsewhere.
+inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return choose(x.v != x.v, then, otherwise); }
+
+inline Vec load(const float* p) {
+    Vec x;
+    std::memcpy(&x.v, p, sizeof x.v);
+    return x;
+}
+inline void store(float* p, Vec x) { std::memcpy(p, &x.v, sizeof x.v); }
+
+inline Words load_halves(const void* p) {
+    Halves halves;
+    std::memcpy(&halves, p, sizeof halves);
+    return __builtin_convertvector(halves, Words);
+}
+inline void store_halves(void* p, Words words) {
+    const Halves halves = __builtin_convertvector(words, Halves);
+    std::memcpy(p, &halves, sizeof halves);
+}
+
+inline Vec load(const BFloat16* p) { return {of_bits(load_halves(p) << 16)}; }
+// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
+// sum could carry it over into -0.
+inline void store(BFloat16* p, Vec x) {
+    const Words bits = bits_of(x.v);
+    const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    store_halves(p, choose(reinterpret_cast<Words>(x.v != x.v), bits | 0x00400000u, rounded) >> 16);
+}
+
+// The exponent is rebased by a product with 2^112, which is exact for normal and subnormal values alike.
+inline Vec load(const Float16* p) {
+    const Words half = load_halves(p);
+    const Words magnitude = (half & 0x7fffu) << 13;
+    const Words finite = bits_of(of_bits(magnitude) * 0x1p112f);
+    const Words special = reinterpret_cast<Words>((half & 0x7c00u) == 0x7c00u);
+    return {of_bits((half & 0x8000u) << 16 | choose(special, magnitude | 0x7f800000u, finite))};
+}
+// Normal results round by adding half a unit less the parity bit, subnormal ones in the addition of 0.5, whose last
+// place is float16's smallest step. Magnitudes are compared as signed numbers, which SSE2 can.
+inline void store(Float16* p, Vec x) {
+    using Signed = int32_t __attribute__((vector_size(16)));
+    const Words bits = bits_of(x.v);
+    const Words magnitude = bits & 0x7fffffffu;
+    const Signed size = reinterpret_cast<Signed>(magnitude);
+    const Words normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    const Words subnormal = bits_of(of_bits(magnitude) + 0.5f) - 0x3f000000u;
+    const Words nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    Words half = choose(reinterpret_cast<Words>(size < 0x38800000), subnormal, normal);
+    half = choose(reinterpret_cast<Words>(size >= 0x477ff000), Words{} + 0x7c00u, half);
+    half = choose(reinterpret_cast<Words>(size > 0x7f800000), nan, half);
+    store_halves(p, (bits >> 16 & 0x8000u) | half);
+}
+
+}  // namespace opforge::cpu

@@ -1,0 +1,27 @@
+#pragma once
+
+// One vector of floats, `Vec`, with the same operations at every CPU level. The level is the one that this unit is
+// compiled for: nothing here looks at the CPU at run time.
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "simd/avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "simd/avx2.h"
+#elif defined(__aarch64__)
+#include "simd/neon.h"
+#else
+#include "simd/portable.h"
+#endif
+
+namespace opforge::cpu {
+
+// Elementwise `flag ? x : 0` for a mode that holds for the whole call: a mask, so that no loop is compiled twice for it
+// and an inf that the mode ignores cannot turn into NaN, as it would in a product with zero.
+inline Vec keep_if(bool flag, Vec x) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)); }
+
+// The sign of `x` flipped where `flag`.
+inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x80000000u : 0u)); }
+
+inline Vec set1(double x) { return set1(static_cast<float>(x)); }
+
+}  // namespace opforge::cpu
