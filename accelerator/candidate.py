@@ -21,7 +21,10 @@ class Candidate:
 
 def torch_only(known: frozenset[str]) -> tuple[Candidate, ...]:
     """Give the devices that torch has a name for and none of the `known` accelerators serves."""
-    import torch
+    try:
+        import torch
+    except ImportError:
+        return ()  # then no device is seen by it
 
     names = ["cuda", "xpu", "mtia", "mps"]
     other = torch._C._get_privateuse1_backend_name()

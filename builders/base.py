@@ -14,14 +14,22 @@ from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
 from opforge.cache.store import Rejected, Store
-from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainNotFoundError
+from opforge.errors import (
+    BuilderError,
+    CacheDirError,
+    LoadError,
+    OpIncompatibleError,
+    SourceNotFoundError,
+    ToolchainError,
+    ToolchainNotFoundError,
+)
 from opforge.events import emit
 
 from . import abis, loader, roots
 from .compatibility import Compatibility
 from .opened import current_store
 from .planning import make_plan
-from .requirements import cpu_objection, unfit
+from .requirements import cpu_objection, lower_targets, unfit
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -102,7 +110,7 @@ class OpBuilder:
         own = roots.KernelRoot(roots.OWN, self.folder or roots.folder_of(type(self)), "")
         return (own, *self.kernel_roots, roots.OPFORGE)
 
-    def _places(self) -> dict[str, str]:
+    def places(self) -> dict[str, str]:
         """Where each root lies on this machine."""
         places = {root.name: root.path for root in self._own_roots()}
         torch = abis.torch_folder() if self.abi != abis.PLAIN else None
@@ -123,7 +131,7 @@ class OpBuilder:
         from .description import OpDescription
 
         self._check()
-        disk, places = Disk(), self._places()
+        disk, places = Disk(), self.places()
         located = roots.locate(self.name, self.sources, self._own_roots())
         part = abis.part(self.abi, self.name, self.name, self.torch_target)
         return OpDescription(
@@ -160,19 +168,21 @@ class OpBuilder:
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
         """Whether `load()` can succeed here, with every reason why not. Builds nothing."""
-        reasons = [*self._objections()]
+        reasons = [*self.objections()]
         if not reasons:
             try:
                 if self.find() is None:
                     reasons += self._build_objections()
             except OpIncompatibleError as error:
                 reasons += error.reasons
+            except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
+                reasons.append(str(error))
         if verbose:
             for reason in reasons:
                 log.warning("%s: %s", self.name, reason)
         return Compatibility(tuple(reasons))
 
-    def _objections(self) -> list[str]:
+    def objections(self) -> list[str]:
         """Reasons that hold whatever is in the cache."""
         target = self.target
         if target.device not in self.devices:
@@ -190,12 +200,13 @@ class OpBuilder:
 
     def _build_objections(self) -> list[str]:
         try:
-            objection = self._toolchain(current_store()).objection(self.target.device, self.target.arch)
+            objection = self.toolchain(current_store()).objection(self.target.device, self.target.arch)
         except ToolchainNotFoundError as error:
             return [str(error)]
         return [objection] if objection else []
 
-    def _toolchain(self, store: Store) -> Toolchain:
+    def toolchain(self, store: Store) -> Toolchain:
+        """The compiler for this op's target. Raises ToolchainNotFoundError."""
         return HostToolchain(store.layout, store.disk)
 
     # -- finding, building, loading ----------------------------------------------------------------------------------
@@ -209,13 +220,13 @@ class OpBuilder:
         """
         if self._module is not None and (not self._watched or self._unchanged()):
             return self._module
-        reasons = self._objections()
+        reasons = self.objections()
         if reasons:
             raise OpIncompatibleError(self.name, str(self.target), reasons)
         entry, module = self._load_entry(verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
         watched = [one for one in entry.watched if one[0] == roots.OWN or one[0].startswith("include")]
-        places = self._places() if watched else {}
+        places = self.places() if watched else {}
         self._watched = tuple((os.path.join(places[root], path), tuple(stamp)) for root, path, *stamp in watched)
         self._module = module
         return module
@@ -244,15 +255,25 @@ class OpBuilder:
         self.trace = []
         store = store or current_store()
         if store.layers:
-            entry = store.match(self.describe().key, unfit, self.trace)
+            entry = self._match(store)
             if entry:
                 return entry
         try:
-            plan = self.plan(self._toolchain(store))
+            plan = self.plan(self.toolchain(store))
         except ToolchainNotFoundError:
             # Without a compiler there is no plan; what this user built before may still answer the description.
-            return store.match(self.describe().key, unfit, self.trace, own=True)
-        return store.get(plan.key, self._places(), self.trace, settings.paranoid())
+            return self._match(store, own=True)
+        return store.get(plan.key, self.places(), self.trace, settings.paranoid())
+
+    def _match(self, store: Store, own: bool = False) -> Entry | None:
+        """A prebuilt entry for this target, or for the highest CPU level below it that was built."""
+        description = self.describe()
+        for target in lower_targets(self.target):
+            key = description._replace(target=str(target)).key
+            entry = store.match(key, unfit, self.trace, own)
+            if entry:
+                return entry
+        return None
 
     def obtain(
         self,

@@ -39,8 +39,8 @@ def build(
 ) -> Entry:
     """Build `builder`'s op, or wait for whoever does. Raises BuildError, CacheDirError, LockTimeoutError."""
     store = writable_store(store)
-    toolchain = builder._toolchain(store)
-    plan, places = builder.plan(toolchain), builder._places()
+    toolchain = builder.toolchain(store)
+    plan, places = builder.plan(toolchain), builder.places()
     job = Job(
         plan=plan,
         roots=places,

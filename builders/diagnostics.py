@@ -10,7 +10,7 @@ from opforge.errors import BuildError, BuildResourceError, CompileError
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
 SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
-    r"undefined reference to|undefined symbol:|cannot find -l|multiple definition of|ld returned|linker command failed"
+    r"undefined reference to|undefined symbol:|mold: (?:error|fatal)|ld.lld: error|cannot find -l|multiple definition of|ld returned|linker command failed"
 )
 KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"

@@ -16,10 +16,19 @@ from .abis import PLAIN, REGISTER, STABLE
 if TYPE_CHECKING:
     from types import ModuleType
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a module's own initialisation may load another op
 _loaded: dict[str, LoadedOp | ModuleType] = {}
 _registered: dict[str, str] = {}
 """Public op name -> the result that holds it."""
+
+
+def _forget_the_parents_threads() -> None:
+    """In a forked child, nobody is left who could let the lock go."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents_threads)
 
 
 class LoadedOp:

@@ -80,8 +80,15 @@ def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
             status = STATUS.match(line)
             if status and on_progress:
                 on_progress(int(status[1]), int(status[2]), status[3])
-        return Outcome(process.wait(), "".join(printed))
+        status = process.wait()
+        return Outcome(status if status >= 0 else 128 - status, "".join(printed))
     finally:
-        process.stdin.close()  # the supervisor's sign to end everything, if it has not ended by itself
+        try:
+            # The supervisor's sign to end everything, if it has not ended by itself. Closing alone would not do: a
+            # worker that was forked meanwhile holds the pipe open.
+            process.stdin.write("\n")
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
         process.stdout.close()
         process.wait()

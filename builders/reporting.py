@@ -59,6 +59,8 @@ class Planned(NamedTuple):
     steps: list[Step]
     found: Entry | None
     """The entry that answers instead, where there is one."""
+    compiler: str
+    """The program that compiles; in a command, what stands before it launches it."""
 
 
 # -- ops ---------------------------------------------------------------------------------------------------------------
@@ -121,9 +123,10 @@ def readiness(offer: Offer) -> Readiness:
 def planned(builder: OpBuilder, store: Store | None = None, look_up: bool = True) -> Planned:
     """The plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` do."""
     found = builder.find(store) if look_up else None
-    toolchain = builder._toolchain(store or current_store())
-    plan, places = builder.plan(toolchain), builder._places()
-    return Planned(plan, places, toolchain.steps(plan, places, f"{plan.op}.so"), found)
+    toolchain = builder.toolchain(store or current_store())
+    plan, places = builder.plan(toolchain), builder.places()
+    steps = toolchain.steps(plan, places, f"{plan.op}.so")
+    return Planned(plan, places, steps, found, str(getattr(toolchain, "argv", steps[-1].argv)[0]))
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------

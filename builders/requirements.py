@@ -10,11 +10,20 @@ from functools import cache
 from typing import Any
 
 from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.accelerator.target import Target
 
 from .abis import STABLE, TORCH, python_tag, torch_folder, torch_version
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
+
+
+def lower_targets(target: Target) -> list[Target]:
+    """The target and, for a CPU level, those below it: code for a lower level runs where the higher one does."""
+    if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
+        return [target]
+    reached = LEVELS[: LEVELS.index(target.arch[0]) + 1]
+    return [Target("cpu", (level,)) for level in reversed(reached)]
 
 
 def cpu_objection(arch: Sequence[str]) -> str | None:

@@ -4,6 +4,8 @@ CACHEDIR.TAG              so that backups leave it out
 v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
 v1/entries/RESULT/        the library and its manifest
 v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
+v1/objects/UNIT/          object files, by what they were compiled from
+v1/sources/               the sources of load_inline
 v1/toolchains/            what each compiler said of itself
 v1/locks/ staging/ failures/ logs/ quarantine/
 """

@@ -16,33 +16,60 @@ log = logging.getLogger("opforge.cache")
 ABANDONED_SECONDS = 24 * 3600.0
 
 
+def _here() -> str:
+    """This host and its space of process ids: a container may share the host's name, and not its processes."""
+    try:
+        return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
 def begin(layout: Layout, plan_key: str) -> str:
     """A new private folder; its name says whose it is, so that it can be swept when its owner is gone."""
-    name = f"{plan_key[:12]}.{socket.gethostname()}.{os.getpid()}.{os.urandom(4).hex()}"
+    name = f"{plan_key[:12]}.{_here()}.{os.getpid()}.{os.urandom(4).hex()}"
     path = layout.path("staging", name)
     os.mkdir(path, 0o700)
     return path
 
 
-def sweep(layout: Layout) -> int:
-    """Remove what dead builders of this host left, and anybody's after a day. Returns how many were removed."""
-    removed, host = 0, socket.gethostname()
-    folder = layout.path("staging")
-    for name in os.listdir(folder):
+def abandoned(layout: Layout) -> list[str]:
+    """The staging folders that dead builders of this host left, and anybody's after a day."""
+    folder, here, found = layout.path("staging"), _here(), []
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    for name in names:
         path = os.path.join(folder, name)
-        owner, _, pid = name.partition(".")[2].rpartition(".")[0].rpartition(".")  # a host's name may hold dots
-        if owner == host and pid.isdecimal():
-            if os.path.exists(f"/proc/{pid}"):
-                continue
+        owner, _, pid = name.rpartition(".")[0].rpartition(".")
+        if owner.endswith("." + here) and pid.isdecimal():
+            dead = not _runs(int(pid))
         else:
             try:
-                if time.time() - os.stat(path).st_mtime < ABANDONED_SECONDS:
-                    continue
+                dead = time.time() - os.stat(path).st_mtime >= ABANDONED_SECONDS
             except OSError:
                 continue
+        if dead:
+            found.append(path)
+    return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
+
+
+def sweep(layout: Layout) -> int:
+    """Remove what is abandoned. Returns how many folders that were."""
+    found = abandoned(layout)
+    for path in found:
         shutil.rmtree(path, ignore_errors=True)
-        removed += 1
-    return removed
+    return len(found)
 
 
 def publish(layout: Layout, finished: str, result: str) -> bool:

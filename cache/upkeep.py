@@ -1,4 +1,4 @@
-"""Keeps a store sound and bounded: checks every entry, evicts what is used least, sweeps what dead processes left.
+"""Keeps a store bounded: evicts what is used least, sweeps what dead processes and failed builds left.
 
 Nothing here needs a lock. An entry leaves by one rename, so nobody ever sees half of one, and a process that has
 loaded it keeps its library. Whatever another process removes first counts as removed.
@@ -8,43 +8,39 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from opforge.errors import CacheDirError
 
 from . import staging, usage
-from .entry import Entry, damage, is_record
-from .keys import result_key
 from .layout import Layout
 
 YOUNG_SECONDS = 60.0
 """An entry that was published or used this recently stays: someone may be about to load it."""
+SURPLUS = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
-KEPT_SECONDS = {"failures": DAY, "logs": 7 * DAY, "quarantine": 7 * DAY, "sources": 30 * DAY, "locks": 7 * DAY}
+KEPT_SECONDS = {
+    "failures": DAY,
+    "locks": 7 * DAY,
+    "logs": 7 * DAY,
+    "objects": 30 * DAY,
+    "quarantine": 7 * DAY,
+    "sources": 30 * DAY,
+}
 """How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them."""
 KINDS = {
     "descriptions": "description",
     "failures": "failure",
     "locks": "lock",
     "logs": "log",
+    "objects": "object",
     "plans": "ticket",
     "quarantine": "quarantined folder",
     "sources": "source",
     "staging": "abandoned build",
     "toolchains": "compiler record",
 }
-
-
-class Checked(NamedTuple):
-    """One entry after a full check; `problem` is empty where it is sound."""
-
-    result: str
-    op: str
-    path: str
-    problem: str
 
 
 class Condemned(NamedTuple):
@@ -58,71 +54,46 @@ class Condemned(NamedTuple):
     op: str = ""
 
 
-# -- checking ----------------------------------------------------------------------------------------------------------
-
-
-def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
-    """Hash every library and compare every result key; set damaged entries aside. `on_each` hears how many are done."""
-    checked = []
-    folders = usage.subfolders(layout.path("entries"))
-    for number, folder in enumerate(folders):
-        manifest = usage.read_manifest(layout, folder.name)
-        problem = usage.UNREADABLE
-        entry = Entry(folder.name, folder.path, {}, "cache")
-        if manifest is not None:
-            entry = entry._replace(binary=manifest["binary"])
-            problem = _problem(entry, manifest, owners)
-        if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
-            if problem:
-                staging.set_aside(layout, folder.name, problem)
-            library = entry.library if is_record(entry.binary) else folder.path
-            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem))
-        if on_each:
-            on_each(number + 1, len(folders))
-    return checked
-
-
-def _problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
-    if not is_record(entry.binary):
-        return "its manifest is incomplete"
-    try:
-        problem = damage(entry, owners, full=True)
-        inputs = manifest["inputs"]["files"]  # type: ignore[index]
-        key = result_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _seal in inputs])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return "its manifest is incomplete"
-    except OSError as error:
-        return f"the library cannot be read ({error.strerror})"
-    if not problem and key != entry.result:
-        return "its manifest speaks of another entry"
-    return problem or ""
-
-
 # -- choosing what goes ------------------------------------------------------------------------------------------------
 
 
 def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Condemned]:
-    """What `gc` removes: entries beyond the limits, the least recently used first, and what nobody needs any more.
+    """What `gc` removes: what is beyond the limits, the least recently used first, and what nobody needs any more.
 
-    `max_size` is in bytes and counts entries alone; `max_age` is in seconds since the last use. Changes nothing.
+    `max_size` is in bytes and counts entries and the objects kept for their next build; objects go before entries.
+    `max_age` is in seconds since the last use. Changes nothing.
     """
     stored = sorted(usage.entries(layout), key=lambda one: one.used)
-    total, gone = sum(one.size for one in stored), []
+    leftovers = _leftovers(layout, now)
+    objects = _objects(layout, now, {one.path for one in leftovers})
+    excess = sum(one.size for one in stored) + sum(size for _path, size, _idle in objects)
+    excess -= excess if max_size is None else max_size
+    for path, size, idle in objects:
+        if excess > 0 and idle >= YOUNG_SECONDS:
+            excess -= size
+            leftovers.append(_condemned("objects", path, SURPLUS))
+    gone = []
     for one in stored:
         idle = now - max(one.built, one.used)
         if idle < YOUNG_SECONDS:
             continue
-        if max_age is not None and idle > max_age:
-            reason = "not used for longer than the age limit"
-        elif max_size is not None and total > max_size:
-            reason = "the least recently used, and the store is larger than the limit"
-        else:
-            continue
-        total -= one.size
-        gone.append((one.result, Condemned("entry", layout.entry(one.result), one.size, reason, one.op)))
+        if (max_age is not None and idle > max_age) or excess > 0:
+            reason = SURPLUS if max_age is None or idle <= max_age else "not used for longer than the age limit"
+            gone.append((one.result, Condemned("entry", layout.entry(one.result), one.size, reason, one.op)))
+            excess -= one.size
     dead = {result for result, _condemned in gone}
     kept = {one.name for one in usage.subfolders(layout.path("entries"))} - dead
-    return [condemned for _result, condemned in gone] + _orphans(layout, kept) + _leftovers(layout, now)
+    return [condemned for _result, condemned in gone] + _orphans(layout, kept) + leftovers
+
+
+def _objects(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, int, float]]:
+    """(folder, bytes, seconds since its last change) of every unit's objects, the oldest first."""
+    found = []
+    for folder in usage.subfolders(layout.path("objects")):
+        stat = usage.stat_of(folder.path)
+        if stat and folder.path not in besides:
+            found.append((folder.path, _size(folder.path), now - stat.st_mtime))
+    return sorted(found, key=lambda one: -one[2])
 
 
 def everything(layout: Layout, ops: Collection[str] | None = None) -> list[Condemned]:
@@ -135,7 +106,7 @@ def everything(layout: Layout, ops: Collection[str] | None = None) -> list[Conde
     if ops is None:
         for area in ("toolchains", *(name for name in KEPT_SECONDS if name != "locks")):
             found += [_condemned(area, one.path, "cleared") for one in usage.listed(layout.path(area))]
-        found += [_condemned("staging", path, "cleared") for path in _abandoned(layout)]
+        found += [_condemned("staging", path, "cleared") for path in staging.abandoned(layout)]
     return found
 
 
@@ -152,7 +123,7 @@ def _orphans(layout: Layout, kept: Collection[str]) -> list[Condemned]:
 
 
 def _leftovers(layout: Layout, now: float) -> list[Condemned]:
-    found = [_condemned("staging", path, "its builder is gone") for path in _abandoned(layout)]
+    found = [_condemned("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
     for area, seconds in KEPT_SECONDS.items():
         for one in usage.listed(layout.path(area)):
             stat = usage.stat_of(one.path)
@@ -161,27 +132,14 @@ def _leftovers(layout: Layout, now: float) -> list[Condemned]:
     return found
 
 
-def _abandoned(layout: Layout) -> list[str]:
-    """The staging folders that `staging.sweep` would remove: of this host's dead processes, and any after a day."""
-    host, found = socket.gethostname(), []
-    for one in usage.listed(layout.path("staging")):
-        owner, _, pid = one.name.rpartition(".")[0].rpartition(".")
-        stat = usage.stat_of(one.path)
-        if owner.endswith("." + host) and pid.isdecimal():
-            dead = not os.path.exists(f"/proc/{pid}")
-        else:
-            dead = stat is not None and time.time() - stat.st_mtime >= staging.ABANDONED_SECONDS
-        if dead:
-            found.append(one.path)
-    return found
-
-
 def _condemned(area: str, path: str, reason: str) -> Condemned:
-    size = 0
-    for place in [path, *(os.path.join(top, name) for top, _folders, names in os.walk(path) for name in names)]:
-        stat = usage.stat_of(place)
-        size += stat.st_size if stat and not os.path.isdir(place) else 0
-    return Condemned(KINDS[area], path, size, reason)
+    return Condemned(KINDS[area], path, _size(path), reason)
+
+
+def _size(path: str) -> int:
+    """The bytes of a file, or of all files below a folder."""
+    files = [path, *(os.path.join(top, name) for top, _folders, names in os.walk(path) for name in names)]
+    return sum(stat.st_size for file in files if not os.path.isdir(file) and (stat := usage.stat_of(file)))
 
 
 # -- removing ----------------------------------------------------------------------------------------------------------

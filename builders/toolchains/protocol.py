@@ -11,6 +11,9 @@ from opforge.builders.plan import BuildPlan, Step
 class Toolchain(Protocol):
     """A compiler that was found on this machine."""
 
+    argv: tuple[str, ...]
+    """The program and the arguments that always go with it."""
+
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Who it is, as named facts for the key: versions and digests, no paths. Raises ToolchainError."""
 

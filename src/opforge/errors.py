@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 class OpforgeError(Exception):
-    """The base of all of opforge's errors."""
+    """The base of all of opforge's errors. They cross to other processes whole, whatever their constructors take."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, dict(self.__dict__))
+
+
+def _revive(kind: type[OpforgeError], args: tuple[Any, ...], state: dict[str, Any]) -> OpforgeError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def _bullets(lines: Iterable[str]) -> str:
@@ -196,3 +207,14 @@ class NamespaceClashError(OpforgeError, RuntimeError):
             " Unload that library, or rename the namespace in the source's STABLE_TORCH_LIBRARY."
         )
         self.qualified = qualified
+
+
+class ArchiveError(OpforgeError, ValueError):
+    """An archive of cache entries cannot be read or must not be unpacked."""
+
+    def __init__(self, path: str, problem: str, kept: int) -> None:
+        super().__init__(
+            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that."
+            " Export it again with `opforge cache export`."
+        )
+        self.problem, self.kept = problem, kept

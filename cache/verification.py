@@ -1,0 +1,58 @@
+"""Checks every entry of a store in full; what is damaged is set aside, and rebuilt when it is next needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from . import staging, usage
+from .entry import Entry, damage, is_record
+from .keys import result_key
+from .layout import Layout
+
+
+class Checked(NamedTuple):
+    """One entry after a full check; `problem` is empty where it is sound."""
+
+    result: str
+    op: str
+    path: str
+    problem: str
+
+
+def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
+    """Hash every library and compare every result key; set damaged entries aside. `on_each` hears how many are done."""
+    checked = []
+    folders = usage.subfolders(layout.path("entries"))
+    for number, folder in enumerate(folders):
+        manifest = usage.read_manifest(layout, folder.name)
+        problem = usage.UNREADABLE
+        entry = Entry(folder.name, folder.path, {}, "cache")
+        if manifest is not None:
+            entry = entry._replace(binary=manifest["binary"])
+            problem = _problem(entry, manifest, owners)
+        if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
+            if problem:
+                staging.set_aside(layout, folder.name, problem)
+            library = entry.library if is_record(entry.binary) else folder.path
+            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem))
+        if on_each:
+            on_each(number + 1, len(folders))
+    return checked
+
+
+def _problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
+    if not is_record(entry.binary):
+        return "its manifest is incomplete"
+    try:
+        problem = damage(entry, owners, full=True)
+        inputs = manifest["inputs"]["files"]  # type: ignore[index]
+        key = result_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _seal in inputs])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return "its manifest is incomplete"
+    except OSError as error:
+        return f"the library cannot be read ({error.strerror})"
+    if not problem and key != entry.result:
+        return "its manifest speaks of another entry"
+    return problem or ""

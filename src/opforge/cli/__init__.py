@@ -1,0 +1,58 @@
+"""The command line. Each command is a line in a table here and a file beside this one, imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+import opforge
+
+from .guard import EXIT_CODES, GuardedGroup
+
+COMMANDS = {
+    "build-ops": ("opforge.cli.build:command", "Build ops ahead of time; also a command of its own."),
+    "cache": ("opforge.cli.cache:group", "Look at the cache, check it, bound it, explain a miss."),
+    "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
+    "report": (
+        "opforge.cli.report:command",
+        "Say what is here, and for every op: ready, cached, buildable or why not.",
+    ),
+}
+"""Name to "module:command" and its line in the help: the help imports none of them."""
+
+
+class LazyGroup(GuardedGroup):
+    """A group that imports a command when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(opforge.__version__, prog_name="opforge")
+def group() -> None:
+    """opforge builds, caches, ships and loads compiled PyTorch ops."""
+
+
+def main() -> None:
+    """The command `opforge`."""
+    group(prog_name="opforge")
+
+
+def build_ops() -> None:
+    """The command `build-ops`."""
+    from .build import command
+
+    command(prog_name="build-ops")

@@ -1,0 +1,194 @@
+"""`opforge cache`: looks at the cache, checks it, bounds it. Changes nothing but in verify, gc and clear."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .explain import command as explain
+from .guard import EXIT_CODES, FAILED, OK, Guarded, GuardedGroup, json_option
+from .output import age_text, counted, emit_json, is_terminal, show_table, size_text
+from .quantities import age, size
+
+if TYPE_CHECKING:
+    from opforge.cache.store import Store
+    from opforge.cache.upkeep import Condemned
+
+
+@click.group("cache", cls=GuardedGroup, epilog=EXIT_CODES)
+def group() -> None:
+    """Look at the cache of built ops, check it, bound it, and explain why an op is not in it."""
+
+
+group.add_command(explain)
+
+
+def _store() -> Store:
+    """The user's own store, as the environment names it. Raises CacheDirError where it cannot be trusted."""
+    from opforge import settings
+    from opforge.builders.opened import open_store
+
+    return open_store(settings.cache_dir()[0])
+
+
+@group.command("path", cls=Guarded)
+@json_option
+def path_command(as_json: bool) -> None:
+    """Print the cache folder: OPFORGE_CACHE_DIR, or the platform's own."""
+    from opforge import settings
+
+    path, chosen = settings.cache_dir()
+    emit_json({"path": path, "chosen": chosen, "layers": settings.cache_layers()}) if as_json else click.echo(path)
+
+
+@group.command("ls", cls=Guarded)
+@json_option
+def ls_command(as_json: bool) -> None:
+    """List the entries: op, target, ABI, size, age, last use, key and path."""
+    from opforge.cache import usage
+
+    found, now = usage.entries(_store().layout), time.time()
+    if as_json:
+        return emit_json([one._asdict() for one in found])
+    if not found and is_terminal():
+        return click.echo("the cache is empty")
+    show_table(
+        ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH"),
+        [
+            (
+                one.op or f"({one.problem})",
+                *(one.target, one.abi, size_text(one.size), age_text(now - one.built), age_text(now - one.used)),
+                *(one.result[:12], one.path),
+            )
+            for one in found
+        ],
+        numbers=("SIZE", "AGE", "USED"),
+        spare="PATH",
+    )
+    return None
+
+
+@group.command("stats", cls=Guarded)
+@json_option
+def stats_command(as_json: bool) -> None:
+    """Count what the cache holds, in files and bytes, by kind and by op."""
+    from opforge.cache import usage
+
+    layout = _store().layout
+    areas, entries = usage.areas(layout), usage.entries(layout)
+    ops: dict[str, tuple[int, int, float]] = {}
+    for one in entries:
+        count, size, seconds = ops.get(one.op, (0, 0, 0.0))
+        ops[one.op] = (count + 1, size + one.size, seconds + one.seconds)
+    total = sum(one.size for one in areas)
+    if as_json:
+        by_op = {op: dict(zip(("entries", "bytes", "seconds"), row, strict=True)) for op, row in ops.items()}
+        folders = {one.name: {"files": one.files, "bytes": one.size} for one in areas}
+        return emit_json(
+            {"path": str(layout), "bytes": total, "entries": len(entries), "folders": folders, "ops": by_op}
+        )
+    click.echo(f"{layout}: {counted(len(entries), 'entry', 'entries')}, {size_text(total)} in all")
+    show_table(
+        ("FOLDER", "FILES", "BYTES"), [(one.name, one.files, size_text(one.size)) for one in areas], ("FILES", "BYTES")
+    )
+    rows = [
+        (op or "(unreadable)", count, size_text(size), f"{seconds:.1f} s") for op, (count, size, seconds) in ops.items()
+    ]
+    show_table(("OP", "ENTRIES", "BYTES", "BUILT IN"), rows, ("ENTRIES", "BYTES", "BUILT IN"))
+    return None
+
+
+@group.command("verify", cls=Guarded)
+@json_option
+def verify_command(as_json: bool) -> None:
+    """Check every entry in full, by digest, and set damaged ones aside; they are rebuilt when they are next needed.
+
+    The exit code is 1 where an entry was damaged.
+    """
+    from opforge.cache import verification
+
+    from .progress import reporter
+
+    store = _store()
+    with reporter(1, silent=as_json or not is_terminal(sys.stderr)) as progress:
+        progress.begin("verify")
+        checked = verification.verify(store.layout, store.owners, lambda done, total: progress.step(done, total, ""))
+    bad = [one for one in checked if one.problem]
+    if as_json:
+        emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
+    else:
+        for one in bad:
+            click.echo(f"damaged {one.op or one.result}: {one.problem} ({one.path})")
+        click.echo(
+            f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged"
+            + (" and set aside" if bad else "")
+        )
+    sys.exit(FAILED if bad else OK)
+
+
+@group.command("gc", cls=Guarded)
+@click.option("--max-size", type=size, help="Evict what is used least, down to this, such as 2GiB.")
+@click.option("--max-age", type=age, help="Evict entries that were not used for this long, such as 30d.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@json_option
+def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_json: bool) -> None:
+    """Remove what is beyond the limits, and what dead processes and failed builds left.
+
+    What was built or used within the last minute stays.
+    """
+    from opforge.cache import upkeep
+
+    layout = _store().layout
+    _remove(layout, upkeep.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
+
+
+@group.command("clear", cls=Guarded)
+@click.option("--op", "ops", multiple=True, help="Only the entries of this op. Repeatable.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def clear_command(ops: Sequence[str], yes: bool, as_json: bool) -> None:
+    """Remove every entry, or those of some ops. Builds in progress are left alone."""
+    from opforge.cache import upkeep, usage
+
+    from .selection import folded
+
+    layout = _store().layout
+    wanted = None
+    if ops:
+        stored = {one.op for one in usage.entries(layout) if one.op}
+        asked = {folded(one) for one in ops}
+        wanted = {one for one in stored if folded(one) in asked}
+        absent = sorted(one for one in ops if folded(one) not in {folded(name) for name in wanted})
+        if absent:
+            holds = f"it holds: {', '.join(sorted(stored))}" if stored else "it holds no entry"
+            raise click.UsageError(f"the cache has no entry of {', '.join(map(repr, absent))}; {holds}.")
+    condemned = upkeep.everything(layout, wanted)
+    if condemned and not yes:
+        if as_json or not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here: add --yes to clear the cache.")
+        entries = sum(one.kind == "entry" for one in condemned)
+        click.confirm(f"Remove {counted(entries, 'entry', 'entries')} from {layout}?", abort=True)
+    _remove(layout, condemned, False, as_json)
+
+
+def _remove(layout: Any, condemned: Sequence[Condemned], dry_run: bool, as_json: bool) -> None:
+    from opforge.cache import upkeep
+
+    removed = list(condemned) if dry_run else upkeep.remove(layout, condemned)
+    size = sum(one.size for one in removed)
+    if as_json:
+        return emit_json({"dry_run": dry_run, "bytes": size, "removed": [one._asdict() for one in removed]})
+    verb = "would remove" if dry_run else "removed"
+    kinds: dict[str, int] = {}
+    for one in removed:
+        kinds[one.kind] = kinds.get(one.kind, 0) + 1
+        if one.kind == "entry":
+            click.echo(f"{verb} {one.op}, {size_text(one.size)}: {one.path} ({one.reason})")
+    entries = counted(kinds.pop("entry", 0), "entry", "entries")
+    others = "".join(f", {counted(number, kind, kind + 's')}" for kind, number in kinds.items())
+    click.echo(f"{verb} {entries}{others}, {size_text(size)} in all")
+    return None

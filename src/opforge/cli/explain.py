@@ -1,0 +1,103 @@
+"""`opforge cache explain OP`: a hit or a miss, and for a miss everything that differs from the nearest entry."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opforge.accelerator.target import Target
+
+from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
+from .output import age_text, emit_json
+from .selection import Selected, all_targets, mode_options, select, target_option
+
+if TYPE_CHECKING:
+    from opforge.cache.differences import Difference, Nearest
+
+
+@click.command("explain", cls=Guarded, epilog=EXIT_CODES)
+@click.argument("op")
+@target_option
+@mode_options
+@json_option
+def command(
+    op: str, targets: Sequence[Target], levels: Sequence[str], debug: bool, sanitize: str, as_json: bool
+) -> None:
+    """Say whether OP is stored as it is now, and if not, what has changed since the nearest entry was built.
+
+    OP is as for build-ops. The exit code is 0 for a hit and 1 for a miss.
+    """
+    told = [_explain(one, debug, sanitize) for one in select([op], all_targets(targets, levels))]
+    if as_json:
+        emit_json(told if len(told) > 1 else told[0])
+    else:
+        for one in told:
+            _print(one)
+    sys.exit(OK if all(one["hit"] for one in told) else FAILED)
+
+
+def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+    from opforge.builders.opened import current_store
+    from opforge.builders.reporting import planned
+    from opforge.cache.differences import nearest
+
+    builder, store = one.builder(debug, sanitize), current_store()
+    known = planned(builder)
+    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
+    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
+    if known.found:
+        return told | {"path": known.found.library, "origin": known.found.origin}
+    near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
+    return told | {"nearest": _nearest(near) if near else None}
+
+
+def _nearest(near: Nearest) -> dict[str, Any]:
+    return {
+        "result": near.entry.result,
+        "path": near.entry.path,
+        "built": near.entry.built,
+        "components": [one._asdict() | {"text": describe(one)} for one in near.components],
+        "files": [one._asdict() for one in near.files],
+    }
+
+
+def describe(one: Difference) -> str:
+    """One difference in words: what was added to and removed from a list, or the old value and the new."""
+    if isinstance(one.stored, list) and isinstance(one.now, list):
+        added = [_text(value) for value in one.now if value not in one.stored]
+        removed = [_text(value) for value in one.stored if value not in one.now]
+        parts = [f"{word} {' '.join(values)}" for word, values in (("added", added), ("removed", removed)) if values]
+        return f"{one.component}: {', '.join(parts) or 'the order has changed'}"
+    if one.stored is None or one.now is None:
+        return f"{one.component}: {'is new: ' + _text(one.now) if one.stored is None else 'was ' + _text(one.stored)}"
+    return f"{one.component}: was {_text(one.stored)}, is {_text(one.now)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        return "=".join(value) if value[1] else value[0]
+    return str(value)
+
+
+def _print(told: dict[str, Any]) -> None:
+    label = f"{told['name']} for {told['target']}"
+    if told["hit"]:
+        click.echo(f"hit: {label}, {told['path']}")
+        return
+    click.echo(f"miss: {label}, plan {told['plan']}")
+    for seen in told["rejected"]:
+        click.echo(f"  looked at {seen['where']}: {seen['reason']}")
+    near = told["nearest"]
+    if near is None:
+        click.echo("  no entry of this op is stored: it has not been built here yet, or was evicted")
+        return
+    click.echo(f"  nearest entry, built {age_text(time.time() - near['built'])} ago: {near['path']}")
+    for one in near["components"]:
+        click.echo(f"    {one['text']}")
+    for one in near["files"]:
+        digests = f" ({one['stored'][:12]}, now {one['now'][:12]})" if one["stored"] and one["now"] else ""
+        click.echo(f"    {one['path']} {one['problem']}{digests}")

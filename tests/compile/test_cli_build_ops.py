@@ -1,0 +1,216 @@
+"""`build-ops` and the commands about what it built, as a user runs them: in processes of their own, with a compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import fakes
+import pytest
+
+pytestmark = pytest.mark.compile
+
+MODULE = """\
+from opforge import OpBuilder
+
+class Relu(OpBuilder):
+    name, sources = "relu", ["relu.cpp"]
+
+class Bad(OpBuilder):
+    name, sources = "bad", ["bad.cpp"]
+
+class Slow(OpBuilder):
+    name, sources, abi = "slow", ["slow.cpp"], "c"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with a module of ops: a good one, one with an error on line 10, one that waits at a gate."""
+    place = tmp_path / "work"
+    place.mkdir()
+    source = fakes.STABLE.replace("@NAME@", "relu")
+    fakes.write(place, "ownops.py", MODULE)
+    fakes.write(place, "relu.cpp", source)
+    fakes.write(place, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
+    fakes.write(place, "slow.cpp", fakes.GATED)
+    fakes.set_value(place, 1)
+    monkeypatch.chdir(place)
+    return place
+
+
+def run(name, *arguments, **env):
+    """Run `build-ops`, or a command of `opforge`."""
+    build = name == "build-ops"
+    code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
+    command = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
+    return subprocess.run(command, env=fakes.environment(**env), capture_output=True, text=True, timeout=120)
+
+
+def states(done):
+    return [line.split()[:2] for line in done.stdout.splitlines()]
+
+
+def test_an_op_is_built_then_cached_then_explained(folder, own_store):
+    done = run("build-ops", "ownops:Relu")
+    assert done.returncode == 0, done.stderr
+    assert states(done) == [["built", "ownops:Relu"]]
+    path = done.stdout.split()[-1]
+    assert path.startswith(str(own_store)) and os.path.isfile(path)
+    assert "ownops:Relu: [2/3] compile relu.cpp" in done.stderr.splitlines()
+
+    again = run("build-ops", "ownops:Relu")
+    assert again.returncode == 0 and again.stderr == ""
+    assert states(again) == [["cached", "ownops:Relu"]] and again.stdout.split()[-1] == path
+
+    hit = run("cache", "explain", "ownops:Relu")
+    assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Relu for cpu:") and path in hit.stdout
+
+    with open(folder / "relu.cpp", "a") as file:
+        file.write("// changed\n")
+    miss = run("cache", "explain", "ownops:Relu")
+    assert miss.returncode == 1
+    assert f"    {folder}/relu.cpp has changed (" in miss.stdout
+
+    other = json.loads(run("cache", "explain", "ownops:Relu", "--debug", "--json").stdout)
+    assert other["hit"] is False
+    assert [one["text"] for one in other["nearest"]["components"]] == [
+        "compile_flags: added -g -fno-omit-frame-pointer"
+    ]
+
+
+def test_one_bad_op_beside_a_good_one(folder):
+    done = run("build-ops", "ownops:Bad", "ownops:Relu")
+    assert done.returncode == 1
+    assert states(done) == [["failed", "ownops:Bad"], ["built", "ownops:Relu"]]
+    assert f"error: ownops:Bad: bad: compile bad.cpp failed: {folder}/bad.cpp:10:" in done.stderr
+    assert ">   10 |" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_dry_run_builds_nothing_and_tells_the_plan(folder, own_store):
+    done = run("build-ops", "ownops:Relu", "--dry-run", "--target", "cpu:x86-64")
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first == "ownops:Relu for cpu:x86-64: would be built"
+    assert f"  source    {folder}/relu.cpp" in rest and any("-march=x86-64" in line for line in rest)
+    told = json.loads(run("build-ops", "ownops:Relu", "--dry-run", "--json", "--target", "cpu:x86-64").stdout)
+    (plan,) = told["ops"]
+    assert f"  key       {plan['key']}" in rest and plan["sources"] == [f"{folder}/relu.cpp"]
+    assert any(command[-1] == "relu.so" for command in plan["commands"])
+    assert not own_store.exists()
+
+
+def test_a_dry_run_knows_a_hit(folder):
+    run("build-ops", "ownops:Relu")
+    told = json.loads(run("build-ops", "ownops:Relu", "--dry-run", "--json").stdout)
+    assert told["ops"][0]["state"] == "cached" and os.path.isfile(told["ops"][0]["path"])
+
+
+def test_a_folder_that_was_built_into_serves_as_a_layer(folder, own_store, tmp_path):
+    out = str(tmp_path / "out")
+    built = run("build-ops", "ownops:Relu", "--out", out)
+    assert built.returncode == 0, built.stderr
+    assert built.stdout.split()[-1].startswith(out) and not own_store.exists()
+    found = run("build-ops", "ownops:Relu", OPFORGE_CACHE_LAYERS=out)
+    assert states(found) == [["prebuilt", "ownops:Relu"]] and found.stderr == ""
+
+
+def test_several_targets_in_one_run(folder):
+    done = run("build-ops", "ownops:Relu", "--cpu-level", "x86-64", "--cpu-level", "x86-64-v3", "--json")
+    told = json.loads(done.stdout)
+    assert [(one["target"], one["state"]) for one in told["ops"]] == [
+        ("cpu:x86-64", "built"),
+        ("cpu:x86-64-v3", "built"),
+    ]
+    assert told["ops"][0]["result"] != told["ops"][1]["result"]
+
+
+def test_compile_commands_can_be_run(folder):
+    done = run("compile-commands", "ownops:Relu", OPFORGE_COMPILER_LAUNCHER="nice -n 1")
+    assert done.returncode == 0 and done.stdout == "1 commands in compile_commands.json\n"
+    with open("compile_commands.json") as file:
+        (command,) = json.load(file)
+    assert command["file"] == f"{folder}/relu.cpp" and command["directory"] == str(folder)
+    assert "-fno-gnu-unique" not in command["arguments"] and "nice" not in command["arguments"]
+    subprocess.run([*command["arguments"], "-fsyntax-only"], cwd=folder, check=True)
+
+
+def test_compile_commands_of_a_broken_builder_keep_the_others(folder):
+    with open(folder / "ownops.py", "a") as file:
+        file.write("\nclass Gone(OpBuilder):\n    name, sources = 'gone', ['gone.cpp']\n")
+    done = run("compile-commands", "ownops:Gone", "ownops:Relu", "--output", "-")
+    assert done.returncode == 1 and len(json.loads(done.stdout)) == 1
+    assert "error: ownops:Gone: The op 'gone' names 'gone.cpp', which does not exist." in done.stderr
+
+
+def test_ctrl_c_ends_the_compilers_and_leaves_no_trace(folder, own_store):
+    fakes.close_gate(folder)
+    process = fakes.start("import sys; sys.argv = ['b', 'ownops:Slow']; from opforge.cli import build_ops; build_ops()")
+    try:
+        fakes.wait_for(lambda: fakes.compilers(folder), reason="no compiler started")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130 and out == "" and err.splitlines()[-1] == "interrupted"
+    fakes.wait_for(lambda: not fakes.compilers(folder), reason="a compiler outlived the build")
+    assert os.listdir(own_store / "v1" / "staging") == []
+
+
+def test_a_terminal_gets_bars_and_a_table(folder):
+    code = "import sys; sys.argv = ['b', 'ownops:Relu']; from opforge.cli import build_ops; build_ops()"
+    ours, theirs = pty.openpty()
+    env = fakes.environment(TERM="xterm", COLUMNS="200")
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(ours)
+    assert process.wait() == 0
+    text = seen.decode()
+    assert "━" in text and "3/3" in text and "SECONDS" in text and "relu-" in text
+
+
+def test_the_report_knows_every_op(own_store):
+    done = run("report", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0, told
+    assert {one["state"] for one in told["ops"]} == {"buildable"}
+    assert {"CPUAdamBuilder", "CPUAdagradBuilder", "CPULionBuilder"} <= {one["name"] for one in told["ops"]}
+    assert told["accelerators"]["in_use"]["name"] == "cpu" and told["compilers"][0]["version"]
+
+
+def test_an_unknown_accelerator_is_told_with_all_the_rest():
+    done = run("report", OPFORGE_ACCELERATOR="cpuu")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "problem: 'cpuu', asked for by OPFORGE_ACCELERATOR, is no accelerator known here." in done.stdout
+    assert "CPUAdamBuilder\tcpu" in done.stdout
+
+
+def test_build_ops_lists_what_can_be_named():
+    done = run("build-ops", "--list")
+    assert done.returncode == 0 and "CPUAdamBuilder\tcpu" in done.stdout.splitlines()
+
+
+def test_build_ops_imports_no_torch(folder):
+    run("build-ops", "ownops:Relu")
+    code = """
+import atexit, sys
+atexit.register(lambda: print("torch" in sys.modules))
+sys.argv = ["b", "ownops:Relu"]
+from opforge.cli import build_ops
+build_ops()
+"""
+    assert fakes.python(code).splitlines()[-1] == "False"

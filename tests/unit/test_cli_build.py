@@ -1,0 +1,174 @@
+"""`build-ops` above the builders: what it says of each op, and that one that fails stops no other."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from opforge.accelerator.target import Target
+from opforge.cache.entry import Entry
+from opforge.cli import build, progress
+from opforge.cli.selection import Selected
+from opforge.errors import CompileError, OpIncompatibleError
+
+
+class Builder:
+    """An op's builder that does as it is told."""
+
+    devices = ("cpu",)
+    target = Target("cpu", ("x86-64",))
+
+    def __init__(self, origin="built", error=None, objections=()):
+        self.origin, self.error, self.refusals, self.asked = origin, error, list(objections), None
+
+    def objections(self):
+        return self.refusals
+
+    def obtain(self, **asked):
+        self.asked = asked
+        asked["on_progress"](1, 2, "compile a.cpp")
+        if self.error:
+            raise self.error
+        return Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs build-ops over these builders: run(options..., A=Builder(), ...)."""
+
+    class Made(Selected):
+        def builder(self, debug=False, sanitize=""):
+            return self.builder_class()
+
+    def invoke(*options, named=True, **builders):
+        selected = [Made(name, Builder.target, lambda one=one: one, named) for name, one in builders.items()]
+        monkeypatch.setattr(build, "select", lambda ops, targets: selected)
+        return CliRunner().invoke(build.command, list(options))
+
+    return invoke
+
+
+def test_each_op_is_one_line_in_a_pipe(run):
+    done = run(A=Builder(), B=Builder("cache"), C=Builder("/site/layer"))
+    assert done.exit_code == 0
+    assert [line.partition(" in ")[0] for line in done.stdout.splitlines()] == [
+        "built A for cpu:x86-64",
+        "cached B for cpu:x86-64",
+        "prebuilt C for cpu:x86-64",
+    ]
+    assert done.stdout.splitlines()[0].endswith(" s: /store/entry/a.so")
+    assert done.stderr.splitlines()[0] == "A: [1/2] compile a.cpp"
+
+
+def test_one_that_fails_stops_no_other(run):
+    done = run(
+        A=Builder(error=CompileError("a.cpp:3: error: no")), B=Builder(error=ZeroDivisionError("0")), C=Builder()
+    )
+    assert done.exit_code == 1
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["failed", "failed", "built"]
+    assert "error: A: a.cpp:3: error: no\nerror: B: ZeroDivisionError: 0\n" in done.stderr
+
+
+def test_json_holds_every_outcome(run):
+    done = run("--json", A=Builder(error=CompileError("no")), B=Builder())
+    told = json.loads(done.stdout)
+    assert done.exit_code == 1 and done.stderr == ""
+    assert told["failed"] == 1
+    assert told["ops"][0]["state"] == "failed" and told["ops"][0]["kind"] == "CompileError"
+    assert told["ops"][1] | {"seconds": 0} == {
+        "name": "B",
+        "target": "cpu:x86-64",
+        "state": "built",
+        "seconds": 0,
+        "path": "/store/entry/a.so",
+        "result": "0" * 32,
+        "kind": "",
+        "reason": "",
+    }
+
+
+def test_an_op_that_cannot_be_used_here_is_skipped_unless_it_was_asked_for(run):
+    done = run(A=Builder(objections=["it needs bf16"]), B=Builder(), named=False)
+    assert done.exit_code == 0 and done.stdout.splitlines()[0] == "skipped A for cpu:x86-64: it needs bf16"
+    done = run(A=Builder(objections=["it needs bf16"]))
+    assert (
+        done.exit_code == 1 and "error: A: The op 'A' cannot be used for cpu:x86-64:\n  - it needs bf16" in done.stderr
+    )
+
+
+def test_a_run_that_skips_every_op_fails(run):
+    assert run(A=Builder(objections=["it needs bf16"]), named=False).exit_code == 1
+
+
+def test_what_this_machine_cannot_run_is_built_where_a_target_is_named(run):
+    done = run("--target", "cpu:x86-64-v4", A=Builder(objections=["this processor offers x86-64"]))
+    assert done.exit_code == 0 and done.stdout.startswith("built A")
+
+
+def test_an_op_that_no_compiler_here_builds_for_the_named_target_fails(run):
+    done = run("--target", "cpu:aarch64", A=Builder(error=OpIncompatibleError("a", "cpu:aarch64", ["no compiler"])))
+    assert done.exit_code == 1 and done.stdout.startswith("failed A")
+
+
+def test_options_reach_the_builder(run, tmp_path):
+    builder = Builder()
+    run("--jobs", "3", "--force", "--out", str(tmp_path / "out"), A=builder)
+    assert builder.asked["jobs"] == 3 and builder.asked["force"] is True
+    assert builder.asked["store"].layout.root == str(tmp_path / "out")
+    assert not (tmp_path / "out").exists()  # the builder makes it
+
+
+def test_a_forced_build_is_called_built(run):
+    assert run("--force", A=Builder("cache")).stdout.startswith("built A")
+
+
+def test_asan_needs_a_word_on_how_to_run(run):
+    assert "LD_PRELOAD" in run("--sanitize", "address,undefined", A=Builder()).stderr
+    assert "LD_PRELOAD" not in run("--sanitize", "undefined", A=Builder()).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--sanitize", "adress"], "'adress' is none of address, leak, thread, undefined"),
+        (["--jobs", "0"], "0 is not in the range x>=1"),
+        (["--target", "cpu:z80"], "expected one of x86-64, x86-64-v2"),
+        (["--cpu-level", "z80"], "'z80' is not one of"),
+    ],
+)
+def test_wrong_usage(run, options, text):
+    done = run(*options)
+    assert done.exit_code == 2 and text in done.output
+
+
+def test_nothing_offered_is_said(run):
+    done = run()
+    assert done.exit_code == 0 and done.stderr == "no op is offered here: nothing to build\n"
+
+
+def test_bars_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "is_terminal", lambda stream: True)
+    with progress.reporter(2, silent=False) as bars:
+        assert isinstance(bars, progress.Bars)
+        for label in ("A", "B"):
+            bars.begin(label)
+            bars.step(1, 2, "compile [a].cpp")
+            bars.end("built")
+        logging.getLogger("opforge").debug("beside the bars")
+    assert capsys.readouterr().out == ""
+
+
+def test_beside_json_nothing_is_said(capsys):
+    with progress.reporter(1, silent=True) as silent:
+        silent.begin("A")
+        silent.step(1, 1, "x")
+        silent.end("built")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_command_is_one(run):
+    assert isinstance(build.command, click.Command) and build.command.name == "build-ops"

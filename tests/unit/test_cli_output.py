@@ -1,0 +1,74 @@
+"""Sizes, ages and tables as they are shown and typed."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from opforge.cli import output, quantities
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536 * 1024, "1.5 MiB"),
+        (5 << 40, "5.0 TiB"),
+        (1 << 60, "1048576.0 TiB"),
+    ],
+)
+def test_sizes(size, text):
+    assert output.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (1e6, "11 d")]
+)
+def test_ages(seconds, text):
+    assert output.age_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("512", 512), ("2GiB", 2 << 30), ("2G", 2 << 30), ("500MB", 500_000_000), ("1.5 kib", 1536), ("7b", 7)],
+)
+def test_sizes_are_read(text, size):
+    assert quantities.size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "age"), [("30d", 2592000), ("12h", 43200), ("90min", 5400), ("45s", 45), ("2w", 1209600)]
+)
+def test_ages_are_read(text, age):
+    assert quantities.age(text) == age
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "GiB", "1 2", "nan", "inf"])
+def test_what_is_no_quantity_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        quantities.size(text)
+    with pytest.raises(click.BadParameter):
+        quantities.age(text)
+
+
+def test_a_table_in_a_pipe_has_one_line_a_row(capsys):
+    output.show_table(("A", "B"), [("a\tb", "c\nd"), (1, "")])
+    assert capsys.readouterr().out == "A\tB\na b\tc d\n1\t\n"
+
+
+def test_a_table_on_a_terminal_leaves_out_what_does_not_fit(capsys, monkeypatch):
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    output.show_table(("A", "PATH"), [("a", "p" * 20)], spare="PATH")
+    assert "p" * 20 in capsys.readouterr().out
+    output.show_table(("A", "PATH"), [("a", "p" * 90)], spare="PATH")
+    narrow = capsys.readouterr().out
+    assert "ppp" not in narrow and "PATH is left out for want of width" in narrow
+
+
+def test_markup_in_a_cell_is_text(capsys, monkeypatch):
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    output.show_table(("A",), [("[bold]x[/bold]",)])
+    assert "[bold]x[/bold]" in capsys.readouterr().out

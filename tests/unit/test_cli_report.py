@@ -1,0 +1,178 @@
+"""`opforge report`: every part is told, and one broken part hides no other."""
+
+from __future__ import annotations
+
+import json
+
+import fakes
+import pytest
+from click.testing import CliRunner
+
+from opforge.accelerator.target import Target
+from opforge.builders import reporting
+from opforge.builders.compatibility import Compatibility
+from opforge.cli import group
+
+CANDIDATES = [
+    {"name": "cuda", "available": False, "reason": "no device", "source": "torch"},
+    {"name": "cpu", "available": True, "reason": "available", "source": "opforge"},
+]
+
+
+class Accelerator:
+    """An accelerator of one op, whose builder answers as told."""
+
+    name = "cpu"
+
+    def __init__(self, builder):
+        self.builder = builder
+
+    def target(self):
+        return Target("cpu", ("x86-64",))
+
+    def get_op_builder(self, name):
+        return self.builder
+
+
+def readiness(builder):
+    return reporting.readiness(reporting.Offer("OpBuilder", Accelerator(builder)))
+
+
+def broken(*, target):
+    raise ZeroDivisionError("division by zero")
+
+
+class Refusing:
+    """A builder of another package: it is no OpBuilder."""
+
+    def __init__(self, *, target):
+        self.reasons = ("it needs a device",)
+
+    def is_compatible(self):
+        return Compatibility(self.reasons)
+
+
+class Agreeing(Refusing):
+    def __init__(self, *, target):
+        self.reasons = ()
+
+
+def test_an_op_that_refuses_gives_its_reasons():
+    assert readiness(Refusing) == ("OpBuilder", "cpu", "cpu:x86-64", "unusable", ("it needs a device",), "")
+
+
+def test_an_op_of_another_package_is_buildable():
+    assert readiness(Agreeing).state == "buildable"
+
+
+def test_a_broken_builder_is_told_not_raised():
+    assert readiness(broken).reasons == ("broken: ZeroDivisionError: division by zero",)
+
+
+def test_an_op_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = readiness(fakes.plain_op(tmp_path))
+    assert found.state == "unusable" and "apt install g++" in found.reasons[0]
+
+
+def test_compilers_that_are_missing_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    host = reporting.compilers()[0]
+    assert host["name"] == "host" and host["problem"].startswith("No C++ compiler was found. Looked for:")
+
+
+def test_a_cache_that_is_not_made_yet(own_store):
+    told = reporting.cache()
+    assert told["path"] == str(own_store) and told["chosen"] and not told["exists"] and told["problem"] == ""
+    assert told["entries"] == 0 and not own_store.exists()
+
+
+def test_a_cache_that_cannot_be_trusted(own_store):
+    own_store.mkdir()
+    own_store.chmod(0o777)
+    assert reporting.cache()["problem"] == f"{own_store} can be written by everybody. Run: chmod go-w {own_store}."
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine on which all is well; each test breaks one part."""
+    accelerators = {
+        "candidates": CANDIDATES,
+        "problems": [],
+        "in_use": {"name": "cpu", "target": "cpu:x86-64", "ops": "opforge.builders.cpu"},
+        "capabilities": {"device": "cpu", "total_memory": 1 << 30, "triton": False, "simd": ["avx", "sse"], "x": None},
+    }
+    compiler = {"name": "host", "path": "/usr/bin/g++", "version": "g++ 12", "problem": ""}
+    monkeypatch.setattr(reporting, "environment", lambda: _environment({"version": "2.13.0", "path": "/torch"}))
+    monkeypatch.setattr(reporting, "accelerators", lambda: accelerators)
+    monkeypatch.setattr(reporting, "compilers", lambda: [compiler])
+    monkeypatch.setattr(reporting, "offers", lambda devices=(): [reporting.Offer("ReluBuilder", Accelerator(Agreeing))])
+    return {"accelerators": accelerators, "compiler": compiler}
+
+
+def _environment(torch):
+    return {"python": {"version": "3.11.7", "path": "/python", "tag": "cpython-311"}, "torch": torch}
+
+
+def report(*options):
+    return CliRunner().invoke(group, ["report", *options])
+
+
+def test_a_whole_report(machine, own_store):
+    done = report()
+    assert done.exit_code == 0 and done.stderr == ""
+    for line in (
+        "torch 2.13.0, /torch",
+        "cuda\tno\tno device\ttorch",
+        "cpu\tin use\tavailable\topforge",
+        "total_memory\t1.0 GiB",
+        "simd\tavx sse",
+        "x\tnone",
+        "host\tg++ 12\t/usr/bin/g++",
+        f"{own_store} (OPFORGE_CACHE_DIR): not made yet",
+        "ReluBuilder\tcpu\tcpu:x86-64\tbuildable\t",
+    ):
+        assert line in done.stdout.splitlines()
+
+
+def test_a_report_as_json(machine):
+    told = json.loads(report("--json").stdout)
+    assert told["ok"] is True and told["ops"][0]["state"] == "buildable"
+    assert told["accelerators"]["candidates"] == CANDIDATES
+
+
+def test_a_missing_compiler_fails_the_report(machine):
+    machine["compiler"]["problem"] = "No C++ compiler was found."
+    done = report()
+    assert done.exit_code == 1 and "host\tNo C++ compiler was found.\t/usr/bin/g++" in done.stdout
+
+
+def test_a_missing_torch_is_told(machine, monkeypatch):
+    monkeypatch.setattr(
+        reporting, "environment", lambda: _environment({"problem": "torch is not installed. Install it"})
+    )
+    done = report()
+    assert done.exit_code == 1 and "torch is not installed. Install it\n" in done.stdout
+
+
+def test_an_accelerator_that_cannot_be_had_hides_nothing_else(machine):
+    machine["accelerators"].update(problems=["'npu' is no accelerator known here."], in_use=None, capabilities=None)
+    done = report()
+    assert done.exit_code == 1
+    assert "problem: 'npu' is no accelerator known here." in done.stdout and "ReluBuilder\tcpu" in done.stdout
+
+
+def test_a_broken_builder_package_hides_nothing_else(machine, monkeypatch):
+    def fail(devices=()):
+        raise ImportError("no module named x")
+
+    monkeypatch.setattr(reporting, "offers", fail)
+    done = report()
+    assert done.exit_code == 1 and "problem: ImportError: no module named x" in done.stdout
+    assert "host\tg++ 12\t/usr/bin/g++" in done.stdout
+
+
+def test_an_unusable_op_fails_the_report(machine, monkeypatch):
+    monkeypatch.setattr(reporting, "offers", lambda devices=(): [reporting.Offer("ReluBuilder", Accelerator(Refusing))])
+    done = report()
+    assert done.exit_code == 1 and "ReluBuilder\tcpu\tcpu:x86-64\tunusable\tit needs a device" in done.stdout
