@@ -250,25 +250,28 @@ class OpBuilder:
         disk = Disk()
         return all(disk.stamp(path) == stamp for path, stamp in self._watched)
 
-    def find(self, store: Store | None = None) -> Entry | None:
-        """The prebuilt or cached entry that answers this op as it is now, or None. Fills `trace`."""
+    def find(self, store: Store | None = None, exact: bool = False) -> Entry | None:
+        """The prebuilt or cached entry that answers this op as it is now, or None. Fills `trace`.
+
+        A layer's entry for a lower CPU level answers too, unless `exact`.
+        """
         self.trace = []
         store = store or current_store()
         if store.layers:
-            entry = self._match(store)
+            entry = self._match(store, exact)
             if entry:
                 return entry
         try:
             plan = self.plan(self.toolchain(store))
         except ToolchainNotFoundError:
             # Without a compiler there is no plan; what this user built before may still answer the description.
-            return self._match(store, own=True)
+            return self._match(store, exact, own=True)
         return store.get(plan.key, self.places(), self.trace, settings.paranoid())
 
-    def _match(self, store: Store, own: bool = False) -> Entry | None:
+    def _match(self, store: Store, exact: bool, own: bool = False) -> Entry | None:
         """A prebuilt entry for this target, or for the highest CPU level below it that was built."""
         description = self.describe()
-        for target in lower_targets(self.target):
+        for target in [self.target] if exact else lower_targets(self.target):
             key = description._replace(target=str(target)).key
             entry = store.match(key, unfit, self.trace, own)
             if entry:
@@ -281,13 +284,14 @@ class OpBuilder:
         force: bool = False,
         jobs: int | None = None,
         store: Store | None = None,
+        exact: bool = False,
     ) -> Entry:
         """The entry of this op: found, or built and published in `store` (by default the user's own).
 
-        `force` builds whatever is stored; `jobs` bounds the compilers that run at once.
+        `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` as for `find`.
         """
         began = time.perf_counter()
-        entry = None if force else self.find(store)
+        entry = None if force else self.find(store, exact)
         if entry:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.store import Product, SharedFailure, Store
 from opforge.events import emit
 
+from .diagnostics import disk_full
 from .opened import writable_store
 from .produce import Job, produce, shared_error
 
@@ -75,3 +77,7 @@ def build(
         )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, str(shared)) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise disk_full(builder.name) from error

@@ -15,7 +15,7 @@ LINK = re.compile(
 KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
 )
-FULL = re.compile(r"^(?!\s*\d+ \|).*No space left on device", re.MULTILINE)
+FULL = re.compile(r"^(?!\s*\d+ \|).*(?:No space left on device|Disk quota exceeded|File too large)", re.MULTILINE)
 """The compiler's own words; not a line of the source that it quotes ("    3 | ...")."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
 
@@ -24,9 +24,7 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
     lines = output.splitlines()
     if FULL.search(output):
-        return BuildResourceError.of(
-            op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk."
-        )
+        return disk_full(op)
     if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
         advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
         return BuildResourceError.of(op, "a compiler was killed", advice, log)
@@ -46,6 +44,13 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
         return CompileError.of(op, title, linking[0].strip(), "", command, log)
     said = [line for line in lines if "error" in line.lower()] or [line for line in lines if line.strip()][-3:]
     return CompileError.of(op, title, " / ".join(said[:3]) or f"exit status {status}", "", command, log)
+
+
+def disk_full(op: str) -> BuildResourceError:
+    """The error for a build that found no space, whether a compiler or opforge itself was writing."""
+    return BuildResourceError.of(
+        op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk."
+    )
 
 
 def _advice(text: str) -> str:

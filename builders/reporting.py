@@ -16,7 +16,6 @@ from opforge.accelerator.interface import Accelerator
 from opforge.cache import layout, trust, usage
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
-from opforge.cache.store import Store
 from opforge.errors import OpforgeError, UnknownAcceleratorError
 
 from . import abis
@@ -120,10 +119,10 @@ def readiness(offer: Offer) -> Readiness:
     return known._replace(state="cached" if entry.origin == "cache" else "ready", path=entry.library)
 
 
-def planned(builder: OpBuilder, store: Store | None = None, look_up: bool = True) -> Planned:
+def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Planned:
     """The plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` do."""
-    found = builder.find(store) if look_up else None
-    toolchain = builder.toolchain(store or current_store())
+    found = builder.find(exact=exact) if look_up else None
+    toolchain = builder.toolchain(current_store())
     plan, places = builder.plan(toolchain), builder.places()
     steps = toolchain.steps(plan, places, f"{plan.op}.so")
     return Planned(plan, places, steps, found, str(getattr(toolchain, "argv", steps[-1].argv)[0]))

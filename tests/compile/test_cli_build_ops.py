@@ -114,9 +114,21 @@ def test_a_folder_that_was_built_into_serves_as_a_layer(folder, own_store, tmp_p
     out = str(tmp_path / "out")
     built = run("build-ops", "ownops:Relu", "--out", out)
     assert built.returncode == 0, built.stderr
-    assert built.stdout.split()[-1].startswith(out) and not own_store.exists()
+    assert built.stdout.split()[-1].startswith(out)
+    # Others can read it, nobody but the owner can write it, and it holds nothing that is this machine's.
+    assert sorted(os.listdir(f"{out}/v1")) == ["descriptions", "entries"]
+    for place, folders, files in os.walk(out):
+        modes = {os.stat(os.path.join(place, name)).st_mode & 0o777 for name in [*folders, *files]}
+        assert modes <= {0o755, 0o644, 0o555}
+    again = run("build-ops", "ownops:Relu", "--out", out)
+    assert states(again) == [["cached", "ownops:Relu"]] and os.listdir(f"{out}/v1/entries") == [entry_of(built)]
     found = run("build-ops", "ownops:Relu", OPFORGE_CACHE_LAYERS=out)
     assert states(found) == [["prebuilt", "ownops:Relu"]] and found.stderr == ""
+
+
+def entry_of(done):
+    """The entry's folder in the path that a run printed last."""
+    return done.stdout.split()[-1].split("/")[-2]
 
 
 def test_several_targets_in_one_run(folder):

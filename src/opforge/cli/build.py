@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,9 +17,6 @@ from .output import emit_json, is_terminal, show_table
 from .progress import Reporter, reporter
 from .selection import OWN, Selected, all_targets, mode_options, offered, select, target_option
 
-if TYPE_CHECKING:
-    from opforge.cache.store import Store
-
 
 class Wishes(NamedTuple):
     """How the ops are to be built."""
@@ -28,7 +25,8 @@ class Wishes(NamedTuple):
     sanitize: str
     jobs: int | None
     force: bool
-    store: Store | None
+    out: str | None
+    """The layer to put them into."""
     any_machine: bool
     """A target was named, so what this machine cannot run is no objection."""
 
@@ -56,7 +54,7 @@ class Outcome(NamedTuple):
 @click.option(
     "--out",
     type=click.Path(file_okay=False),
-    help="Build into this folder, which OPFORGE_CACHE_LAYERS can then name, here or on another machine.",
+    help="Put the entries into this folder too, which OPFORGE_CACHE_LAYERS can then name, here or elsewhere.",
 )
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and end.")
@@ -83,12 +81,7 @@ def command(
     if list_only:
         return list_ops(wanted, as_json)
     selected = select(ops, wanted)
-    store = None
-    if out is not None:
-        from opforge.builders.opened import open_store
-
-        store = open_store(out)
-    wishes = Wishes(debug, sanitize, jobs, force, store, bool(wanted))
+    wishes = Wishes(debug, sanitize, jobs, force, out, bool(wanted))
     if dry_run:
         from .dry_run import show_plans
 
@@ -140,7 +133,11 @@ def _obtain(one: Selected, wishes: Wishes, progress: Reporter, outcome: Outcome)
     reasons = [] if wishes.any_machine else builder.objections()
     if reasons:
         raise OpIncompatibleError(one.name, outcome.target, reasons)
-    entry = builder.obtain(on_progress=progress.step, force=wishes.force, jobs=wishes.jobs, store=wishes.store)
+    entry = builder.obtain(on_progress=progress.step, force=wishes.force, jobs=wishes.jobs, exact=True)
+    if wishes.out is not None:
+        from opforge.cache import layer
+
+        entry = layer.add(wishes.out, entry, builder.describe().key)
     # A forced build that comes out as before is told from a hit by nothing but the wish.
     state = "built" if wishes.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
     return outcome._replace(state=state, path=entry.library, result=entry.result)

@@ -38,7 +38,7 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
     try:
         builder = one.builder(wishes.debug, wishes.sanitize)
         told["target"] = str(builder.target)
-        known = planned(builder, wishes.store, look_up=not wishes.force)
+        known = planned(builder, exact=True, look_up=not wishes.force)
     except Exception as error:  # as for a build: a broken builder hides no other
         named = one.named or not isinstance(error, OpforgeError) or type(error).__name__ != "OpIncompatibleError"
         reason = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
