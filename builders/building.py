@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.accelerator.cgroup import memory_left
 from opforge.accelerator.topology import Topology
+from opforge.cache import bounds
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
 from opforge.cache.store import Product, SharedFailure, Store
@@ -64,8 +65,9 @@ def build(
         emit("build", op=builder.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
         return product
 
+    limits = settings.cache_max_size(), settings.cache_max_age()
     try:
-        return store.build(
+        entry = store.build(
             plan_key=plan.key,
             description=builder.describe().key,
             label=builder.name,
@@ -81,3 +83,5 @@ def build(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise disk_full(builder.name) from error
+    bounds.enforce(store.layout, *limits)
+    return entry

@@ -10,7 +10,7 @@ from opforge.errors import BuildError, BuildResourceError, CompileError
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
 SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
-    r"undefined reference to|undefined symbol:|mold: (?:error|fatal)|ld.lld: error|cannot find -l|multiple definition of|ld returned|linker command failed"
+    r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|cannot find -l|multiple definition of|ld returned|linker command failed"
 )
 KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
@@ -25,6 +25,8 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     lines = output.splitlines()
     if FULL.search(output):
         return disk_full(op)
+    if "_opforge_blocks" in output and LINK.search(output):
+        return unregistered(op)
     if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
         advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
         return BuildResourceError.of(op, "a compiler was killed", advice, log)
@@ -46,11 +48,17 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     return CompileError.of(op, title, " / ".join(said[:3]) or f"exit status {status}", "", command, log)
 
 
+def unregistered(op: str) -> CompileError:
+    """The error for a stable-ABI library in which no block registers an op."""
+    return CompileError(
+        f"{op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({op}, m) block after"
+        " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
+    )
+
+
 def disk_full(op: str) -> BuildResourceError:
     """The error for a build that found no space, whether a compiler or opforge itself was writing."""
-    return BuildResourceError.of(
-        op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk."
-    )
+    return BuildResourceError.of(op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk.")
 
 
 def _advice(text: str) -> str:

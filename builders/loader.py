@@ -93,6 +93,10 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     library = _dlopen(op, entry.library)
     schemas = _describe(library)
     qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
+    functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
+    for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
+        if name not in functions:
+            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
     suffix = ""
     if any(name in _registered for name in qualified):
         suffix = "_" + entry.result[:8]
@@ -109,8 +113,6 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     for name in qualified:
         _registered.setdefault(name, entry.result)
     for name, fake in fakes.items():
-        if name not in owners:
-            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(owners)}")
         torch.library.register_fake(f"{owners[name]}::{name}", fake)
 
     def find(name: str) -> Any:

@@ -16,7 +16,7 @@ from opforge.cache.inputs import Inputs, Located
 from opforge.cache.keys import key_of, result_key
 from opforge.cache.layout import Layout
 from opforge.cache.store import Product
-from opforge.errors import CompileError, UnstableInputError
+from opforge.errors import UnstableInputError
 
 from . import diagnostics, elf, ninja
 from .abis import REGISTER, STABLE, TORCH
@@ -198,10 +198,7 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     with open(library, "rb") as file:
         content = file.read()
     if plan.abi == STABLE and REGISTER not in facts["exports"]:
-        raise CompileError(
-            f"{plan.op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({plan.op}, m) block after"
-            " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
-        )
+        raise diagnostics.unregistered(plan.op)
     return {
         "file": f"{plan.op}-{result[:16]}.so",
         "size": len(content),

@@ -20,6 +20,7 @@ from .keys import place_of
 from .layout import Layout
 
 log = logging.getLogger("opforge.cache")
+USE_NOTED_NS = 3_600_000_000_000
 TICKETS_KEPT = 16
 """How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
@@ -111,6 +112,7 @@ class Store:
                 result = ticket["result"]
                 stored = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket["open"])
                 if self._checked(stored, trace):
+                    self._note_use(os.path.join(folder, name))
                     return stored
             found.append((name, ticket))
         digests: dict[str, str | None] = {}
@@ -156,6 +158,14 @@ class Store:
             self.write_ticket(plan_key, renewed, roots)
             return checked._replace(watched=renewed["open"])
         return None
+
+    def _note_use(self, ticket: str) -> None:
+        """Stamp a ticket with the time of its use, at most once an hour: what is used least is evicted first."""
+        try:
+            if self.disk.now_ns() - os.stat(ticket).st_mtime_ns > USE_NOTED_NS:
+                os.utime(ticket)
+        except OSError:
+            return  # a read-only store, or a ticket that has just been replaced
 
     def _read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
         try:

@@ -15,8 +15,9 @@ from opforge.errors import CacheDirError
 
 from . import staging, usage
 from .layout import Layout
+from .pins import pinned
 
-YOUNG_SECONDS = 60.0
+YOUNG_SECONDS = 5.0
 """An entry that was published or used this recently stays: someone may be about to load it."""
 SURPLUS = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
@@ -72,10 +73,10 @@ def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: fl
         if excess > 0 and idle >= YOUNG_SECONDS:
             excess -= size
             leftovers.append(_condemned("objects", path, SURPLUS))
-    gone = []
+    gone, stays = [], pinned(layout)
     for one in stored:
         idle = now - max(one.built, one.used)
-        if idle < YOUNG_SECONDS:
+        if idle < YOUNG_SECONDS or one.result in stays:
             continue
         if (max_age is not None and idle > max_age) or excess > 0:
             reason = SURPLUS if max_age is None or idle <= max_age else "not used for longer than the age limit"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from opforge.errors import SettingError
+from opforge.quantities import AGE_EXPECTED, SIZE_EXPECTED, parse_age, parse_size
 
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
@@ -72,6 +74,24 @@ def lock_timeout() -> float | None:
     if not 0 <= seconds < float("inf"):
         raise SettingError("OPFORGE_LOCK_TIMEOUT", value, "a number of seconds, 0 or more")
     return seconds
+
+
+def cache_max_size() -> int | None:
+    """The bytes that entries and objects may take: OPFORGE_CACHE_MAX_SIZE, 10 GiB unless set; None (0): no limit."""
+    return int(_quantity("OPFORGE_CACHE_MAX_SIZE", "10GiB", parse_size, SIZE_EXPECTED)) or None
+
+
+def cache_max_age() -> float | None:
+    """The seconds after which an unused entry goes: OPFORGE_CACHE_MAX_AGE, 180 days unless set; None (0): no limit."""
+    return _quantity("OPFORGE_CACHE_MAX_AGE", "180d", parse_age, AGE_EXPECTED) or None
+
+
+def _quantity(name: str, default: str, parse: Callable[[str], float], expected: str) -> float:
+    value = os.environ.get(name, "").strip() or default
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise SettingError(name, value, expected) from error
 
 
 def jobs() -> int | None:

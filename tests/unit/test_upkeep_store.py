@@ -95,9 +95,9 @@ def test_an_entry_younger_than_a_minute_stays(made):
     assert made.held() == {result}
 
 
-def test_an_entry_that_was_used_within_the_last_minute_stays(made):
+def test_an_entry_that_was_used_just_now_stays(made):
     result = made.add()
-    made.use(result, later() - 10)
+    made.use(result, later() - 1)
     assert gc(made, max_size=0) == [] and made.held() == {result}
 
 

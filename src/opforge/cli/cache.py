@@ -1,4 +1,4 @@
-"""`opforge cache`: looks at the cache, checks it, bounds it. Changes nothing but in verify, gc and clear."""
+"""`opforge cache`: looks at the cache, checks it, bounds it. Entries move in `transfer.py`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .explain import command as explain
 from .guard import EXIT_CODES, FAILED, OK, Guarded, GuardedGroup, json_option
 from .output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from .quantities import age, size
+from .transfer import export_command, import_command, pin_command, unpin_command
 
 if TYPE_CHECKING:
     from opforge.cache.store import Store
@@ -24,10 +25,11 @@ def group() -> None:
     """Look at the cache of built ops, check it, bound it, and explain why an op is not in it."""
 
 
-group.add_command(explain)
+for _command in (explain, export_command, import_command, pin_command, unpin_command):
+    group.add_command(_command)
 
 
-def _store() -> Store:
+def own_store() -> Store:
     """The user's own store, as the environment names it. Raises CacheDirError where it cannot be trusted."""
     from opforge import settings
     from opforge.builders.opened import open_store
@@ -51,7 +53,7 @@ def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path."""
     from opforge.cache import usage
 
-    found, now = usage.entries(_store().layout), time.time()
+    found, now = usage.entries(own_store().layout), time.time()
     if as_json:
         return emit_json([one._asdict() for one in found])
     if not found and is_terminal():
@@ -78,7 +80,7 @@ def stats_command(as_json: bool) -> None:
     """Count what the cache holds, in files and bytes, by kind and by op."""
     from opforge.cache import usage
 
-    layout = _store().layout
+    layout = own_store().layout
     areas, entries = usage.areas(layout), usage.entries(layout)
     ops: dict[str, tuple[int, int, float]] = {}
     for one in entries:
@@ -113,7 +115,7 @@ def verify_command(as_json: bool) -> None:
 
     from .progress import reporter
 
-    store = _store()
+    store = own_store()
     with reporter(1, silent=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
         checked = verification.verify(store.layout, store.owners, lambda done, total: progress.step(done, total, ""))
@@ -138,11 +140,11 @@ def verify_command(as_json: bool) -> None:
 def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_json: bool) -> None:
     """Remove what is beyond the limits, and what dead processes and failed builds left.
 
-    What was built or used within the last minute stays.
+    What was built or used within the last seconds stays, and so does what is pinned.
     """
     from opforge.cache import upkeep
 
-    layout = _store().layout
+    layout = own_store().layout
     _remove(layout, upkeep.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
 
 
@@ -156,7 +158,7 @@ def clear_command(ops: Sequence[str], yes: bool, as_json: bool) -> None:
 
     from .selection import folded
 
-    layout = _store().layout
+    layout = own_store().layout
     wanted = None
     if ops:
         stored = {one.op for one in usage.entries(layout) if one.op}

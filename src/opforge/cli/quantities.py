@@ -1,28 +1,23 @@
-"""Sizes and ages as a person types them: functions for click's `type`, named as its help is to name the value."""
+"""Sizes and ages for click's `type`; a function's name is what the help calls the value."""
 
 from __future__ import annotations
 
-import re
-
 import click
 
-SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-SIZES |= {f"{unit}IB": SIZES[unit] for unit in "KMGT"}
-SIZES |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", start=1)}
-AGES = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+from opforge.quantities import parse_age, parse_size
 
 
 def size(value: str) -> int:
-    """Bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises click.BadParameter."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", value.strip())
-    if not found or found[2].upper() not in SIZES:
-        raise click.BadParameter(f"{value!r} is no size: expected a number with B, KiB, MB or the like, such as 2GiB")
-    return int(float(found[1]) * SIZES[found[2].upper()])
+    """Bytes: see `parse_size`. Raises click.BadParameter."""
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def age(value: str) -> float:
-    """Seconds: 30d, 12h, 90min, 45s, 2w. Raises click.BadParameter."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower())
-    if not found or found[2] not in AGES:
-        raise click.BadParameter(f"{value!r} is no age: expected a number with s, min, h, d or w, such as 30d")
-    return float(found[1]) * AGES[found[2]]
+    """Seconds: see `parse_age`. Raises click.BadParameter."""
+    try:
+        return parse_age(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error

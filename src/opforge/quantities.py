@@ -1,0 +1,28 @@
+"""Sizes and ages as a person writes them."""
+
+from __future__ import annotations
+
+import re
+
+SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+SIZES |= {f"{unit}IB": SIZES[unit] for unit in "KMGT"}
+SIZES |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", start=1)}
+AGES = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+SIZE_EXPECTED = "a number with B, KiB, MB or the like, such as 2GiB"
+AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises ValueError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if not found or found[2].upper() not in SIZES:
+        raise ValueError(f"{text!r} is no size: expected {SIZE_EXPECTED}")
+    return int(float(found[1]) * SIZES[found[2].upper()])
+
+
+def parse_age(text: str) -> float:
+    """Seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not found or found[2] not in AGES:
+        raise ValueError(f"{text!r} is no age: expected {AGE_EXPECTED}")
+    return float(found[1]) * AGES[found[2]]
