@@ -11,7 +11,7 @@ export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 .PHONY: run test check bench torture format clean
 
 run: $(STAMP)
-	$(BIN)/python examples/char_transformer.py
+	$(BIN)/python examples/char_transformer
 
 # The tests keep their caches to themselves: conftest gives each its own folder.
 test: $(STAMP)

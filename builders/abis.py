@@ -23,6 +23,9 @@ class AbiPart(NamedTuple):
     system_include: tuple[Located, ...]
     stubs: tuple[str, ...]
     requires: tuple[tuple[str, str], ...]
+    compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
+    """Two versions of a library in one process share no symbol."""
+    link_flags: tuple[str, ...] = ()
 
 
 def torch_folder() -> str | None:
@@ -70,7 +73,8 @@ def version_constant(op: str, version: str) -> str:
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
     """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
     if abi == PLAIN:
-        return AbiPart("c++17", (), (), (), ())
+        # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
+        return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))
     if abi == STABLE:
         return AbiPart(
             standard="c++17",

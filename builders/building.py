@@ -13,28 +13,54 @@ from opforge.accelerator.topology import Topology
 from opforge.cache import bounds
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
+from opforge.cache.layout import Layout, make_folder, write_file
 from opforge.cache.store import Product, SharedFailure, Store
 from opforge.events import emit
 
+from . import abis
 from .diagnostics import disk_full
 from .opened import writable_store
+from .plan import BuildPlan
 from .produce import Job, produce, shared_error
 
 if TYPE_CHECKING:
     from .base import OpBuilder
     from .ninja import Progress
 
-COMPILER_BYTES = 1 << 30
-"""Memory that one compiler may need, when the number of jobs is chosen."""
+COMPILER_BYTES = {abis.PLAIN: 256 << 20, abis.STABLE: 512 << 20, abis.TORCH: 2 << 30}
+"""Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
 
 
-def compiler_jobs(asked: int | None = None) -> int:
-    """How many compilers to run at once: as asked, or as cores, cgroup and free memory allow."""
+def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:
+    """How many compilers to run at once: as asked, or as cores, cgroup and free memory allow.
+
+    What one needs was measured when the op was last built, if it was.
+    """
     chosen = asked or settings.jobs()
     if chosen:
         return chosen
     cores, left = Topology.read().threads, memory_left()
-    return max(1, cores if left is None else min(cores, left // COMPILER_BYTES))
+    if left is None:
+        return cores
+    try:
+        with open(_peak_file(plan, layout), encoding="ascii") as file:
+            need = int(file.read())
+    except (OSError, ValueError):
+        need = COMPILER_BYTES[plan.abi]
+    return max(1, min(cores, left // max(need, 1)))
+
+
+def _peak_file(plan: BuildPlan, layout: Layout) -> str:
+    return layout.path("peaks", key_of([plan.op, plan.abi]))
+
+
+def _note_peak(plan: BuildPlan, layout: Layout, peak: int) -> None:
+    """Keep the memory that a compiler took, in bytes, for the next build of this op."""
+    try:
+        make_folder(layout.path("peaks"))
+        write_file(_peak_file(plan, layout), str(peak).encode())
+    except OSError:
+        return  # the next build takes the ABI's number again
 
 
 def build(
@@ -48,7 +74,7 @@ def build(
         plan=plan,
         roots=places,
         toolchain=toolchain,
-        jobs=compiler_jobs(jobs),
+        jobs=compiler_jobs(jobs, plan, store.layout),
         layout=store.layout,
         torch_target=builder.torch_target,
         reuse=not force,
@@ -62,6 +88,8 @@ def build(
     def run(folder: str) -> Product:
         began = time.perf_counter()
         product = produce(job, folder, store.disk)
+        if peak := product.manifest["built"]["peak_bytes"]:
+            _note_peak(plan, store.layout, peak)
         emit("build", op=builder.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
         return product
 

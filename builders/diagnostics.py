@@ -10,7 +10,8 @@ from opforge.errors import BuildError, BuildResourceError, CompileError
 DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
 SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
-    r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|cannot find -l|multiple definition of|ld returned|linker command failed"
+    r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
+    r"cannot find -l|multiple definition of|ld returned|linker command failed"
 )
 KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
@@ -53,6 +54,14 @@ def unregistered(op: str) -> CompileError:
     return CompileError(
         f"{op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({op}, m) block after"
         " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
+    )
+
+
+def unexported(op: str) -> CompileError:
+    """The error for a library of plain functions that nothing outside it can see."""
+    return CompileError(
+        f"{op}: the library exports no function that can be called by name."
+        ' Begin each with: extern "C" (and not with static)'
     )
 
 

@@ -61,7 +61,8 @@ def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
     If this process dies, or this call is left by an exception, every compiler of the build ends with it.
     """
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
-    command = [sys.executable, "-I", "-S", supervisor, find_ninja(), "-C", folder, "-j", str(jobs)]
+    peak = os.path.join(folder, "peak")
+    command = [sys.executable, "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, "-j", str(jobs)]
     process = subprocess.Popen(
         command,
         env={**os.environ, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
@@ -77,9 +78,9 @@ def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
     try:
         for line in process.stdout:
             printed.append(line)
-            status = STATUS.match(line)
-            if status and on_progress:
-                on_progress(int(status[1]), int(status[2]), status[3])
+            step = STATUS.match(line)
+            if step and on_progress:
+                on_progress(int(step[1]), int(step[2]), step[3])
         status = process.wait()
         return Outcome(status if status >= 0 else 128 - status, "".join(printed))
     finally:
@@ -92,3 +93,12 @@ def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
             pass
         process.stdout.close()
         process.wait()
+
+
+def peak_of(folder: str) -> int:
+    """The most memory that one process of the build in `folder` took, in bytes; 0 where that is not known."""
+    try:
+        with open(os.path.join(folder, "peak"), encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0

@@ -19,7 +19,7 @@ from opforge.cache.store import Product
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, elf, ninja
-from .abis import REGISTER, STABLE, TORCH
+from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
 from .provenance import Provenance, Read, parse_depfile
 from .toolchains.protocol import Toolchain
@@ -59,6 +59,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
     inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
+    peak = ninja.peak_of(work)
     result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
     finished = os.path.join(folder, "entry")
@@ -75,6 +76,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "seconds": round(time.time() - began, 3),
             "steps": [step.title for step in steps],
             "reused": reused,
+            "peak_bytes": peak,
         },
     }
     return Product(result, finished, binary, inputs, stamps, manifest)
@@ -199,6 +201,8 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
         content = file.read()
     if plan.abi == STABLE and REGISTER not in facts["exports"]:
         raise diagnostics.unregistered(plan.op)
+    if plan.abi == PLAIN and not facts["exports"]:
+        raise diagnostics.unexported(plan.op)
     return {
         "file": f"{plan.op}-{result[:16]}.so",
         "size": len(content),

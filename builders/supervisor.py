@@ -1,10 +1,11 @@
 """Runs a build and ends every compiler of it when the builder is gone.
 
-Started as a script, on the standard library alone:  python -I -S supervisor.py COMMAND [ARG ...]
+Started as a script, on the standard library alone:  python -I -S supervisor.py PEAK COMMAND [ARG ...]
 
 It leads a session of its own, which every process of the build belongs to: ninja gives each compiler a process group,
 so killing a group is not enough. Standard input is a pipe that the builder holds: at its end, or when the builder is
-no longer the parent (a forked worker may keep the pipe open), the whole session is killed.
+no longer the parent (a forked worker may keep the pipe open), the whole session is killed. The file
+PEAK gets the most memory, in bytes, that one of its processes took.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 import time
 
 LOOK_SECONDS = 0.1
+KIBIBYTE = 1024
+"""The unit in which Linux counts memory for wait4."""
 
 
 def _members(session: int) -> list[int]:
@@ -48,7 +51,7 @@ def _end_all(session: int) -> None:
         time.sleep(0.005)
 
 
-def main(command: list[str]) -> int:
+def main(peak: str, command: list[str]) -> int:
     """Run `command` to its end or the builder's; returns its exit status, 128 + signal if it was killed."""
     builder, session = os.getppid(), os.getsid(0)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -61,9 +64,11 @@ def main(command: list[str]) -> int:
     status = None
     while status is None:
         ready, _, _ = select.select(watched, [], [], LOOK_SECONDS)
-        pid, raw = os.waitpid(child, os.WNOHANG)
+        pid, raw, used = os.wait4(child, os.WNOHANG)
         if pid:
             status = os.waitstatus_to_exitcode(raw)
+            with open(peak, "w", encoding="ascii") as file:
+                file.write(str(used.ru_maxrss * KIBIBYTE))
         elif 0 in ready or os.getppid() != builder:
             _end_all(session)
             os.waitpid(child, 0)
@@ -74,4 +79,4 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

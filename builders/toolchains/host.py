@@ -32,7 +32,6 @@ ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
     "-O3",
     "-fPIC",
-    "-fvisibility=hidden",  # two versions of a library share no symbol
     "-fvisibility-inlines-hidden",
     "-fdiagnostics-color=never",
 )
