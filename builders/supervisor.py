@@ -67,8 +67,11 @@ def main(peak: str, command: list[str]) -> int:
         pid, raw, used = os.wait4(child, os.WNOHANG)
         if pid:
             status = os.waitstatus_to_exitcode(raw)
-            with open(peak, "w", encoding="ascii") as file:
-                file.write(str(used.ru_maxrss * KIBIBYTE))
+            try:
+                with open(peak, "w", encoding="ascii") as file:
+                    file.write(str(used.ru_maxrss * KIBIBYTE))
+            except OSError:
+                pass  # a full disk is for the build itself to report
         elif 0 in ready or os.getppid() != builder:
             _end_all(session)
             os.waitpid(child, 0)

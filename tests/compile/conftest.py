@@ -1,0 +1,25 @@
+"""These tests run a real compiler; without one they are skipped, with the package's name."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "/compile/" in item.path.as_posix():
+            item.add_marker(pytest.mark.compile)
+
+
+@pytest.fixture(autouse=True)
+def needs_a_compiler():
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++ (apt install g++)")
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory):
+    """A store that lives as long as the session, for what takes long to build."""
+    return tmp_path_factory.mktemp("shared") / "store"

@@ -1,0 +1,248 @@
+"""Builds that are killed, in every way that we know: no compiler outlives its builder, and the next load builds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import fakes
+import pytest
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
+]
+BUILD = """
+import os, sys, fakes
+op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+print(op.value(), op.origin)
+"""
+WITH_WORKER = """
+import os, sys, fakes, threading, time, traceback
+def fork():
+    fakes.wait_for(lambda: fakes.compilers(os.environ["FOLDER"]))
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(pid, flush=True)
+threading.Thread(target=fork, daemon=True).start()
+op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+print(op.value(), op.origin)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An op whose compiler stands still."""
+    path = tmp_path / "op"
+    fakes.plain_op(path, source=fakes.GATED, value=5)
+    fakes.close_gate(path)
+    return path
+
+
+def start(folder, code=BUILD, **options):
+    process = fakes.start(code, env={"FOLDER": str(folder)}, **options)
+    fakes.wait_for(lambda: fakes.compilers(folder) or process.poll() is not None, reason="no compiler has started")
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def the_one(processes):
+    (pid,) = processes
+    return pid
+
+
+def supervisor_of(builder):
+    return the_one(pid for pid, command in fakes.processes_about("supervisor.py").items() if parent(pid) == builder.pid)
+
+
+def ninja_of(builder):
+    supervisor = supervisor_of(builder)
+    return fakes.wait_for(lambda: [pid for pid in fakes.processes_about("ninja") if parent(pid) == supervisor])[0]
+
+
+def parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+def no_compiler_is_left(folder, store):
+    fakes.wait_for(
+        lambda: not fakes.processes_about(folder) and not fakes.processes_about(store),
+        5,
+        "a process of the build lives on",
+    )
+
+
+def the_next_load_builds(folder, store):
+    began = time.monotonic()
+    fakes.open_gate(folder)
+    assert fakes.python(BUILD, env={"FOLDER": str(folder)}, timeout=30) == "5 built\n"
+    assert time.monotonic() - began < 20, "nothing may be waited for"
+    assert os.listdir(store / "v1" / "staging") == [], "what the dead builder left is swept"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+def test_a_killed_builder_takes_its_compilers_with_it(folder, own_store, end):
+    builder = start(folder)
+    builder.send_signal(end)
+    builder.communicate()
+    no_compiler_is_left(folder, own_store)
+    the_next_load_builds(folder, own_store)
+
+
+def test_a_killed_process_group_takes_its_compilers_with_it(folder, own_store):
+    builder = start(folder, start_new_session=True)
+    os.killpg(builder.pid, signal.SIGKILL)
+    builder.communicate()
+    no_compiler_is_left(folder, own_store)
+    the_next_load_builds(folder, own_store)
+
+
+def test_a_builder_that_had_forked_a_worker_is_taken_over_too(folder, own_store):
+    """The worker holds copies of the lock's file and of the supervisor's pipe."""
+    builder = start(folder, WITH_WORKER)
+    worker = int(builder.stdout.readline())
+    try:
+        builder.kill()
+        builder.wait()
+        no_compiler_is_left(folder, own_store)
+        assert os.path.exists(f"/proc/{worker}")
+        the_next_load_builds(folder, own_store)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        builder.communicate()
+
+
+def test_a_build_goes_on_when_ninja_alone_is_killed(folder, own_store):
+    builder = start(folder)
+    before = fakes.compilers(folder)
+    os.kill(ninja_of(builder), signal.SIGKILL)
+    fakes.wait_for(lambda: not before.keys() & fakes.compilers(folder).keys(), 5, "its compilers live on")
+    fakes.wait_for(lambda: fakes.compilers(folder), 10, "it is not run again")
+    fakes.open_gate(folder)
+    out, err = builder.communicate(timeout=30)
+    assert out == "5 built\n", err
+
+
+def test_a_ninja_that_is_killed_again_and_again_is_an_error_that_says_so(folder, own_store):
+    code = BUILD.replace("op =", "from opforge.errors import BuildResourceError\ntry:\n  op =").replace(
+        "print(", "except BuildResourceError as error: print(error)\nelse: print("
+    )
+    builder = start(folder, code)
+    end = time.monotonic() + 20
+    while builder.poll() is None and time.monotonic() < end:
+        for pid in fakes.processes_about("ninja"):
+            if parent(parent(pid)) == builder.pid:
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    out, err = builder.communicate(timeout=5)
+    assert out.startswith("plain: the build stopped: ninja was ended by signal 9. Run it again."), out + err
+    no_compiler_is_left(folder, own_store)
+    the_next_load_builds(folder, own_store)
+
+
+def test_a_killed_supervisor_is_no_fault_of_the_sources(folder, own_store):
+    builder = start(folder)
+    os.kill(supervisor_of(builder), signal.SIGKILL)
+    time.sleep(0.3)
+    fakes.open_gate(folder)
+    out, err = builder.communicate(timeout=30)
+    assert out == "5 built\n", err
+    no_compiler_is_left(folder, own_store)
+
+
+def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder, own_store):
+    builder = start(folder)
+    ours = [supervisor_of(builder), ninja_of(builder), *fakes.compilers(folder)]
+    os.kill(ours[0], signal.SIGKILL)
+    builder.kill()
+    builder.communicate()
+    for pid in ours[1:]:
+        try:
+            os.kill(pid, signal.SIGKILL)  # nobody is left who could: this test cleans up after itself
+        except ProcessLookupError:
+            continue
+    the_next_load_builds(folder, own_store)
+
+
+# -- interrupted -------------------------------------------------------------------------------------------------------
+
+INTERRUPTED = """
+import os, sys, fakes
+try:
+    fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+except KeyboardInterrupt:
+    store = os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")
+    print("interrupted", os.listdir(store), sorted(fakes.processes_about(os.environ["FOLDER"])))
+"""
+
+
+def test_an_interrupt_leaves_no_folder_and_no_compiler(folder, own_store):
+    builder = start(folder, INTERRUPTED)
+    builder.send_signal(signal.SIGINT)
+    out, err = builder.communicate(timeout=20)
+    assert out == "interrupted [] []\n", err
+    the_next_load_builds(folder, own_store)
+
+
+def test_an_interrupt_ends_at_once_although_a_worker_holds_the_pipe(folder, own_store):
+    code = WITH_WORKER.replace("op = fakes", "try:\n  op = fakes").replace(
+        "print(op.value(), op.origin)", "except KeyboardInterrupt: print('interrupted', flush=True)"
+    )
+    builder = start(folder, code)
+    worker = int(builder.stdout.readline())
+    try:
+        builder.send_signal(signal.SIGINT)
+        said = []
+        import threading
+
+        reader = threading.Thread(target=lambda: said.append(builder.stdout.readline()), daemon=True)
+        reader.start()
+        reader.join(10)
+        assert said == ["interrupted\n"], "it waits for compilers that nobody ends"
+        no_compiler_is_left(folder, own_store)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        builder.kill()
+        builder.communicate()
+
+
+def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
+    fakes.open_gate(folder)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_step):
+        raise Stop
+
+    with pytest.raises(Stop):
+        fakes.builder_class(folder, "plain", abi="c")().obtain(on_progress=stop)
+    assert os.listdir(own_store / "v1" / "staging") == []
+    no_compiler_is_left(folder, own_store)
+
+
+def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
+    path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "supervisor.py")
+    mark = f"{tmp_path}/mark"
+    script = f"setsid sleep 61 & sh -c 'sleep 62; : {mark}' & sleep 63; : {mark}"
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", path, str(tmp_path / "peak"), "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    fakes.wait_for(lambda: len(fakes.processes_about(mark, but=[process.pid])) >= 2)
+    process.stdin.close()
+    assert process.wait(10) == 1
+    assert fakes.processes_about(mark) == {}
+    for pid in fakes.processes_about("sleep 61"):
+        os.kill(pid, signal.SIGKILL)  # what has left the session on purpose is beyond reach

@@ -1,0 +1,224 @@
+"""What people are told when a build fails, from what compilers really print."""
+
+from __future__ import annotations
+
+import fakes
+import pytest
+
+from opforge.builders import diagnostics
+from opforge.errors import BuildResourceError, CompileError
+
+LOG = "/store/v1/logs/plan.log"
+GXX_SYNTAX = """\
+[1/4] name libtorch_cpu.so
+[2/4] compile relu.cpp
+FAILED: [code=1] 0.relu.o
+/usr/bin/g++ -O3 -c {source} -o 0.relu.o
+In file included from {source}:1:
+{source}: In function 'int value()':
+{source}:7:10: error: expected ';' before '}}' token
+    7 |   return 1
+      |          ^
+{source}:9:1: error: expected declaration before '}}' token
+[3/4] compile other.cpp
+ninja: build stopped: subcommand failed.
+"""
+OLD_NINJA = """\
+[1/2] compile relu.cpp
+FAILED: 0.relu.o
+/usr/bin/g++ -c relu.cpp
+relu.cpp:3: error: stray '@' in program
+ninja: build stopped: subcommand failed.
+"""
+CLANG_SYNTAX = """\
+[0/2] compile relu.cpp
+FAILED: 0.relu.o
+/usr/bin/clang++ -c relu.cpp
+relu.cpp:2:3: warning: unused variable 'x' [-Wunused-variable]
+relu.cpp:7:11: error: expected ';' after return statement
+1 error generated.
+"""
+GXX_HEADER = """\
+[1/2] compile relu.cpp
+FAILED: 0.relu.o
+g++ -c relu.cpp
+relu.cpp:1:10: fatal error: cuda/thing.h: No such file or directory
+    1 | #include "cuda/thing.h"
+      |          ^~~~~~~~~~~~~~
+compilation terminated.
+"""
+CLANG_HEADER = """\
+[1/2] compile relu.cpp
+FAILED: 0.relu.o
+clang++ -c relu.cpp
+relu.cpp:1:10: fatal error: 'cuda/thing.h' file not found
+"""
+UNDEFINED = """\
+[2/2] link relu
+FAILED: relu.so
+g++ -shared 0.relu.o -Wl,-z,defs -o relu.so
+/usr/bin/ld: 0.relu.o: in function `value':
+relu.cpp:(.text+0x9): undefined reference to `missing()'
+collect2: error: ld returned 1 exit status
+ninja: build stopped: subcommand failed.
+"""
+NO_LIBRARY = """\
+[2/2] link relu
+FAILED: relu.so
+g++ -shared 0.relu.o -lnope -o relu.so
+/usr/bin/ld: cannot find -lnope: No such file or directory
+collect2: error: ld returned 1 exit status
+"""
+LLD = """\
+[2/2] link relu
+FAILED: relu.so
+clang++ -fuse-ld=lld 0.relu.o
+ld.lld: error: undefined symbol: missing()
+>>> referenced by relu.cpp:3
+clang++: error: linker command failed with exit code 1 (use -v to see invocation)
+"""
+MOLD_SYMBOL = """\
+[2/2] link relu
+FAILED: relu.so
+g++ -fuse-ld=mold 0.relu.o
+mold: error: undefined symbol: missing()
+>>> referenced by relu.cpp
+collect2: error: ld returned 1 exit status
+"""
+MOLD_LIBRARY = """\
+[2/2] link relu
+FAILED: relu.so
+g++ -fuse-ld=mold 0.relu.o -lnope
+mold: fatal: library not found: nope
+collect2: error: ld returned 1 exit status
+"""
+KILLED = [
+    "[1/2] compile relu.cpp\nFAILED: 0.relu.o\ng++ -c relu.cpp\n"
+    "g++: fatal error: Killed signal terminated program cc1plus\n"
+    "compilation terminated.\n",
+    "FAILED: 0.relu.o\nclang++ -c\nclang++: error: unable to execute command: Killed\n"
+    "clang++: error: clang frontend command failed due to signal (use -v to see invocation)\n",
+    "FAILED: 0.relu.o\ng++ -c\nvirtual memory exhausted: Cannot allocate memory\n",
+    "FAILED: 0.relu.o\ng++ -c\n\ncc1plus: out of memory allocating 65536 bytes after a total of 5 bytes\n",
+    "FAILED: 0.relu.o\ng++ -c\ng++: internal compiler error: Killed (program cc1plus)\n",
+]
+FULL = [
+    "[1/2] compile relu.cpp\nFAILED: 0.relu.o\ng++ -c\n{standard input}: Assembler messages:\n"
+    "{standard input}: Fatal error:"
+    " can't write 9 bytes to section .text of 0.relu.o: 'No space left on device'\n",
+    "ninja: error: opening build log: No space left on device\n",
+    "FAILED: relu.so\ng++ -shared\n"
+    "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1\n",
+]
+
+
+def explain(output, status=1):
+    return diagnostics.explain("relu", status, output, LOG)
+
+
+def test_a_syntax_error_shows_its_place_first_and_its_context(tmp_path):
+    source = fakes.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
+    error = explain(GXX_SYNTAX.format(source=source))
+    assert isinstance(error, CompileError)
+    lines = str(error).splitlines()
+    assert lines[0] == f"relu: compile relu.cpp failed: {source}:7:10: error: expected ';' before '}}' token"
+    assert lines[1:11] == [f"{'>' if number == 7 else ' '}{number:5} | line {number}" for number in range(2, 12)]
+    assert lines[11] == f"command: /usr/bin/g++ -O3 -c {source} -o 0.relu.o"
+    assert lines[12] == f"full log: {LOG}"
+    assert len(lines) == 13
+
+
+@pytest.mark.parametrize("line", [1, 20, 99])
+def test_the_context_ends_where_the_file_does(tmp_path, line):
+    source = fakes.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
+    text = str(explain(f"[1/1] compile relu.cpp\nFAILED: o\ng++\n{source}:{line}:1: error: bad\n"))
+    assert (f">{line:5} | line {line}" in text) is (line <= 20)
+
+
+def test_a_source_that_is_gone_or_no_text_costs_only_the_context(tmp_path):
+    path = tmp_path / "relu.cpp"
+    assert "gone.cpp:3: error: bad\ncommand: g++" in str(explain("FAILED: o\ng++\ngone.cpp:3: error: bad\n"))
+    path.write_bytes(b"\xff\xfe\n")
+    assert ">    1 | " in str(explain(f"FAILED: o\ng++\n{path}:1: error: bad\n"))
+
+
+def test_an_older_ninjas_status_line_is_read_too():
+    text = str(explain(OLD_NINJA))
+    assert text.startswith("relu: compile relu.cpp failed: relu.cpp:3: error: stray '@' in program\n")
+    assert "command: /usr/bin/g++ -c relu.cpp" in text
+
+
+def test_clangs_first_error_not_its_warning_is_shown():
+    assert "failed: relu.cpp:7:11: error: expected ';' after return statement" in str(explain(CLANG_SYNTAX))
+
+
+@pytest.mark.parametrize("output", [GXX_HEADER, CLANG_HEADER], ids=["g++", "clang"])
+def test_a_missing_header_comes_with_advice(output):
+    text = str(explain(output))
+    assert "relu.cpp:1:10: error: " in text.splitlines()[0]
+    advice = "(add the folder that holds cuda/thing.h to include_dirs, or install the package that provides it)"
+    assert advice in text
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (UNDEFINED, "relu.cpp:(.text+0x9): undefined reference to `missing()'"),
+        (NO_LIBRARY, "/usr/bin/ld: cannot find -lnope: No such file or directory"),
+        (LLD, "ld.lld: error: undefined symbol: missing()"),
+        (MOLD_SYMBOL, "mold: error: undefined symbol: missing()"),
+        (MOLD_LIBRARY, "mold: fatal: library not found: nope"),
+    ],
+    ids=["undefined", "no library", "lld", "mold", "mold, no library"],
+)
+def test_a_linkers_own_words_are_shown(output, shown):
+    error = explain(output)
+    assert isinstance(error, CompileError)
+    assert str(error).startswith(f"relu: link relu failed: {shown}\ncommand: ")
+
+
+@pytest.mark.parametrize("output", KILLED)
+def test_a_killed_compiler_is_a_matter_of_memory(output):
+    error = explain(output)
+    assert isinstance(error, BuildResourceError)
+    assert str(error) == (
+        "relu: the build stopped: a compiler was killed."
+        " A compiler ran out of memory or was killed. Lower the number of"
+        f" compilers with OPFORGE_JOBS=1.\nfull log: {LOG}"
+    )
+
+
+@pytest.mark.parametrize("output", FULL)
+def test_a_full_disk_is_called_so(output):
+    error = explain(output)
+    assert isinstance(error, BuildResourceError)
+    assert str(error) == (
+        "relu: the build stopped: the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk."
+    )
+
+
+@pytest.mark.parametrize("signal", [9, 15])
+def test_a_killed_ninja_is_no_fault_of_the_sources(signal):
+    error = explain("[1/2] compile relu.cpp\n", 128 + signal)
+    assert isinstance(error, BuildResourceError)
+    assert f"ninja was ended by signal {signal}. Run it again." in str(error)
+
+
+def test_a_source_that_speaks_of_a_full_disk_is_not_one(tmp_path):
+    output = (
+        "[1/1] compile relu.cpp\nFAILED: o\ng++ -c relu.cpp\nrelu.cpp:3:1: error: 'report' was not declared\n"
+        '    3 |   report("No space left on device");\n'
+    )
+    assert isinstance(explain(output), CompileError)
+
+
+@pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])
+def test_any_output_gives_an_error_with_the_log(output):
+    error = explain(output)
+    assert isinstance(error, CompileError)
+    assert str(error).endswith(f"full log: {LOG}")
+    assert "the build failed: " in str(error)
+
+
+def test_an_empty_output_gives_the_status():
+    assert "the build failed: exit status 7" in str(explain("", 7))

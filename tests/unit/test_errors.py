@@ -1,0 +1,125 @@
+"""Errors: each says what failed, what was expected and what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from opforge import errors
+
+EXAMPLES = {
+    errors.SettingError: (errors.SettingError("OPFORGE_JOBS", "x", "a number"), "expected a number"),
+    errors.UnknownAcceleratorError: (
+        errors.UnknownAcceleratorError("cdua", ["cpu", "cuda"], "OPFORGE_ACCELERATOR"),
+        "Did you mean 'cuda' or 'cpu'? Known: cpu, cuda. Install the package that provides it, or choose one of these.",
+    ),
+    errors.AcceleratorUnavailableError: (
+        errors.AcceleratorUnavailableError("cuda", "no driver", "set_accelerator"),
+        "Mend that, or unset the choice to let opforge pick one.",
+    ),
+    errors.AcceleratorInUseError: (
+        errors.AcceleratorInUseError("cuda", "cpu"),
+        "Enter the scope once, before starting threads.",
+    ),
+    errors.OpNotFoundError: (
+        errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}),
+        "Did you mean 'CPUAdam'? It offers:\n  - CPUAdam: ready",
+    ),
+    errors.OpIncompatibleError: (
+        errors.OpIncompatibleError("relu", "cpu", ["it is an op for cuda", "no compiler"]),
+        "The op 'relu' cannot be used for cpu:\n  - it is an op for cuda\n  - no compiler",
+    ),
+    errors.BuilderError: (errors.BuilderError("Relu", "name=''", "Expected an identifier"), "Expected an identifier"),
+    errors.SourceNotFoundError: (
+        errors.SourceNotFoundError("relu", "a.cpp", ["/p"]),
+        "Looked in:\n  - /p\nCorrect the name, or add the folder that holds it.",
+    ),
+    errors.ToolchainNotFoundError: (
+        errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
+        "Looked for:\n  - g++ on PATH\nInstall one.",
+    ),
+    errors.ToolchainError: (errors.ToolchainError("/g++", "it said nothing", "Set CXX"), "Set CXX"),
+    errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
+    errors.CompileError: (
+        errors.CompileError.of("relu", "compile a.cpp", "a.cpp:1: error: x", "> 1 | x", "g++ a.cpp", "/log"),
+        "relu: compile a.cpp failed: a.cpp:1: error: x\n> 1 | x\ncommand: g++ a.cpp\nfull log: /log",
+    ),
+    errors.BuildResourceError: (
+        errors.BuildResourceError.of("relu", "the disk is full", "Free some space.", "/log"),
+        "relu: the build stopped: the disk is full. Free some space.\nfull log: /log",
+    ),
+    errors.UnstableInputError: (errors.UnstableInputError.of("relu", ["/a.h"]), "stop writing to them:\n  - /a.h"),
+    errors.CacheDirError: (errors.CacheDirError("/c", "it is a file", "Remove it"), "it is a file. Remove it"),
+    errors.CacheEntryError: (errors.CacheEntryError("/c/e", "it is short"), "set aside and will be rebuilt"),
+    errors.ArchiveError: (
+        errors.ArchiveError("/a.tar", "it is cut off", 2),
+        "2 of its entries were imported before that.",
+    ),
+    errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
+    errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
+    errors.NamespaceClashError: (
+        errors.NamespaceClashError("relu", "ns::relu"),
+        "torch.ops.ns.relu is registered already, by another library. Unload that library, or rename the namespace",
+    ),
+}
+
+
+def every_class(base=errors.OpforgeError):
+    for one in base.__subclasses__():
+        if one.__module__.startswith("opforge"):
+            yield one
+            yield from every_class(one)
+
+
+def test_every_class_has_its_example_here():
+    assert set(EXAMPLES) == set(every_class())
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_the_message_says_what_to_do_and_is_a_sentence(kind):
+    error, part = EXAMPLES[kind]
+    assert part in str(error)
+    assert isinstance(error, errors.OpforgeError)
+    assert "None" not in str(error) and ".." not in str(error).replace("...", "")
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_an_error_crosses_to_another_process_whole(kind):
+    """A pool pickles what its worker raises: an error that cannot be unpickled kills the pool's thread; all wait."""
+    error, _part = EXAMPLES[kind]
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind and str(back) == str(error)
+    assert {k: v for k, v in vars(back).items() if k != "__notes__"} == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.SettingError, ValueError),
+        (errors.OpNotFoundError, LookupError),
+        (errors.SourceNotFoundError, FileNotFoundError),
+        (errors.CacheDirError, OSError),
+        (errors.LockTimeoutError, TimeoutError),
+        (errors.LoadError, ImportError),
+        (errors.BuildError, RuntimeError),
+    ],
+)
+def test_an_error_is_also_what_python_calls_it(kind, builtin):
+    assert issubclass(kind, builtin)
+
+
+def test_no_suggestion_is_made_for_a_name_that_is_like_none():
+    assert "Did you mean" not in str(errors.OpNotFoundError("zzz", "cpu", {"CPUAdam": "ready"}))
+    assert "(it offers none)" in str(errors.OpNotFoundError("zzz", "cpu", {}))
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
+)
+def test_a_build_error_is_rebuilt_from_its_kind_and_message(kind):
+    from opforge.builders.produce import shared_error
+
+    first, _part = EXAMPLES[kind]
+    again = shared_error(first.kind, first.message)
+    assert type(again) is kind and str(again) == str(first)

@@ -1,0 +1,117 @@
+"""Settings: what each variable may hold, and what is said of anything else."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from opforge import settings
+from opforge.errors import SettingError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (None, False),
+        ("", False),
+        ("0", False),
+        ("No", False),
+        ("off", False),
+        ("1", True),
+        (" TRUE ", True),
+        ("on", True),
+    ],
+)
+def test_a_flag_is_on_or_off(monkeypatch, text, value):
+    if text is not None:
+        monkeypatch.setenv("OPFORGE_PARANOID", text)
+    assert settings.paranoid() is value
+
+
+def test_a_flag_that_is_neither_is_an_error(monkeypatch):
+    monkeypatch.setenv("OPFORGE_PARANOID", "2")
+    with pytest.raises(SettingError, match=re.escape("OPFORGE_PARANOID='2' cannot be used: expected 1 or 0.")):
+        settings.paranoid()
+
+
+def test_the_accelerator_is_ours_before_deepspeeds(monkeypatch):
+    assert settings.accelerator() is None
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert settings.accelerator() == ("cpu", "DS_ACCELERATOR")
+    monkeypatch.setenv("OPFORGE_ACCELERATOR", " ")
+    assert settings.accelerator() == ("cpu", "DS_ACCELERATOR")
+    monkeypatch.setenv("OPFORGE_ACCELERATOR", "cuda")
+    assert settings.accelerator() == ("cuda", "OPFORGE_ACCELERATOR")
+
+
+def test_the_cache_folder_is_chosen_or_the_platforms(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", "~/x")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert settings.cache_dir() == ("/home/ann/x", True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", "relative")
+    assert settings.cache_dir() == (str(tmp_path / "relative"), True)
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative is to be ignored")
+    assert settings.cache_dir() == ("/home/ann/.cache/opforge", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert settings.cache_dir() == ("/xdg/opforge", False)
+
+
+def test_the_default_is_the_one_that_platformdirs_gives(monkeypatch):
+    import platformdirs
+
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    for base in (None, "/xdg"):
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        if base:
+            monkeypatch.setenv("XDG_CACHE_HOME", base)
+        assert settings.cache_dir() == (platformdirs.user_cache_dir("opforge"), False)
+
+
+def test_layers_and_owners_are_lists(monkeypatch):
+    assert settings.cache_layers() == () == settings.trusted_owners()
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", os.pathsep.join(["/a", "", "/b/../c"]))
+    monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", " ann , ,7,")
+    assert settings.cache_layers() == ("/a", "/c")
+    assert settings.trusted_owners() == ("ann", "7")
+
+
+@pytest.mark.parametrize(("text", "value"), [("", None), ("0", 0.0), (" 2.5 ", 2.5), ("1e3", 1000.0)])
+def test_a_timeout_is_a_number_of_seconds(monkeypatch, text, value):
+    monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
+    assert settings.lock_timeout() == value
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
+def test_a_timeout_that_is_none_is_an_error(monkeypatch, text):
+    monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
+    message = f"OPFORGE_LOCK_TIMEOUT={text!r} cannot be used: expected a number of seconds, 0 or more."
+    with pytest.raises(SettingError, match=re.escape(message)):
+        settings.lock_timeout()
+
+
+def test_jobs_are_ours_before_torchs(monkeypatch):
+    assert settings.jobs() is None
+    monkeypatch.setenv("MAX_JOBS", "3")
+    assert settings.jobs() == 3
+    monkeypatch.setenv("OPFORGE_JOBS", "2")
+    assert settings.jobs() == 2
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²"])
+@pytest.mark.parametrize("name", ["OPFORGE_JOBS", "MAX_JOBS"])
+def test_jobs_that_are_no_number_are_an_error(monkeypatch, name, text):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(
+        SettingError, match=re.escape(f"{name}={text!r} cannot be used: expected a whole number, 1 or more.")
+    ):
+        settings.jobs()
+
+
+def test_settings_are_read_at_the_call(monkeypatch):
+    for text in ("1", "0", "1"):
+        monkeypatch.setenv("OPFORGE_PARANOID", text)
+        assert settings.paranoid() is (text == "1")
