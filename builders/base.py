@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge import settings
 from opforge.accelerator.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
@@ -27,9 +26,10 @@ from opforge.events import emit
 
 from . import abis, loader, roots
 from .compatibility import Compatibility
+from .finding import find
 from .opened import current_store
 from .planning import make_plan
-from .requirements import cpu_objection, lower_targets, unfit
+from .requirements import cpu_objection
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -255,28 +255,7 @@ class OpBuilder:
 
         A layer's entry for a lower CPU level answers too, unless `exact`.
         """
-        self.trace = []
-        store = store or current_store()
-        if store.layers:
-            entry = self._match(store, exact)
-            if entry:
-                return entry
-        try:
-            plan = self.plan(self.toolchain(store))
-        except ToolchainNotFoundError:
-            # Without a compiler there is no plan; what this user built before may still answer the description.
-            return self._match(store, exact, own=True)
-        return store.get(plan.key, self.places(), self.trace, settings.paranoid())
-
-    def _match(self, store: Store, exact: bool, own: bool = False) -> Entry | None:
-        """A prebuilt entry for this target, or for the highest CPU level below it that was built."""
-        description = self.describe()
-        for target in [self.target] if exact else lower_targets(self.target):
-            key = description._replace(target=str(target)).key
-            entry = store.match(key, unfit, self.trace, own)
-            if entry:
-                return entry
-        return None
+        return find(self, store or current_store(), exact)
 
     def obtain(
         self,

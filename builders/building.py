@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.accelerator.cgroup import memory_left
 from opforge.accelerator.topology import Topology
-from opforge.cache import bounds
+from opforge.cache import bounds, lock
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, make_folder, write_file
@@ -70,6 +70,13 @@ def build(
     store = writable_store(store)
     toolchain = builder.toolchain(store)
     plan, places = builder.plan(toolchain), builder.places()
+    lock_path = store.layout.path("locks", plan.key)
+
+    def progress(done: int, total: int, title: str) -> None:
+        lock.progress(lock_path, f"step {done} of {total}, log {job.log}")
+        if on_progress:
+            on_progress(done, total, title)
+
     job = Job(
         plan=plan,
         roots=places,
@@ -78,7 +85,7 @@ def build(
         layout=store.layout,
         torch_target=builder.torch_target,
         reuse=not force,
-        on_progress=on_progress,
+        on_progress=progress,
     )
     sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
 

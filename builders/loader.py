@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()  # a module's own initialisation may load another op
 _loaded: dict[str, LoadedOp | ModuleType] = {}
+SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
 """Public op name -> the result that holds it."""
 
@@ -70,11 +71,26 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         return _loaded[entry.result]
 
 
-def _dlopen(op: str, path: str) -> ctypes.CDLL:
+def _dlopen(op: str, entry: Entry) -> ctypes.CDLL:
+    path = entry.library
+    missing = _missing_sanitizer(entry.binary)
+    if missing:
+        preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
+        raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise LoadError(op, path, str(error), _advice(str(error))) from error
+
+
+def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
+    """The sanitizer's runtime that a library needs and the process lacks: loading it then would end the process."""
+    needed = [name for name in binary.get("needs", ()) if name.startswith(SANITIZERS)]
+    if not needed:
+        return None
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        mapped = file.read()
+    return next((name for name in needed if name not in mapped), None)
 
 
 def _advice(problem: str) -> str:
@@ -90,7 +106,7 @@ def _advice(problem: str) -> str:
 def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
     import torch
 
-    library = _dlopen(op, entry.library)
+    library = _dlopen(op, entry)
     schemas = _describe(library)
     qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
@@ -150,7 +166,7 @@ def _schema_advice(torch: Any, schemas: list[str]) -> str:
 
 
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
-    library = _dlopen(op, entry.library)
+    library = _dlopen(op, entry)
     names = tuple(entry.binary["exports"])
 
     def find(name: str) -> Any:

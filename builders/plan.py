@@ -33,6 +33,8 @@ class BuildPlan(NamedTuple):
     """torch and Python, where the ABI ties the binary to them."""
     environment: tuple[tuple[str, str], ...]
     """The variables that compilers read: CPATH, LIBRARY_PATH, ..."""
+    debug_roots: tuple[tuple[str, str], ...] = ()
+    """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
 
     @property
     def key(self) -> str:
@@ -46,6 +48,7 @@ class BuildPlan(NamedTuple):
             "toolchain": dict(self.toolchain),
             "requires": dict(self.requires),
             "environment": dict(self.environment),
+            "debug_roots": dict(self.debug_roots),
         }
 
 

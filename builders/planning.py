@@ -56,6 +56,7 @@ def make_plan(
         stubs=part.stubs,
         requires=part.requires,
         environment=toolchain.environment(),
+        debug_roots=tuple(sorted(builder.places().items())) if "-g" in mode_flags else (),
     )
 
 

@@ -116,7 +116,7 @@ def _build_until_stable(
             changed = ["a file changed while it was being read"]
         previous = dict(stamps)
         for step in steps:
-            if step.depfile and os.path.exists(os.path.join(work, step.output)):
+            if step.unit and os.path.exists(os.path.join(work, step.output)):
                 os.unlink(os.path.join(work, step.output))
     raise UnstableInputError.of(job.plan.op, changed)
 
@@ -132,7 +132,7 @@ def _reuse_objects(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> di
     digests: dict[str, str | None] = {}
     found = {}
     for step in steps:
-        if step.depfile:
+        if step.unit:
             target = os.path.join(work, step.output)
             inputs = objects.reuse(job.layout, _unit(job, step), job.roots, disk, digests, target)
             if inputs:
@@ -150,7 +150,7 @@ def _keep_objects(
 ) -> None:
     """Store the objects that this build compiled, each with the files that it read."""
     for step in steps:
-        if step.depfile and step.output not in reused:
+        if step.unit and step.output not in reused:
             own = {read.where for read in reads[step.output]}
             part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
             objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
@@ -183,7 +183,8 @@ def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, I
         paths = {path for path in known if path is not None}
     else:
         with open(os.path.join(work, step.depfile), encoding="utf-8", errors="surrogateescape") as file:
-            paths = {os.path.join(work, name) for name in parse_depfile(file.read())}
+            named = (os.path.join(work, name) for name in parse_depfile(file.read()))
+            paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
     return [provenance.place(path) for path in paths]
 
 

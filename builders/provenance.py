@@ -32,8 +32,8 @@ class Read(NamedTuple):
 
 
 def parse_depfile(text: str) -> list[str]:
-    """The prerequisites of the one rule in a make-style dependency file."""
-    body = text.replace("\\\n", " ").partition(":")[2]
+    """The prerequisites of the first rule in a make-style dependency file; -MP and linkers add an empty one for each."""
+    body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
     names = re.findall(r"(?:\\.|[^\s\\])+", body)
     return [re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names]
 
@@ -64,7 +64,7 @@ class Provenance:
 
     def place(self, path: str) -> Read:
         """Whose a file is: the nearest root above it, and the seal that vouches for it, if any."""
-        path = os.path.normpath(path)
+        path = _plain(path)
         for name, base in self._named:
             if path.startswith(base):
                 return Read(path, Located(name, path[len(base) :]), name if name in self._seals else "")
@@ -128,6 +128,14 @@ class Provenance:
         while folder != "/" and not self._disk.exists(folder):
             folder = os.path.dirname(folder)
         return folder
+
+
+def _plain(path: str) -> str:
+    """The path without `.` and `..`; by its links where it goes up from a linked folder, which text cannot follow."""
+    plain = os.path.normpath(path)
+    if "/../" in path and os.path.realpath(path) != os.path.realpath(plain):
+        return os.path.realpath(path)
+    return plain
 
 
 def _names_below(folders: Iterable[str], paths: Iterable[str]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from .disk import Disk
@@ -75,6 +75,15 @@ class Inputs(NamedTuple):
             present=tuple(Located(*one) for one in data["present"]),
             folders=tuple(Located(*one) for one in data["folders"]),
             seals=tuple((name, Located(root, path)) for name, root, path in data["seals"]),
+        )
+
+    def without(self, roots: Collection[str]) -> Inputs:
+        """These inputs less all that lies below some roots."""
+        return self._replace(
+            files=tuple(one._replace(seal="") for one in self.files if one.root not in roots),
+            searched=tuple(one for one in self.searched if one.root not in roots),
+            folders=tuple(one for one in self.folders if one.root not in roots),
+            seals=(),
         )
 
     def appeared(self, roots: Mapping[str, str], disk: Disk) -> str | None:

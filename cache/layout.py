@@ -111,10 +111,21 @@ def prepare(root: str, owners: Collection[int]) -> None:
 
 
 def private_fallback(refused: CacheDirError) -> str:
-    """A fresh private folder for this process, after the default one was refused. Says so once, as a warning."""
+    """A fresh private folder for this process, after the default one was refused. Says so once, as a warning.
+
+    It is removed when the process that made it ends; what is loaded from it stays usable until then.
+    """
+    import atexit
+    import shutil
     import tempfile
 
-    path = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-")
+    path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a forked child is not to take it from its parent
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
     log.warning(
         "%s Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
         refused,

@@ -26,7 +26,7 @@ def _here() -> str:
 
 def begin(layout: Layout, plan_key: str) -> str:
     """A new private folder; its name says whose it is, so that it can be swept when its owner is gone."""
-    name = f"{plan_key[:12]}.{_here()}.{os.getpid()}.{os.urandom(4).hex()}"
+    name = f"{plan_key[:12]}.{_here()}.{os.getpid()}-{_started(os.getpid())}.{os.urandom(4).hex()}"
     path = layout.path("staging", name)
     os.mkdir(path, 0o700)
     return path
@@ -41,9 +41,10 @@ def abandoned(layout: Layout) -> list[str]:
         return []
     for name in names:
         path = os.path.join(folder, name)
-        owner, _, pid = name.rpartition(".")[0].rpartition(".")
+        owner, _, process = name.rpartition(".")[0].rpartition(".")
+        pid, _, started = process.partition("-")
         if owner.endswith("." + here) and pid.isdecimal():
-            dead = not _runs(int(pid))
+            dead = not started or _started(int(pid)) != started
         else:
             try:
                 dead = time.time() - os.stat(path).st_mtime >= ABANDONED_SECONDS
@@ -54,14 +55,24 @@ def abandoned(layout: Layout) -> list[str]:
     return found
 
 
-def _runs(pid: int) -> bool:
+def _started(pid: int) -> str:
+    """When a process started, in the kernel's ticks since boot; a number that another use of its id does not have.
+
+    Empty where there is no such process. On a system without /proc: "running", as far as that can be told.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        if os.path.isdir("/proc/self"):
+            return ""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return ""
     except OSError:
-        return True  # it is somebody else's
-    return True
+        return "running"  # it is somebody else's
+    return "running"
 
 
 def sweep(layout: Layout) -> int:

@@ -64,13 +64,16 @@ class Store:
         self,
         description: str,
         unfit: Callable[[Mapping[str, Any]], str | None],
+        roots: Mapping[str, str],
+        vouched: Collection[str],
         trace: list[Rejected],
         own: bool = False,
     ) -> Entry | None:
         """A prebuilt entry of a read-only layer that answers `description` and fits this machine.
 
-        `unfit` says why an entry's binary record does not fit, or None. With `own`, the user's own store is searched
-        after the layers. Every rejection goes into `trace`.
+        `unfit` says why an entry's binary record does not fit, or None. Files below the roots in `vouched` (torch's,
+        the system's) may differ from those a layer's entry was built from; the op's own may not. With `own`, the user's
+        store is searched after the layers, and there no file may differ. Every rejection goes into `trace`.
         """
         for layer in (*self.layers, *([self.layout] if own else ())):
             try:
@@ -80,15 +83,21 @@ class Store:
                 continue
             for result in results:
                 entry = self._read_entry(layer, result, layer.root)
+                inputs = None if entry is None else _inputs_of(entry)
+                if entry is None or inputs is None:
+                    trace.append(Rejected(layer.entry(result), "its manifest cannot be read"))
+                    continue
+                if layer is not self.layout:
+                    inputs = inputs.without(vouched)
                 try:
-                    problem = "its manifest cannot be read" if entry is None else unfit(entry.binary)
+                    watched = tickets.make(result, inputs, {}, roots, self.disk)["open"]
+                    verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, self.disk, {}, trust_stamps=False)
+                    problem = unfit(entry.binary) or verdict.reason or damage(entry, self.owners)
                 except UNREADABLE:
                     problem = "its manifest cannot be read"
-                if entry and not problem:
-                    problem = damage(entry, self.owners)
-                if entry and not problem:
-                    return entry
-                trace.append(Rejected(layer.entry(result), problem or "it cannot be used"))
+                if not problem:
+                    return entry._replace(watched=watched)
+                trace.append(Rejected(entry.folder, problem))
         return None
 
     def get(

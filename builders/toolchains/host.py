@@ -44,7 +44,9 @@ class HostToolchain:
     def __init__(self, layout: Layout, disk: Disk) -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find()
-        self.linker = next((path for name in LINKERS if (path := _on_path(name))), "")
+        named = [flag.partition("=")[2] for flag in _split("LDFLAGS") if flag.startswith("-fuse-ld=")]
+        wanted = [f"ld.{name}" for name in named[-1:]] or LINKERS
+        self.linker = next((path for name in wanted if (path := _on_path(name))), "")
         self._known: dict[str, Any] | None = None
 
     @property
@@ -118,6 +120,8 @@ class HostToolchain:
         return Step(soname, (), argv, f"name {soname}")
 
     def _link(self, plan: BuildPlan, roots: Mapping[str, str], objects: list[str], library: str) -> Step:
+        # Archives and libraries that are linked in are inputs too, as far as the linker tells which it read.
+        depfile = "link.d" if self._facts["tells_archives"] else ""
         argv = [
             *self.argv,
             "-shared",
@@ -127,9 +131,10 @@ class HostToolchain:
             *(f"-l{name}" for name in plan.libraries),
             "-Wl,-z,noexecstack",
             *plan.link_flags,
+            *([f"-Wl,--dependency-file={depfile}"] if depfile else []),
             *("-o", library),
         ]
-        return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}")
+        return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}", depfile)
 
 
 def _prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:

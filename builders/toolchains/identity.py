@@ -12,7 +12,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, write_file
 from opforge.errors import ToolchainError
 
-FORMAT = 2
+FORMAT = 3
 PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
@@ -119,6 +119,7 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         "version": version,
         "search": _search(argv),
         "linker_flags": linker_flags,
+        "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
     }
 
@@ -128,11 +129,16 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
     if not linker:
         return []
     flag = f"-fuse-ld={os.path.basename(linker).removeprefix('ld.')}"
+    return [flag] if _answers(argv, flag, "-Wl,--version") else []
+
+
+def _answers(argv: Sequence[str], *options: str) -> bool:
+    """Whether the compiler and its linker take these options."""
     try:
-        _run(argv, flag, "-Wl,--version")
+        _run(argv, *options)
     except ToolchainError:
-        return []
-    return [flag]
+        return False
+    return True
 
 
 def _search(argv: Sequence[str]) -> list[str]:

@@ -29,6 +29,7 @@ PLAN = BuildPlan(
     stubs=("libtorch_cpu.so",),
     requires=(("torch", "2.13.0"),),
     environment=(("CPATH", "/x"),),
+    debug_roots=(("own", "/a"),),
 )
 OTHER_PLANS = {
     "op": ["gelu"],
@@ -53,6 +54,7 @@ OTHER_PLANS = {
     "stubs": [(), ("libc10.so",)],
     "requires": [(), (("torch", "2.12.0"),), (("python", "cpython-311"),)],
     "environment": [(), (("CPATH", "/y"),), (("LIBRARY_PATH", "/x"),)],
+    "debug_roots": [(), (("own", "/b"),)],
 }
 DESCRIPTION = OpDescription(
     op="relu",

@@ -432,7 +432,7 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
     spoil(data, world.ticket if which == "ticket" else os.path.join(world.entry.folder, entries.MANIFEST))
     try:
         found = world.get(paranoid)
-        match = world.store.match("description", unfit_like_builders, [], own=True)
+        match = world.store.match("description", unfit_like_builders, world.roots, (), [], own=True)
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)
     for one in (found, match):
@@ -511,7 +511,7 @@ def layered(world, tmp_path):
 def test_a_layer_answers_a_description(world, tmp_path):
     built = world.build()
     trace = []
-    found = layered(world, tmp_path).match("description", lambda _binary: None, trace)
+    found = layered(world, tmp_path).match("description", lambda _binary: None, world.roots, (), trace)
     assert (found.library, found.origin, trace) == (built.library, str(world.folder / "store"), [])
 
 
@@ -519,8 +519,8 @@ def test_a_layers_no_has_its_reason(world, tmp_path):
     built = world.build()
     trace = []
     store = layered(world, tmp_path)
-    assert store.match("description", lambda _binary: "it needs torch 9", trace) is None
-    assert store.match("another", lambda _binary: None, trace) is None
+    assert store.match("description", lambda _binary: "it needs torch 9", world.roots, (), trace) is None
+    assert store.match("another", lambda _binary: None, world.roots, (), trace) is None
     assert [tuple(one) for one in trace] == [
         (built.folder, "it needs torch 9"),
         (str(world.folder / "store"), "holds no entry for this description"),
@@ -532,15 +532,15 @@ def test_a_damaged_entry_of_a_layer_is_passed_over_and_left_where_it_is(world, t
     os.chmod(built.library, 0o700)
     flip(built.library)
     trace = []
-    assert layered(world, tmp_path).match("description", lambda _binary: None, trace) is None
+    assert layered(world, tmp_path).match("description", lambda _binary: None, world.roots, (), trace) is None
     assert trace[0].reason == "the library's digest differs from its manifest's"
     assert os.path.exists(built.library)
 
 
 def test_the_users_own_store_is_matched_only_on_demand(world):
     world.build()
-    assert world.store.match("description", lambda _binary: None, []) is None
-    assert world.store.match("description", lambda _binary: None, [], own=True) is not None
+    assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None
+    assert world.store.match("description", lambda _binary: None, world.roots, (), [], own=True) is not None
 
 
 # -- staging, failures and the lock ------------------------------------------------------------------------------------

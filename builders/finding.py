@@ -1,0 +1,45 @@
+"""Looks for an op that is built already: in the layers by its description, in the user's store by its plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.errors import ToolchainNotFoundError
+
+from .requirements import lower_targets, unfit
+
+if TYPE_CHECKING:
+    from opforge.cache.entry import Entry
+    from opforge.cache.store import Store
+
+    from .base import OpBuilder
+
+VOUCHED = ("torch", "python", "system")
+"""The roots whose files may differ between where a prebuilt op was built and here: its requirements speak for them."""
+
+
+def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
+    """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
+    builder.trace = []
+    if store.layers:
+        entry = _match(builder, store, exact)
+        if entry:
+            return entry
+    try:
+        plan = builder.plan(builder.toolchain(store))
+    except ToolchainNotFoundError:
+        # Without a compiler there is no plan; what this user built before may still answer the description.
+        return _match(builder, store, exact, own=True)
+    return store.get(plan.key, builder.places(), builder.trace, settings.paranoid())
+
+
+def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> Entry | None:
+    """A prebuilt entry for the builder's target, or for the highest CPU level below it that was built."""
+    description, places = builder.describe(), builder.places()
+    for target in [builder.target] if exact else lower_targets(builder.target):
+        key = description._replace(target=str(target)).key
+        entry = store.match(key, unfit, places, VOUCHED, builder.trace, own)
+        if entry:
+            return entry
+    return None
