@@ -65,7 +65,7 @@ def entry_points(group: str) -> list[EntryPoint]:
 
 
 def _folders() -> list[str]:
-    return list(dict.fromkeys(os.path.abspath(folder) for folder in sys.path))
+    return list(dict.fromkeys(folder if folder[:1] == "/" else os.path.abspath(folder) for folder in sys.path))
 
 
 def _stamp(path: str) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
 from typing import NamedTuple
 
 from opforge.cache.inputs import Located
@@ -37,12 +36,7 @@ def torch_folder() -> str | None:
 
         spec = importlib.util.find_spec("torch")
         file = spec.origin if spec else None
-    return _real_folder(file) if file else None
-
-
-@cache
-def _real_folder(file: str) -> str:
-    return os.path.dirname(os.path.realpath(file))
+    return os.path.dirname(file) if file else None
 
 
 def torch_version(folder: str) -> str:

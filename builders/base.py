@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .toolchains.protocol import Toolchain
 
 log = logging.getLogger("opforge")
+PLANNING = ("plan", "toolchain", "places", "search_roots", "target", "_mode_flags")
+"""The methods that shape a plan. A subclass that overrides one is asked each time."""
 
 
 class OpBuilder:
@@ -106,13 +108,27 @@ class OpBuilder:
             return Target("cpu", (level,) if level else ())
         return asked
 
-    def _own_roots(self) -> tuple[roots.KernelRoot, ...]:
+    def question(self) -> list[Any] | None:
+        """All that the plan takes from the builder, JSON-able; None where a subclass makes its plans in its own way."""
+        kind = type(self)
+        if any(getattr(kind, name) is not getattr(OpBuilder, name) for name in PLANNING):
+            return None
+        return [
+            *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
+            *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
+            *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
+            [(root.name, root.include) for root in self.kernel_roots],
+            abis.part(self.abi, self.name, self.name, self.torch_target).requires if self.abi == abis.TORCH else (),
+        ]
+
+    def search_roots(self) -> tuple[roots.KernelRoot, ...]:
+        """Where its sources are looked for, in order: its own folder, its kernel roots, opforge's."""
         own = roots.KernelRoot(roots.OWN, self.folder or roots.folder_of(type(self)), "")
         return (own, *self.kernel_roots, roots.OPFORGE)
 
     def places(self) -> dict[str, str]:
         """Where each root lies on this machine."""
-        places = {root.name: root.path for root in self._own_roots()}
+        places = {root.name: root.path for root in self.search_roots()}
         torch = abis.torch_folder() if self.abi != abis.PLAIN else None
         if torch:
             places["torch"] = torch
@@ -132,7 +148,7 @@ class OpBuilder:
 
         self._check()
         disk, places = Disk(), self.places()
-        located = roots.locate(self.name, self.sources, self._own_roots())
+        located = roots.locate(self.name, self.sources, self.search_roots())
         part = abis.part(self.abi, self.name, self.name, self.torch_target)
         return OpDescription(
             op=self.name,
@@ -150,7 +166,7 @@ class OpBuilder:
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         """The build plan for this target and compiler. Raises SourceNotFoundError, BuilderError."""
         self._check()
-        return make_plan(self, toolchain, self._own_roots(), self._mode_flags())
+        return make_plan(self, toolchain, self.search_roots(), self._mode_flags())
 
     def _mode_flags(self) -> tuple[str, ...]:
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.accelerator.cgroup import memory_left
 from opforge.accelerator.topology import Topology
-from opforge.cache import bounds, lock
+from opforge.cache import bounds, lock, publishing
 from opforge.cache.entry import Entry
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, make_folder, write_file
-from opforge.cache.store import Product, SharedFailure, Store
+from opforge.cache.publishing import Product, SharedFailure
+from opforge.cache.store import Store
 from opforge.events import emit
 
 from . import abis
@@ -102,7 +103,8 @@ def build(
 
     limits = settings.cache_max_size(), settings.cache_max_age()
     try:
-        entry = store.build(
+        entry = publishing.build(
+            store,
             plan_key=plan.key,
             description=builder.describe().key,
             label=builder.name,

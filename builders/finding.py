@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.errors import ToolchainNotFoundError
 
+from .answers import recall, remember
 from .requirements import lower_targets, unfit
 
 if TYPE_CHECKING:
@@ -26,12 +27,20 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
         entry = _match(builder, store, exact)
         if entry:
             return entry
+    places, paranoid = builder.places(), settings.paranoid()
+    if not paranoid:
+        entry = recall(builder, store, places)
+        if entry:
+            return entry
     try:
         plan = builder.plan(builder.toolchain(store))
     except ToolchainNotFoundError:
         # Without a compiler there is no plan; what this user built before may still answer the description.
         return _match(builder, store, exact, own=True)
-    return store.get(plan.key, builder.places(), builder.trace, settings.paranoid())
+    entry = store.get(plan.key, places, builder.trace, paranoid)
+    if entry and not paranoid:
+        remember(builder, store, places, plan.key, entry)
+    return entry
 
 
 def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> Entry | None:

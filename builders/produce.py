@@ -15,7 +15,7 @@ from opforge.cache.disk import Disk, Stamp
 from opforge.cache.inputs import Inputs, Located
 from opforge.cache.keys import key_of, result_key
 from opforge.cache.layout import Layout
-from opforge.cache.store import Product
+from opforge.cache.publishing import Product
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, elf, ninja

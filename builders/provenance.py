@@ -32,7 +32,7 @@ class Read(NamedTuple):
 
 
 def parse_depfile(text: str) -> list[str]:
-    """The prerequisites of the first rule in a make-style dependency file; -MP and linkers add an empty one for each."""
+    """The prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
     body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
     names = re.findall(r"(?:\\.|[^\s\\])+", body)
     return [re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names]

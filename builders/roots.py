@@ -47,7 +47,7 @@ OPFORGE = KernelRoot(
 def folder_of(cls: type) -> str:
     """The folder of the file that defines a builder class; the working folder for one from a prompt or a notebook."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return os.path.realpath(os.path.dirname(file)) if file else os.path.realpath(os.getcwd())
+    return os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
 
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[Located, ...]:
@@ -56,7 +56,7 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
     found = []
     for name in names:
         if os.path.isabs(name):
-            found.append(_below(op, os.path.realpath(name), name, roots))
+            found.append(_below(op, os.path.normpath(name), roots))
             continue
         for root in roots:
             if os.path.exists(os.path.join(root.path, name)):
@@ -67,9 +67,9 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
     return tuple(found)
 
 
-def _below(op: str, path: str, name: str, roots: tuple[KernelRoot, ...]) -> Located:
+def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> Located:
     if not os.path.exists(path):
-        raise SourceNotFoundError(op, name, [os.path.dirname(path)])
+        raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     holding = [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
     if not holding:
         return Located("system", path.lstrip(os.sep))

@@ -26,7 +26,8 @@ class Disk:
             found = os.stat(path)
         except (OSError, ValueError):
             return None
-        return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        # As Stamp(...) would, in half the time: a hit takes some forty of these.
+        return tuple.__new__(Stamp, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
 
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's bytes in hex; None where it cannot be read."""

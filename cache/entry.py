@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 MANIFEST = "manifest.json"
+CHUNK = 4 << 20
 FULL_CHECK_BYTES = 2 << 20
 """Up to this size a library is hashed at every load; above it, its stamp of the last full check is enough."""
 
@@ -23,8 +24,14 @@ class Entry(NamedTuple):
     """file, size (bytes), sha256, stamp, and what the producer added: abi, exports, requires, ..."""
     origin: str
     """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: Sequence[Sequence[Any]] = ()
-    """(root, path, stamp...) of each open file that it was built from, where a ticket vouches for it."""
+    ticket: Mapping[str, Any] = {}
+    """The stamps under which it was found, where a ticket vouches for it."""
+
+    @property
+    def watched(self) -> Sequence[Sequence[Any]]:
+        """(root, path, stamp...) of each open file that it was built from, as far as its ticket tells."""
+        found: Sequence[Sequence[Any]] = self.ticket.get("open", ())
+        return found
 
     @property
     def library(self) -> str:
@@ -83,7 +90,7 @@ def damage(entry: Entry, owners: Collection[int], full: bool = False) -> str | N
         if not full and found.st_size > FULL_CHECK_BYTES and stamp == binary.get("stamp"):
             return None
         digest = hashlib.sha256()
-        while chunk := os.read(handle, 4 << 20):
+        while chunk := os.read(handle, min(CHUNK, found.st_size + 1)):
             digest.update(chunk)
         return None if digest.hexdigest() == binary["sha256"] else "the library's digest differs from its manifest's"
     finally:

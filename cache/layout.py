@@ -6,6 +6,7 @@ v1/entries/RESULT/        the library and its manifest
 v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
 v1/objects/UNIT/          object files, by what they were compiled from
 v1/sources/               the sources of load_inline
+v1/answers/               what each look-up came to, so that the next one makes no plan
 v1/toolchains/            what each compiler said of itself
 v1/locks/ staging/ failures/ logs/ quarantine/
 """

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.errors import CacheDirError
-
 from . import tickets
-from .disk import Disk, Stamp
+from .disk import Disk
 from .entry import MANIFEST, Entry, damage, is_record
 from .inputs import Inputs
 from .keys import place_of
@@ -25,19 +21,6 @@ TICKETS_KEPT = 16
 """How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 """What reading a file that others may have written to can raise."""
-
-
-class Product(NamedTuple):
-    """What a producer leaves in its staging folder, and what it read."""
-
-    result: str
-    folder: str
-    """Holds the library and nothing else; becomes the entry."""
-    binary: Mapping[str, Any]
-    inputs: Inputs
-    stamps: Mapping[tuple[str, str], Stamp]
-    """The stamps of the inputs, by root and path, from before they were hashed."""
-    manifest: Mapping[str, Any]
 
 
 class Rejected(NamedTuple):
@@ -82,7 +65,7 @@ class Store:
                 trace.append(Rejected(layer.root, "holds no entry for this description"))
                 continue
             for result in results:
-                entry = self._read_entry(layer, result, layer.root)
+                entry = self.read_entry(layer, result, layer.root)
                 inputs = None if entry is None else _inputs_of(entry)
                 if entry is None or inputs is None:
                     trace.append(Rejected(layer.entry(result), "its manifest cannot be read"))
@@ -90,13 +73,13 @@ class Store:
                 if layer is not self.layout:
                     inputs = inputs.without(vouched)
                 try:
-                    watched = tickets.make(result, inputs, {}, roots, self.disk)["open"]
+                    ticket = tickets.make(result, inputs, {}, roots, self.disk)
                     verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, self.disk, {}, trust_stamps=False)
                     problem = unfit(entry.binary) or verdict.reason or damage(entry, self.owners)
                 except UNREADABLE:
                     problem = "its manifest cannot be read"
                 if not problem:
-                    return entry._replace(watched=watched)
+                    return entry._replace(ticket=ticket)
                 trace.append(Rejected(entry.folder, problem))
         return None
 
@@ -118,11 +101,9 @@ class Store:
             if ticket is None:
                 continue
             if not paranoid and name.endswith(mine) and _holds(ticket, roots, self.disk):
-                result = ticket["result"]
-                stored = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket["open"])
-                if self._checked(stored, trace):
-                    self._note_use(os.path.join(folder, name))
-                    return stored
+                taken = self.take(ticket, (os.path.join(folder, name),), trace)
+                if taken:
+                    return taken
             found.append((name, ticket))
         digests: dict[str, str | None] = {}
         seen: set[str] = set()
@@ -145,7 +126,7 @@ class Store:
         trace: list[Rejected],
     ) -> Entry | None:
         """Look at one ticket by content, and renew its stamps where it holds."""
-        entry = self._read_entry(self.layout, ticket["result"], "cache")
+        entry = self.read_entry(self.layout, ticket["result"], "cache")
         if entry is None:
             trace.append(Rejected(self.layout.entry(ticket["result"]), "its manifest cannot be read"))
             return None
@@ -165,18 +146,31 @@ class Store:
         checked = self._checked(entry, trace)
         if checked:
             self.write_ticket(plan_key, renewed, roots)
-            return checked._replace(watched=renewed["open"])
+            return checked._replace(ticket=renewed)
         return None
 
-    def _note_use(self, ticket: str) -> None:
+    def take(
+        self, ticket: Mapping[str, Any], files: Sequence[str], trace: list[Rejected] | None = None
+    ) -> Entry | None:
+        """The entry of a ticket that holds, if its library is whole; notes the use in the ticket's `files`."""
+        result = ticket["result"]
+        entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket)
+        if not self._checked(entry, [] if trace is None else trace):
+            return None
+        for path in files:
+            self._note_use(path)
+        return entry
+
+    def _note_use(self, path: str) -> None:
         """Stamp a ticket with the time of its use, at most once an hour: what is used least is evicted first."""
         try:
-            if self.disk.now_ns() - os.stat(ticket).st_mtime_ns > USE_NOTED_NS:
-                os.utime(ticket)
+            if self.disk.now_ns() - os.stat(path).st_mtime_ns > USE_NOTED_NS:
+                os.utime(path)
         except OSError:
             return  # a read-only store, or a ticket that has just been replaced
 
-    def _read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
+    def read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
+        """An entry as its manifest tells it, unchecked; None where there is none, or no proper manifest."""
         try:
             with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
                 binary = json.load(file)["binary"]
@@ -196,6 +190,10 @@ class Store:
             set_aside(self.layout, entry.result, problem)
         return None
 
+    def ticket_path(self, plan_key: str, result: str, roots: Mapping[str, str]) -> str:
+        """Where the ticket of a plan and a result lies, for roots that lie here."""
+        return os.path.join(self.layout.plan(plan_key), f"{result}-{place_of(roots)}.json")
+
     def write_ticket(self, plan_key: str, ticket: Mapping[str, Any], roots: Mapping[str, str]) -> None:
         """Keep the stamps under which an entry holds. Failing to costs the next look-up some hashing, nothing else."""
         from .layout import make_folder, write_file
@@ -203,101 +201,13 @@ class Store:
         folder, place = self.layout.plan(plan_key), place_of(roots) + ".json"
         try:
             make_folder(folder)
-            write_file(os.path.join(folder, f"{ticket['result']}-{place}"), json.dumps(ticket).encode())
+            write_file(self.ticket_path(plan_key, ticket["result"], roots), json.dumps(ticket).encode())
             old = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(place)]
             if len(old) > TICKETS_KEPT:
                 for path in sorted(old, key=lambda one: os.stat(one).st_mtime_ns)[:-TICKETS_KEPT]:
                     os.unlink(path)
         except OSError as error:
             log.debug("the ticket of %s was not written: %s", plan_key, error)
-
-    # -- building -------------------------------------------------------------------------------------------------
-
-    def build(
-        self,
-        plan_key: str,
-        description: str,
-        label: str,
-        roots: Mapping[str, str],
-        produce: Callable[[str], Product],
-        look_again: Callable[[], Entry | None],
-        state: str,
-        timeout: float | None = None,
-    ) -> Entry:
-        """Build under the plan's lock, once however many ask, and publish.
-
-        `produce` builds in the folder it is given; `look_again` is asked first, for another may have built meanwhile;
-        `state` names the state of the sources, so that a waiter takes over only a failure of the same sources.
-        """
-        from . import failures, lock, staging
-
-        began = time.time_ns()
-        with lock.held(self.layout.path("locks", plan_key), label, timeout) as waited:
-            found = look_again()
-            if found:
-                return found
-            if waited:
-                failure = failures.since(self.layout, plan_key, began, state)
-                if failure:
-                    raise SharedFailure(failure)
-            staging.sweep(self.layout)
-            folder = staging.begin(self.layout, plan_key)
-            try:
-                product = produce(folder)
-                entry = self.keep(plan_key, description, roots, product)
-                failures.forget(self.layout, plan_key)
-                return entry
-            except Exception as error:
-                kind = getattr(error, "kind", None)
-                if isinstance(kind, str):
-                    failures.note(self.layout, plan_key, failures.Failure(kind, str(error), state))
-                raise
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def keep(self, plan_key: str, description: str, roots: Mapping[str, str], product: Product) -> Entry:
-        """Publish a product, or take the entry that another published first. Returns a checked entry."""
-        from . import staging
-        from .layout import make_folder, write_file
-
-        manifest = {
-            **product.manifest,
-            "plan": plan_key,
-            "description": description,
-            "result": product.result,
-            "binary": dict(product.binary),
-            "inputs": product.inputs.to_json(),
-        }
-        path = os.path.join(product.folder, MANIFEST)
-        write_file(path, json.dumps(manifest, indent=1).encode(), sync=True)
-        for _attempt in range(3):
-            first = staging.publish(self.layout, product.folder, product.result)
-            entry = self._read_entry(self.layout, product.result, "built" if first else "cache")
-            problem = "its manifest cannot be read" if entry is None else damage(entry, self.owners, full=True)
-            if entry and not problem:
-                library = self.disk.stamp(entry.library)
-                binary = {**entry.binary, "stamp": list(library or ())}
-                ticket = tickets.make(entry.result, product.inputs, binary, roots, self.disk, product.stamps)
-                self.write_ticket(plan_key, ticket, roots)
-                make_folder(self.layout.description(description))
-                write_file(os.path.join(self.layout.description(description), product.result), b"")
-                return entry._replace(binary=binary, watched=ticket["open"])
-            staging.set_aside(self.layout, product.result, problem or "it cannot be read")
-            if first:
-                break
-        raise CacheDirError(
-            self.layout.root,
-            f"what was just written to it reads back wrong ({problem})",
-            "Check the disk, or set OPFORGE_CACHE_DIR to another",
-        )
-
-
-class SharedFailure(Exception):
-    """The builder that this process waited for failed; carries its failure."""
-
-    def __init__(self, failure: Any) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 def _read_ticket(path: str) -> dict[str, Any] | None:

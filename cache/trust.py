@@ -42,8 +42,7 @@ def objection(path: str, owners: Collection[int]) -> tuple[str, str] | None:
     Each parent must belong to a trusted owner, and be writable by others only where the sticky bit keeps them from
     renaming what is not theirs. The folder itself must be writable by its owner alone.
     """
-    path = os.path.realpath(path)
-    parts = path.split(os.sep)
+    parts = os.path.abspath(path).split(os.sep)
     for depth in range(1, len(parts) + 1):
         place = os.sep.join(parts[:depth]) or os.sep
         last = depth == len(parts)
@@ -53,6 +52,8 @@ def objection(path: str, owners: Collection[int]) -> tuple[str, str] | None:
             return None
         except OSError as error:
             return f"{place} cannot be looked at ({error.strerror})", "Choose another folder"
+        if stat.S_ISLNK(found.st_mode) and os.path.exists(place):
+            return objection(os.path.realpath(path), owners)  # what counts is where it leads
         if not stat.S_ISDIR(found.st_mode):
             return f"{place} is not a folder", f"Remove it (rm {place}) or choose another folder"
         if found.st_uid not in owners:

@@ -22,6 +22,7 @@ YOUNG_SECONDS = 5.0
 SURPLUS = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
 KEPT_SECONDS = {
+    "answers": 30 * DAY,
     "failures": DAY,
     "locks": 7 * DAY,
     "logs": 7 * DAY,
@@ -31,6 +32,7 @@ KEPT_SECONDS = {
 }
 """How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them."""
 KINDS = {
+    "answers": "answer",
     "descriptions": "description",
     "failures": "failure",
     "locks": "lock",

@@ -6,11 +6,12 @@ import hashlib
 import os
 import time
 
-from opforge.cache import layout, staging
+from opforge.cache import layout, publishing, staging
 from opforge.cache.disk import Disk
 from opforge.cache.inputs import Dependency, Inputs
 from opforge.cache.keys import key_of, result_key
-from opforge.cache.store import Product, Store
+from opforge.cache.publishing import Product
+from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
 
@@ -47,7 +48,7 @@ class MadeUpStore:
         manifest = {"op": op, "components": components, "built": {"at": time.time(), "seconds": 1.5, "steps": []}}
         inputs = Inputs((Dependency("own", f"{op}.cpp", digest),))
         product = Product(result, finished, binary, inputs, {}, manifest)
-        self.store.keep(plan, key_of(["description", op]), self.roots, product)
+        publishing.keep(self.store, plan, key_of(["description", op]), self.roots, product)
         os.rmdir(folder)
         return result
 

@@ -11,7 +11,10 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = {"src/opforge": "opforge", **{room: f"opforge/{room}" for room in ("accelerator", "builders", "cache", "ops")}}
+SOURCES = {
+    "src/opforge": "opforge",
+    **{room: f"opforge/{room}" for room in ("accelerator", "builders", "cache", "ops")},
+}
 SUFFIXES = {".py", ".cpp", ".h", ".typed"}
 
 

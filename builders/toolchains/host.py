@@ -27,6 +27,8 @@ OBEYED = (
     "SOURCE_DATE_EPOCH",
     "CCC_OVERRIDE_OPTIONS",
 )
+READ = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED)
+"""Every variable that the plan of a host op may depend on."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -55,6 +57,9 @@ class HostToolchain:
         if self._known is None:
             self._known = identity.facts(self.argv, self.linker, self._layout, self._disk)
         return self._known
+
+    def programs(self) -> tuple[str, ...]:
+        return tuple(self._facts["stamps"])
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         return tuple(sorted(self._facts["identity"].items()))

@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opforge.cache import entry as entries
-from opforge.cache import failures, layout, lock, staging, tickets
+from opforge.cache import failures, layout, lock, publishing, staging, tickets
 from opforge.cache.disk import Disk
 from opforge.cache.inputs import Dependency, Inputs, Located
 from opforge.cache.keys import place_of
-from opforge.cache.store import Product, SharedFailure, Store
+from opforge.cache.publishing import Product, SharedFailure
+from opforge.cache.store import Store
 from opforge.errors import CacheDirError, LockTimeoutError
 
 ME = frozenset({os.geteuid()})
@@ -68,7 +69,7 @@ class World:
             "state": "s",
             **options,
         }
-        return self.store.build(**arguments)
+        return publishing.build(self.store, **arguments)
 
     def get(self, paranoid=False):
         self.trace = []
@@ -188,7 +189,7 @@ def test_what_another_has_built_while_we_waited_is_taken(world):
 
 
 def test_a_disk_that_returns_other_bytes_is_an_error_that_says_so(world, monkeypatch, warnings_of_the_cache):
-    monkeypatch.setattr("opforge.cache.store.damage", lambda *_arguments, **_options: "the digest differs")
+    monkeypatch.setattr("opforge.cache.publishing.damage", lambda *_arguments, **_options: "the digest differs")
     with pytest.raises(
         CacheDirError, match=r"reads back wrong \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
     ):

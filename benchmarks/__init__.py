@@ -1,0 +1,13 @@
+"""One file a question, each against a peer and a ceiling: `python -m benchmarks`, from the checkout."""
+
+QUESTIONS = (
+    "cold_load",
+    "warm_load",
+    "import_cost",
+    "edit_compile_run",
+    "adamw",
+    "accuracy",
+    "single_flight",
+    "hit_scaling",
+)
+"""The modules of this package that have a `run(scratch) -> Report`, in the order in which they run."""

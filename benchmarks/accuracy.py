@@ -1,0 +1,110 @@
+"""How far is CPUAdam from the exact rule, beside torch's own implementations?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .harness import Report
+from .scratch import Scratch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+STEPS, SEEDS, ELEMENTS = 100, (0, 1, 2, 3), 1 << 15
+LR = 1e-3
+OURS, FUSED, FOREACH = "opforge CPUAdam", "torch AdamW(fused)", "torch AdamW(foreach)"
+
+
+def run(scratch: Scratch) -> Report:
+    """Figures of several seeds; nothing is timed."""
+    import torch
+
+    report = Report(
+        f"the distance of {ELEMENTS} parameters from torch's float64 AdamW after {STEPS} steps of the same gradients",
+        "0 is not reachable: a parameter near 1 that is rounded once to float32 is up to 6e-8 away",
+    )
+    for decay in (0.0, 1e-2):
+        largest = report.table(f"fp32, weight decay {decay}: largest distance", "1e-9", statistics=("median", "worst"))
+        mean = report.table(f"fp32, weight decay {decay}: mean distance", "1e-9", statistics=("median", "worst"))
+        found = [_distances(seed, decay) for seed in SEEDS]
+        for name in found[0]:
+            largest.add(name, [one[name][0] * 1e9 for one in found])
+            mean.add(name, [one[name][1] * 1e9 for one in found])
+        for what, place in (("largest", 0), ("mean", 1)):
+            worst = max(one[OURS][place] / one[FUSED][place] for one in found)
+            report.figure(f"weight decay {decay}: {what} distance, worst seed", worst, "of torch fused's", 1.0)
+    for dtype in (torch.bfloat16, torch.float16):
+        title = f"{dtype}, fp32 states: distance of each step from its rounded fp32 result"
+        table = report.table(title, "ULP", statistics=("median", "worst", "mean"))
+        table.add(OURS, [_ulps(seed, dtype) for seed in SEEDS], f"largest of {STEPS} steps, by seed")
+        report.figure(f"{dtype}: largest distance", max(table.rows[0].samples), "ULP", 1)
+    return report
+
+
+def _distances(seed: int, decay: float) -> dict[str, tuple[float, float]]:
+    """(largest, mean) distance of each contender."""
+    import torch
+
+    from opforge.ops import CPUAdam
+
+    random = torch.Generator().manual_seed(seed)
+    start = torch.randn(ELEMENTS, generator=random)
+    makers: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+        OURS: lambda params: CPUAdam(params, lr=LR, weight_decay=decay),
+        FUSED: lambda params: torch.optim.AdamW(params, lr=LR, weight_decay=decay, fused=True),
+        FOREACH: lambda params: torch.optim.AdamW(params, lr=LR, weight_decay=decay, foreach=True),
+    }
+    exact = start.double().requires_grad_()
+    reference = torch.optim.AdamW([exact], lr=LR, weight_decay=decay, foreach=False)
+    params = {name: start.clone().requires_grad_() for name in makers}
+    optimizers = {name: make([params[name]]) for name, make in makers.items()}
+    for _ in range(STEPS):
+        grad = torch.randn(ELEMENTS, generator=random)
+        exact.grad = grad.double()
+        reference.step()
+        for name, optimizer in optimizers.items():
+            params[name].grad = grad
+            optimizer.step()
+    found = {}
+    for name, param in params.items():
+        distance = (param.detach().double() - exact.detach()).abs()
+        found[name] = (float(distance.max()), float(distance.mean()))
+    return found
+
+
+def _ulps(seed: int, dtype: torch.dtype) -> int:
+    """The largest distance over all steps between a step in `dtype` and the same step in fp32, rounded after it."""
+    import torch
+
+    from opforge.ops import CPUAdam
+
+    random = torch.Generator().manual_seed(seed)
+    low = torch.randn(ELEMENTS, generator=random).to(dtype).requires_grad_()
+    full = low.detach().float().requires_grad_()
+    optimizer = CPUAdam([low], lr=LR, weight_decay=1e-2)
+    # torch's own fp32 step is the reference: it starts each step from the same parameter and the same states.
+    reference = torch.optim.AdamW([full], lr=LR, weight_decay=1e-2, foreach=False)
+    worst = 0
+    for step in range(STEPS):
+        low.grad = torch.randn(ELEMENTS, generator=random).to(dtype)
+        full.grad = low.grad.float()
+        with torch.no_grad():
+            full.copy_(low)
+        if step:
+            for name in ("exp_avg", "exp_avg_sq"):
+                reference.state[full][name].copy_(optimizer.state[low][name])
+        optimizer.step()
+        reference.step()
+        distance = (_ordered(low.detach()) - _ordered(full.detach().to(dtype))).abs()
+        worst = max(worst, int(distance.max()))
+    return worst
+
+
+def _ordered(values: Tensor) -> Tensor:
+    """16-bit floats as whole numbers in the same order: neighbours differ by 1."""
+    import torch
+
+    bits = values.view(torch.int16).to(torch.int32)
+    return torch.where(bits < 0, -32768 - bits, bits)

@@ -1,0 +1,64 @@
+"""What do `import opforge`, `opforge --help` and `opforge cache ls` cost as whole processes?"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+
+from .harness import Report, ratio, scaled
+from .scratch import ChildError, Scratch
+
+ROUNDS, WARMUP = 15, 2
+CEILING, IMPORT, HELP, LIST = "python -c pass", "import opforge", "opforge --help", "opforge cache ls"
+UNWANTED = "torch filelock platformdirs click rich importlib.metadata"
+
+
+def run(scratch: Scratch) -> Report:
+    """Whole processes by turns, as a user's shell starts them."""
+    report = Report(
+        "processes from start to end, their byte code compiled", f"{CEILING}: an interpreter that does nothing"
+    )
+    script = os.path.join(os.path.dirname(sys.executable), "opforge")
+    commands = {
+        CEILING: [sys.executable, "-c", "pass"],
+        IMPORT: [sys.executable, "-c", "import opforge"],
+        HELP: [script, "--help"],
+        LIST: [script, "cache", "ls"],
+    }
+    python: dict[str, str] = {}
+    if problem := scratch.no_deepspeed():
+        report.left_out.append(problem)
+    else:
+        python["import torch (DeepSpeed's environment)"] = "import torch"
+        python["import deepspeed, its builders"] = "import deepspeed.ops.op_builder"
+    samples: dict[str, list[float]] = {}
+    for name, command in list(commands.items()):
+        try:
+            scratch.seconds(command)
+        except (ChildError, OSError) as error:
+            report.left_out.append(f"{name}: {error}")
+            del commands[name]
+    for turn in range(-WARMUP, ROUNDS):
+        for name, command in commands.items():
+            spent = scratch.seconds(command)
+            if turn >= 0:
+                samples.setdefault(name, []).append(spent)
+        for name, code in python.items():
+            if turn < 3:  # seconds each
+                spent = scratch.seconds([scratch.deepspeed, "-c", code])
+                if turn >= 0:
+                    samples.setdefault(name, []).append(spent)
+    table = report.table("Whole processes", "ms", against=(CEILING,))
+    for name, found in samples.items():
+        table.add(name, scaled(found, 1e3), "ceiling" if name == CEILING else "")
+    added = [a - b for a, b in zip(samples[IMPORT], samples[CEILING], strict=True)]
+    report.figure("import opforge adds", statistics.median(added) * 1e3, "ms", 15)
+    for name in (HELP, LIST):
+        if name in samples:
+            report.figure(name, statistics.median(samples[name]) * 1e3, "ms", 100)
+            report.notes.append(f"{name} takes {ratio(samples[name], samples[CEILING]):.1f} bare interpreters")
+    code = f"import sys, opforge; print(*(name for name in {UNWANTED.split()} if name in sys.modules))"
+    imported = scratch.output([sys.executable, "-c", code])
+    report.notes.append(f"of {', '.join(UNWANTED.split())} it imports: {imported or 'none'}")
+    return report

@@ -1,0 +1,115 @@
+"""The slow half of a store: build once, however many ask, and keep what was built."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from opforge.errors import CacheDirError
+
+from . import failures, lock, staging, tickets
+from .disk import Stamp
+from .entry import MANIFEST, Entry, damage
+from .inputs import Inputs
+from .layout import make_folder, write_file
+from .store import Store
+
+
+class Product(NamedTuple):
+    """What a producer leaves in its staging folder, and what it read."""
+
+    result: str
+    folder: str
+    """Holds the library and nothing else; becomes the entry."""
+    binary: Mapping[str, Any]
+    inputs: Inputs
+    stamps: Mapping[tuple[str, str], Stamp]
+    """The stamps of the inputs, by root and path, from before they were hashed."""
+    manifest: Mapping[str, Any]
+
+
+class SharedFailure(Exception):
+    """The builder that this process waited for failed; carries its failure."""
+
+    def __init__(self, failure: Any) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def build(
+    store: Store,
+    plan_key: str,
+    description: str,
+    label: str,
+    roots: Mapping[str, str],
+    produce: Callable[[str], Product],
+    look_again: Callable[[], Entry | None],
+    state: str,
+    timeout: float | None = None,
+) -> Entry:
+    """Build under the plan's lock, once however many ask, and publish.
+
+    `produce` builds in the folder it is given; `look_again` is asked first, for another may have built meanwhile;
+    `state` names the state of the sources, so that a waiter takes over only a failure of the same sources.
+    """
+    began = time.time_ns()
+    with lock.held(store.layout.path("locks", plan_key), label, timeout) as waited:
+        found = look_again()
+        if found:
+            return found
+        if waited:
+            failure = failures.since(store.layout, plan_key, began, state)
+            if failure:
+                raise SharedFailure(failure)
+        staging.sweep(store.layout)
+        folder = staging.begin(store.layout, plan_key)
+        try:
+            product = produce(folder)
+            entry = keep(store, plan_key, description, roots, product)
+            failures.forget(store.layout, plan_key)
+            return entry
+        except Exception as error:
+            kind = getattr(error, "kind", None)
+            if isinstance(kind, str):
+                failures.note(store.layout, plan_key, failures.Failure(kind, str(error), state))
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str], product: Product) -> Entry:
+    """Publish a product, or take the entry that another published first. Returns a checked entry."""
+    manifest = {
+        **product.manifest,
+        "plan": plan_key,
+        "description": description,
+        "result": product.result,
+        "binary": dict(product.binary),
+        "inputs": product.inputs.to_json(),
+    }
+    path = os.path.join(product.folder, MANIFEST)
+    write_file(path, json.dumps(manifest, indent=1).encode(), sync=True)
+    for _attempt in range(3):
+        first = staging.publish(store.layout, product.folder, product.result)
+        entry = store.read_entry(store.layout, product.result, "built" if first else "cache")
+        problem = "its manifest cannot be read" if entry is None else damage(entry, store.owners, full=True)
+        if entry and not problem:
+            library = store.disk.stamp(entry.library)
+            binary = {**entry.binary, "stamp": list(library or ())}
+            ticket = tickets.make(entry.result, product.inputs, binary, roots, store.disk, product.stamps)
+            store.write_ticket(plan_key, ticket, roots)
+            make_folder(store.layout.description(description))
+            write_file(os.path.join(store.layout.description(description), product.result), b"")
+            return entry._replace(binary=binary, ticket=ticket)
+        staging.set_aside(store.layout, product.result, problem or "it cannot be read")
+        if first:
+            break
+    raise CacheDirError(
+        store.layout.root,
+        f"what was just written to it reads back wrong ({problem})",
+        "Check the disk, or set OPFORGE_CACHE_DIR to another",
+    )

@@ -1,0 +1,120 @@
+"""Builds the CPU optimizers, trains a small transformer with CPUAdam beside torch's AdamW, and measures both.
+
+    python examples/char_transformer [--steps N] [--json]
+
+The first run starts from a cold cache and builds; the next ones find what it built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+
+import building
+import corpus
+import show
+import steps
+import torch
+import training
+from model import LAYERS, LENGTH, WIDTH
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from opforge.errors import OpforgeError
+
+STEPS = 500
+LARGE = [torch.Size((1 << 19,))] * 64
+
+
+def main() -> int:
+    """The exit status: 0, or 1 where an op could not be had."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps, from 1 (default {STEPS})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to standard error")
+    asked = parser.parse_args()
+    if asked.steps < 1:
+        parser.error(f"--steps {asked.steps}: expected 1 or more")
+    console = Console(stderr=asked.json)
+    try:
+        answer = run(console, asked.steps)
+    except OpforgeError as error:
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    if asked.json:
+        print(json.dumps(answer))
+    return 0
+
+
+def run(console: Console, count: int) -> dict[str, object]:
+    """The whole demo; gives what it measured."""
+    began = time.perf_counter()
+    show.title(console, "The CPU optimizers' ops")
+    built = building.build_all(console)
+    show.ops(console, built, os.environ.get("OPFORGE_CACHE_DIR", "the user's own"))
+
+    text = corpus.read()
+    show.title(
+        console,
+        f"A character transformer ({LAYERS} layers of {WIDTH}, {LENGTH} characters at a time), trained on "
+        f"{len(text.codes) / 1e6:.1f} million characters of the standard library's sources ({text.files} files)",
+    )
+    threads = torch.get_num_threads()
+    # The tensors of the training are small, and two threads that wait for each other at every operation come nearly to
+    # a halt as soon as another program wants a core.
+    torch.set_num_threads(1)
+    curves = _train(console, text, count)
+    torch.set_num_threads(threads)
+    show.curves(console, curves)
+
+    show.title(console, "Load time of CPUAdam")
+    warm = building.warm_load()
+    show.loads(console, built[0], warm)
+
+    show.title(console, "Time of an optimizer's step")
+    shapes = [param.shape for param in curves.model.parameters()]
+    times = [
+        steps.time_steps(f"the model's {len(shapes)} parameters", shapes, rounds=40, inner=10),
+        steps.time_steps(f"a list of {len(LARGE)} large tensors", LARGE, rounds=15, inner=1),
+    ]
+    show.step_times(console, times, threads)
+    spent = time.perf_counter() - began
+    console.print(f"\nAll of it took {spent:.0f} s.", highlight=False)
+    difference, step = curves.largest_difference()
+    return {
+        "ops": [one._asdict() for one in built],
+        "training": {
+            "steps": count,
+            "loss_cpuadam": curves.ours,
+            "loss_torch_adamw": curves.torch,
+            "largest_difference": difference,
+            "at_step": step,
+        },
+        "load": {"cold": built[0].seconds if built[0].origin == "built" else None, "warm": warm._asdict()},
+        "steps": [one._asdict() for one in times],
+        "threads": threads,
+        "seconds": spent,
+    }
+
+
+def _train(console: Console, text: corpus.Corpus, count: int) -> training.Curves:
+    columns = (
+        TextColumn("  training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=count)
+
+        def on_step(step: int, loss: float, other: float) -> None:
+            progress.update(bar, completed=step, description=f"loss {loss:.3f}, {other:.3f}")
+
+        return training.train(text, count, on_step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
