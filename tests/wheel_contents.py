@@ -1,4 +1,4 @@
-"""Builds the wheel and holds its file list against the tree: `python tests/wheel_contents.py`, a part of `make check`."""
+"""Builds the wheel and holds its file list against the tree: a part of `make check`."""
 
 from __future__ import annotations
 
