@@ -65,7 +65,7 @@ def _commands(one: Selected, folder: str) -> tuple[list[dict[str, Any]], dict[st
     except Exception as error:  # a broken builder is not to keep the others from the editor
         told = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
         return [], {"error": type(error).__name__, "message": told}
-    compiling = [step for step in known.steps if step.depfile]
+    compiling = [step for step in known.steps if step.unit]
     return [
         {
             "directory": folder,
