@@ -8,6 +8,11 @@ from typing import Any
 VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)$")
 
 
+def import_reader() -> None:
+    """Import what `inspect` needs. While the compilers work there is time for it; afterwards somebody waits."""
+    import elftools.elf.elffile  # noqa: F401
+
+
 def inspect(path: str) -> dict[str, Any]:
     """exports, needs (sonames), floors (GLIBC, GLIBCXX, CXXABI: the newest version that a symbol asks for).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -58,7 +59,12 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
-    inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
+    meanwhile = threading.Thread(target=elf.import_reader)
+    meanwhile.start()
+    try:
+        inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
+    finally:
+        meanwhile.join()
     peak = ninja.peak_of(work)
     result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)

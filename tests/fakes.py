@@ -81,6 +81,29 @@ def compiler(folder: Any, name: str = "g++", body: str = "exit 0") -> str:
     return path
 
 
+ANSWERS = """\
+case "$*" in
+  *--version*) echo "g++ (Fake) @VERSION@";;
+  *-dumpmachine*) echo $(uname -m)-linux-gnu;;
+  *-print-prog-name=*) n="${*##*=}"; p="$COMPILER_PATH/$n"; if [ -x "$p" ]; then echo "$p"; else echo "$n"; fi;;
+  *-v*) printf '#include <...> search starts here:\\n /usr/include\\nEnd of search list.\\n' >&2;;
+esac
+"""
+
+
+def answering_compiler(folder: Any, name: str = "g++", version: str = "12.2") -> str:
+    """A compiler that answers questions about itself and compiles nothing."""
+    os.makedirs(folder, exist_ok=True)
+    return compiler(folder, name, ANSWERS.replace("@VERSION@", version))
+
+
+class LaterDisk(Disk):
+    """The real disk, whose clock is ahead: what a test has just written is of age already."""
+
+    def now_ns(self) -> int:
+        return super().now_ns() + 10 * SECOND
+
+
 # -- ops ---------------------------------------------------------------------------------------------------------------
 
 

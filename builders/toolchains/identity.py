@@ -105,11 +105,12 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         programs["linker"] = os.path.realpath(linker)
     stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
     digests = {name: disk.digest(path) or "" for name, path in programs.items()}
+    search = _search(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
         "arguments": " ".join(argv[1:]),
-        "search": key_of(_search(argv)),
+        "search": key_of(search),
         **{f"{name} sha256": digest for name, digest in digests.items()},
     }
     return {
@@ -117,7 +118,7 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         "identity": dict(identity),
         "machine": machine,
         "version": version,
-        "search": _search(argv),
+        "search": search,
         "linker_flags": linker_flags,
         "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
