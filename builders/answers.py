@@ -14,12 +14,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache import tickets
 from opforge.cache.disk import Disk
-from opforge.cache.entry import Entry, is_record
+from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
+from opforge.cache.store import is_ticket
 
 from . import abis, plan, planning, roots
 from .toolchains import host, identity
@@ -28,10 +29,23 @@ if TYPE_CHECKING:
     from opforge.cache.store import Store
 
     from .base import OpBuilder
+    from .toolchains.protocol import Toolchain
 
 FORMAT = 1
-CODE = tuple(str(module.__file__) for module in (abis, plan, planning, roots, host, identity))
-UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+CODE = (
+    *(str(module.__file__) for module in (abis, plan, planning, roots, host, identity)),
+    os.path.join(os.path.dirname(str(plan.__file__)), "base.py"),  # which imports this module
+)
+UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
+
+
+class Surroundings(NamedTuple):
+    """What a plan depends on besides its question, as it was before the plan was made."""
+
+    at: int
+    """When this was looked at, in the disk's nanoseconds."""
+    stamps: Mapping[str, list[int]]
+    absent: list[str]
 
 
 def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry | None:
@@ -43,13 +57,13 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         with open(path, "rb") as file:
             answer = json.load(file)
         ticket = answer["ticket"]
-        if answer["format"] != FORMAT or ticket["format"] != tickets.FORMAT or not is_record(ticket["binary"]):
+        if answer["format"] != FORMAT or not is_ticket(ticket):
             return None
-        if answer["stamps"].keys() != _watched(answer["programs"]).keys():
+        if answer["stamps"].keys() != dict.fromkeys([*answer["programs"], *_watched()]).keys():
             return None
         if any(_stamp(store.disk, one) != stamp for one, stamp in answer["stamps"].items()):
             return None
-        if any(os.path.lexists(one) for one in answer["absent"]):
+        if any(os.path.exists(one) for one in answer["absent"]):
             return None
         if not tickets.holds_by_stamps(ticket, places, store.disk):
             return None
@@ -58,19 +72,36 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         return None
 
 
-def remember(builder: OpBuilder, store: Store, places: Mapping[str, str], plan_key: str, entry: Entry) -> None:
+def look_around(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Surroundings:
+    """What an answer is to hold, looked at before the plan is made: what changes after that is not vouched for."""
+    at = store.disk.now_ns()
+    return Surroundings(at, {one: _stamp(store.disk, one) for one in _watched()}, _absent(builder, places))
+
+
+def remember(
+    builder: OpBuilder,
+    store: Store,
+    places: Mapping[str, str],
+    toolchain: Toolchain,
+    plan_key: str,
+    entry: Entry,
+    seen: Surroundings,
+) -> None:
     """File an answer. Failing to costs the next look-up a plan, nothing else."""
     from opforge.cache.layout import make_folder, write_file
 
     path = _file(builder, store, places)
     if path is None or not entry.ticket:
         return
-    programs = sorted(builder.toolchain(store).programs())
+    programs = toolchain.programs()
+    stamps = {**programs, **seen.stamps}
+    if any(time > seen.at - tickets.YOUNG_NS for stamp in stamps.values() for time in stamp[1:3]):
+        return  # it could change again and keep its stamp
     answer = {
         "format": FORMAT,
-        "programs": programs,
-        "stamps": {one: _stamp(store.disk, one) for one in _watched(programs)},
-        "absent": _absent(builder, places),
+        "programs": sorted(programs),
+        "stamps": stamps,
+        "absent": seen.absent,
         "ticket": entry.ticket,
         "filed": store.ticket_path(plan_key, entry.result, places),
     }
@@ -86,15 +117,28 @@ def _file(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> str | 
     question = builder.question()
     if question is None:
         return None
-    asked = [FORMAT, question, [os.environ.get(name) for name in host.READ], sorted(places.items())]
+    variables = [os.environ.get(name) for name in host.READ]
+    asked = [FORMAT, question, variables, _working_folder(), sorted(places.items())]
     # Plain strings and lists have one repr; it takes a third of the time that canonical JSON does.
     name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
     return f"{store.layout.path('answers')}/{name}.json"
 
 
-def _watched(programs: list[str]) -> dict[str, None]:
-    """The paths whose stamps an answer holds: the compiler's programs, the folders on PATH, and our own code."""
-    return dict.fromkeys([*programs, *filter(None, os.environ.get("PATH", os.defpath).split(os.pathsep)), *CODE])
+def _working_folder() -> str:
+    """The working folder, where PATH or CXX start from it; otherwise empty."""
+    compiler = os.environ.get("CXX", "")
+    started = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
+    return "" if all(one.startswith("/") for one in started) else os.getcwd()
+
+
+def _folders(variable: str, default: str = "") -> list[str]:
+    value = os.environ.get(variable, default)
+    return [one or "." for one in value.split(os.pathsep)] if value else []
+
+
+def _watched() -> list[str]:
+    """The paths whose stamps an answer holds besides the compiler's programs': where they would be found, our code."""
+    return [*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *CODE]
 
 
 def _stamp(disk: Disk, path: str) -> list[int]:
@@ -102,13 +146,15 @@ def _stamp(disk: Disk, path: str) -> list[int]:
 
 
 def _absent(builder: OpBuilder, places: Mapping[str, str]) -> list[str]:
-    """The paths at which an earlier root would answer for one of the builder's sources or folders."""
+    """The paths at which an earlier root would answer for a source or a folder, or add a folder of its own."""
     found = []
+    search = builder.search_roots()
     for name in (*builder.sources, *builder.include_dirs):
         if not os.path.isabs(name):
-            for root in builder.search_roots():
+            for root in search:
                 path = os.path.join(root.path, name)
                 if os.path.exists(path):
                     break
                 found.append(path)
-    return found
+    own = [os.path.join(root.path, root.include) for root in search if root.include]
+    return [*found, *(folder for folder in own if not os.path.isdir(folder))]

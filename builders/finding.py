@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.errors import ToolchainNotFoundError
 
-from .answers import recall, remember
+from .answers import look_around, recall, remember
 from .requirements import lower_targets, unfit
 
 if TYPE_CHECKING:
@@ -32,14 +32,16 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
         entry = recall(builder, store, places)
         if entry:
             return entry
+    seen = look_around(builder, store, places)
     try:
-        plan = builder.plan(builder.toolchain(store))
+        toolchain = builder.toolchain(store)
+        plan = builder.plan(toolchain)
     except ToolchainNotFoundError:
         # Without a compiler there is no plan; what this user built before may still answer the description.
         return _match(builder, store, exact, own=True)
     entry = store.get(plan.key, places, builder.trace, paranoid)
     if entry and not paranoid:
-        remember(builder, store, places, plan.key, entry)
+        remember(builder, store, places, toolchain, plan.key, entry, seen)
     return entry
 
 

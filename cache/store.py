@@ -214,12 +214,15 @@ def _read_ticket(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             ticket = json.load(file)
-        known = ticket["format"] == tickets.FORMAT and is_record(ticket["binary"])
-        return (
-            ticket if known and ticket["result"] == os.path.basename(ticket["result"]) not in ("", ".", "..") else None
-        )
+        return ticket if is_ticket(ticket) else None
     except UNREADABLE:
         return None
+
+
+def is_ticket(ticket: Any) -> bool:
+    """Whether this is a ticket of this format, and names an entry. Raises one of UNREADABLE where it is no object."""
+    known = ticket["format"] == tickets.FORMAT and is_record(ticket["binary"])
+    return known and ticket["result"] == os.path.basename(ticket["result"]) not in ("", ".", "..")
 
 
 def _holds(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:

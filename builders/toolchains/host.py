@@ -58,8 +58,9 @@ class HostToolchain:
             self._known = identity.facts(self.argv, self.linker, self._layout, self._disk)
         return self._known
 
-    def programs(self) -> tuple[str, ...]:
-        return tuple(self._facts["stamps"])
+    def programs(self) -> Mapping[str, list[int]]:
+        stamps: Mapping[str, list[int]] = self._facts["stamps"]
+        return stamps
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         return tuple(sorted(self._facts["identity"].items()))
@@ -183,10 +184,11 @@ def _find() -> tuple[str, ...]:
 def _launcher() -> tuple[str, ...]:
     """The compiler launcher that was asked for. It changes no result, so it is in no key."""
     asked = _split("OPFORGE_COMPILER_LAUNCHER")
-    if asked and _on_path(asked[0]) is None:
+    path = _on_path(asked[0]) if asked else None
+    if asked and path is None:
         searched = [f"OPFORGE_COMPILER_LAUNCHER={asked[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
-    return asked
+    return (path, *asked[1:]) if path else ()
 
 
 def _on_path(name: str) -> str | None:

@@ -12,7 +12,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, write_file
 from opforge.errors import ToolchainError
 
-FORMAT = 3
+FORMAT = 4
 PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
@@ -30,7 +30,7 @@ def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk) -> dict[
     name = (*argv, "", linker, *(os.environ.get(variable, "") for variable in SWAYED_BY))
     file = layout.path("toolchains", key_of([FORMAT, name]) + ".json")
     record = _asked.get(name) or _read(file)
-    if not record or any(list(disk.stamp(path) or ()) != stamp for path, stamp in record["stamps"].items()):
+    if not record or _has_changed(record, disk):
         record = _ask(argv, linker, disk)
         _unsaved.add(name)
     _asked[name] = record
@@ -43,17 +43,21 @@ def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk) -> dict[
     return record
 
 
+def _has_changed(record: Mapping[str, Any], disk: Disk) -> bool:
+    """Whether a program is another, or one has appeared that would be found before it."""
+    if any(list(disk.stamp(path) or ()) != stamp for path, stamp in record["stamps"].items()):
+        return True
+    return any(os.path.exists(path) for path in record["absent"])
+
+
 def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             record = json.load(file)
         texts = isinstance(record["machine"], str) and isinstance(record["version"], str)
         whole = texts and record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
-        return (
-            record
-            if whole and isinstance(record["search"], list) and isinstance(record["linker_flags"], list)
-            else None
-        )
+        lists = all(isinstance(record[name], list) for name in ("search", "linker_flags", "absent"))
+        return record if whole and lists and all(isinstance(one, str) for one in record["absent"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -92,7 +96,9 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
     version = _run(argv, "--version")
     machine = _run(argv, "-dumpmachine").strip()
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
+    absent = []
     for name in PROGRAMS:
+        absent += _earlier(name)
         path = _run(argv, f"-print-prog-name={name}").strip()
         if not os.path.isabs(path):
             import shutil
@@ -122,7 +128,19 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         "linker_flags": linker_flags,
         "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
+        "absent": absent,
     }
+
+
+def _earlier(name: str) -> list[str]:
+    """Where a program of this name would be found before the one that is."""
+    found = []
+    for folder in (os.environ.get("COMPILER_PATH", "") + os.pathsep + os.environ.get("PATH", os.defpath)).split(os.pathsep):
+        path = os.path.abspath(os.path.join(folder, name))
+        if os.path.exists(path):
+            break
+        found.append(path)
+    return found
 
 
 def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:

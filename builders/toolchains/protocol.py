@@ -17,8 +17,8 @@ class Toolchain(Protocol):
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Who it is, as named facts for the key: versions and digests, no paths. Raises ToolchainError."""
 
-    def programs(self) -> tuple[str, ...]:
-        """The paths of the programs that it runs: while their stamps hold, it is who it was."""
+    def programs(self) -> Mapping[str, list[int]]:
+        """The paths of the programs that it runs and their stamps: while these hold, it is who it was."""
 
     def objection(self, device: str, arch: Sequence[str]) -> str | None:
         """Why it cannot build for this target, or None."""
