@@ -13,10 +13,10 @@ from .explain import command as explain
 from .guard import EXIT_CODES, FAILED, OK, Guarded, GuardedGroup, json_option
 from .output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from .quantities import age, size
+from .stores import own_store
 from .transfer import export_command, import_command, pin_command, unpin_command
 
 if TYPE_CHECKING:
-    from opforge.cache.store import Store
     from opforge.cache.upkeep import Condemned
 
 
@@ -27,14 +27,6 @@ def group() -> None:
 
 for _command in (explain, export_command, import_command, pin_command, unpin_command):
     group.add_command(_command)
-
-
-def own_store() -> Store:
-    """The user's own store, as the environment names it. Raises CacheDirError where it cannot be trusted."""
-    from opforge import settings
-    from opforge.builders.opened import open_store
-
-    return open_store(settings.cache_dir()[0])
 
 
 @group.command("path", cls=Guarded)

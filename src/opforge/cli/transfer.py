@@ -10,6 +10,7 @@ import click
 from .guard import Guarded, json_option
 from .output import counted, emit_json, size_text
 from .selection import folded
+from .stores import own_store
 
 if TYPE_CHECKING:
     from opforge.cache.archive import Moved
@@ -47,8 +48,6 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     """Write entries to one archive: those of some ops or keys, or all. The same entries give the same bytes."""
     from opforge.cache import archive
 
-    from .cache import own_store
-
     layout = own_store().layout
     _told(archive.export(layout, [one.result for one in chosen(layout, names)], file), "exported", as_json)
 
@@ -63,8 +62,6 @@ def import_command(file: str, as_json: bool) -> None:
     """
     from opforge.builders.opened import writable_store
     from opforge.cache import archive
-
-    from .cache import own_store
 
     store = writable_store(own_store())
     _told(archive.unpack(store.layout, file, store.owners), "imported", as_json)
@@ -101,8 +98,6 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
 
 def _each(names: Sequence[str], act: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
     from opforge.builders.opened import writable_store
-
-    from .cache import own_store
 
     layout = writable_store(own_store()).layout
     entries = chosen(layout, names)
