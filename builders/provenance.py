@@ -19,6 +19,8 @@ PACKAGE_DATABASES = (
     "lib/apk/db/installed",
     "var/lib/pacman/local",
 )
+PYTHON_STAMP = "patchlevel.h"
+"""The header that states Python's version: an installation that is replaced replaces it too."""
 PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
 """What the package database vouches for. A file anywhere else is watched by itself."""
 
@@ -56,6 +58,8 @@ class Provenance:
             records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
             if len(records) == 1:
                 seals["torch"] = Located("torch", os.path.join("..", os.path.relpath(records[0], packages)))
+        if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
+            seals["python"] = Located("python", PYTHON_STAMP)
         for database in PACKAGE_DATABASES:
             if self._disk.exists("/" + database):
                 seals["system"] = Located("system", database)

@@ -28,7 +28,8 @@ from .layout import Layout, make_folder, write_file
 MEMBER = re.compile(r"entries/([0-9a-f]{32})/([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 MOST_FILES, MOST_BYTES = 200_000, 64 << 30
 """Bounds on what one archive may unpack to."""
-MOST_MANIFEST = 64 << 20
+MOST_MANIFEST, MOST_LIBRARY, MOST_NAME = 64 << 20, 4 << 30, 64 << 10
+"""Bounds on what is read into memory at once: a manifest, a library, the record of a long name."""
 IMPORTED = "imported.json"
 """The place in the name of an imported entry's ticket: no machine's, so its stamps are taken at the first look-up."""
 
@@ -42,12 +43,34 @@ class Moved(NamedTuple):
     news: bool = True
 
 
+class _Member(tarfile.TarInfo):
+    """A member of a kind that an export writes; tarfile itself ends without a word at the first broken header."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE) or member.size < 0:
+            raise tarfile.ReadError(f"{member.name!r} is no file of an entry")
+        if member.type == tarfile.XHDTYPE and member.size > MOST_NAME:
+            raise tarfile.ReadError(f"{member.name!r} is larger than the record of any name")
+        return member
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":  # the mark at the end of each archive
+                raise
+            raise tarfile.ReadError(f"it is cut short or damaged ({error})") from error
+
+
 def export(layout: Layout, results: Iterable[str], path: str) -> list[Moved]:
     """Write these entries to `path`, a tar archive, whole or not at all. Entries that are gone are left out."""
     moved = []
     draft = f"{path}.{os.getpid()}.tmp"
     try:
-        with tarfile.open(draft, "w", format=tarfile.USTAR_FORMAT) as archive:
+        with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
             for result in sorted(set(results)):
                 files = _files(layout.entry(result))
                 if files is None:
@@ -90,10 +113,10 @@ def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Moved]:
     """
     moved: list[Moved] = []
     try:
-        with tarfile.open(path, "r:*") as archive:
+        with tarfile.open(path, "r:*", tarinfo=_Member) as archive:
             for result, files in _grouped(archive):
                 moved.append(_publish(layout, result, files, owners))
-    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever its bytes make tarfile, a decompressor or json raise
         if isinstance(error, OSError) and error.filename == path:
             raise ArchiveError(path, f"it cannot be opened ({error.strerror})", 0) from error
         raise ArchiveError(path, str(error) or type(error).__name__, len(moved)) from error
@@ -102,22 +125,25 @@ def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Moved]:
 
 def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:
     """The archive's entries, one after another; ValueError for a member that an export would not have written."""
-    current, files, count, total = "", dict[str, bytes](), 0, 0
+    current, files, count, total, seen = "", dict[str, bytes](), 0, 0, set[str]()
     for member in archive:
         count, total = count + 1, total + member.size
         place = MEMBER.fullmatch(member.name)
-        if not member.isreg() or place is None:
+        if not member.isreg() or member.issparse() or place is None:
             raise ValueError(f"{member.name!r} is no file of an entry")
         if count > MOST_FILES or total > MOST_BYTES:
             raise ValueError(f"it holds more than {MOST_FILES} files or {MOST_BYTES} bytes")
-        if member.name.endswith(MANIFEST) and member.size > MOST_MANIFEST:
-            raise ValueError(f"{member.name!r} is larger than any manifest")
+        if member.size > (MOST_MANIFEST if place[2] == MANIFEST else MOST_LIBRARY):
+            raise ValueError(f"{member.name!r} is larger than any {'manifest' if place[2] == MANIFEST else 'library'}")
         content: IO[bytes] | None = archive.extractfile(member)
         if content is None:
             raise ValueError(f"{member.name!r} has no content")
         if place[1] != current and files:
             yield current, files
             files = {}
+            seen.add(current)
+        if place[1] in seen or place[2] in files:
+            raise ValueError(f"{member.name!r} is in it twice")
         current = place[1]
         files[place[2]] = content.read()
     if files:
@@ -128,6 +154,7 @@ def _publish(layout: Layout, result: str, files: dict[str, bytes], owners: Colle
     manifest: dict[str, Any] = json.loads(files[MANIFEST])
     binary, inputs = manifest["binary"], Inputs.from_json(manifest["inputs"])
     plan, description = str(manifest["plan"]), str(manifest["description"])
+    op = str(binary["op"])
     if not is_record(binary) or set(files) != {MANIFEST, binary["file"]}:
         raise ValueError(f"entry {result} does not hold a manifest and its library")
     if result != result_key(plan, [(one.root, one.path, one.digest) for one in inputs.files]):
@@ -152,4 +179,4 @@ def _publish(layout: Layout, result: str, files: dict[str, bytes], owners: Colle
     write_file(os.path.join(layout.plan(plan), f"{result}-{IMPORTED}"), json.dumps(blank).encode())
     make_folder(layout.description(description))
     write_file(os.path.join(layout.description(description), result), b"")
-    return Moved(result, str(binary["op"]), sum(len(content) for content in files.values()), news)
+    return Moved(result, op, sum(len(content) for content in files.values()), news)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from opforge.errors import CacheDirError
 from opforge.events import emit
 
 from . import upkeep
@@ -26,7 +25,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
         return 0
     try:
         gone = upkeep.remove(layout, upkeep.surplus(layout, now, max_size, max_age if aged else None))
-    except CacheDirError:
+    except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further
     for one in gone:
         emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 
 from opforge.errors import CacheDirError
 
@@ -23,17 +24,11 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
     layer = Layout(os.path.abspath(folder))
     try:
         for place in (layer.path("entries"), layer.description(description)):
-            os.makedirs(place, exist_ok=True)
-        tag = os.path.join(layer.root, "CACHEDIR.TAG")
-        if not os.path.exists(tag):
-            with open(tag, "w", encoding="ascii") as file:
-                file.write(TAG)
+            _make_folder(place, layer.root)
+        _make_file(os.path.join(layer.root, "CACHEDIR.TAG"), TAG)
         if not os.path.isdir(layer.entry(entry.result)):
             _copy(entry.folder, layer.entry(entry.result))
-        with open(os.path.join(layer.description(description), entry.result), "wb"):
-            pass
-        for place, folders, files in os.walk(layer.root):
-            _open_to_all(place, folders, files)
+        _make_file(os.path.join(layer.description(description), entry.result), "")
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
     return entry._replace(folder=layer.entry(entry.result))
@@ -43,6 +38,9 @@ def _copy(source: str, target: str) -> None:
     draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     try:
         shutil.copytree(source, draft)
+        for name in os.listdir(draft):
+            _set_mode(os.path.join(draft, name), 0o555 if name.endswith(".so") else 0o644)
+        _set_mode(draft, 0o755)
         os.rename(draft, target)
     except OSError:
         if not os.path.isdir(target):  # otherwise another process was first
@@ -51,9 +49,22 @@ def _copy(source: str, target: str) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _open_to_all(place: str, folders: list[str], files: list[str]) -> None:
-    for name in folders:
-        os.chmod(os.path.join(place, name), 0o755)  # noqa: S103  # a layer is for others to read
-    for name in files:
-        os.chmod(os.path.join(place, name), 0o555 if name.endswith(".so") else 0o644)
-    os.chmod(place, 0o755)  # noqa: S103
+def _make_folder(path: str, root: str) -> None:
+    """Make a folder of the layer; it and those above it, down from the layer's own, are for others to read."""
+    os.makedirs(path, exist_ok=True)
+    while len(path) >= len(root):
+        _set_mode(path, 0o755)
+        path = os.path.dirname(path)
+
+
+def _make_file(path: str, text: str) -> None:
+    if not os.path.exists(path):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+    _set_mode(path, 0o644)
+
+
+def _set_mode(path: str, mode: int) -> None:
+    """Set a mode whatever the umask; what another owner has made right is left alone."""
+    if stat.S_IMODE(os.stat(path).st_mode) != mode:
+        os.chmod(path, mode)

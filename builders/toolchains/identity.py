@@ -135,7 +135,8 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
 def _earlier(name: str) -> list[str]:
     """Where a program of this name would be found before the one that is."""
     found = []
-    for folder in (os.environ.get("COMPILER_PATH", "") + os.pathsep + os.environ.get("PATH", os.defpath)).split(os.pathsep):
+    searched = [os.environ.get("COMPILER_PATH", ""), os.environ.get("PATH", os.defpath)]
+    for folder in os.pathsep.join(filter(None, searched)).split(os.pathsep):
         path = os.path.abspath(os.path.join(folder, name))
         if os.path.exists(path):
             break
