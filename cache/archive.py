@@ -50,9 +50,9 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         member = super().frombuf(buf, encoding, errors)
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE) or member.size < 0:
-            raise tarfile.ReadError(f"{member.name!r} is no file of an entry")
+            raise ValueError(f"{member.name!r} is no file of an entry")
         if member.type == tarfile.XHDTYPE and member.size > MOST_NAME:
-            raise tarfile.ReadError(f"{member.name!r} is larger than the record of any name")
+            raise ValueError(f"{member.name!r} is larger than the record of any name")
         return member
 
     @classmethod
