@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture format clean
+.PHONY: run test check bench torture docs format clean
 
 run: $(STAMP)
 	$(BIN)/python examples/char_transformer
@@ -28,6 +28,13 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# Kills and corruption at length; a short round of it is among the tests.
+torture: $(STAMP)
+	$(BIN)/python tests/torture.py --kills 1000 --processes 16
+
+docs: $(STAMP)
+	$(BIN)/pdoc --docformat google --output-directory docs/_build opforge '!opforge.__main__'
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
@@ -37,7 +44,7 @@ format: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]'
 	$(BIN)/python -m compileall -q src accelerator builders cache ops
 	touch $@
 
