@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from opforge.errors import CacheDirError
+from opforge.events import emit
 
 from . import staging, usage
 from .layout import Layout
@@ -150,7 +151,12 @@ def _size(path: str) -> int:
 
 def remove(layout: Layout, condemned: Iterable[Condemned]) -> list[Condemned]:
     """Remove these, and return those that this call has removed. Raises CacheDirError where the store is read-only."""
-    return [one for one in condemned if _remove(layout, one)]
+    gone = []
+    for one in condemned:
+        if _remove(layout, one):
+            gone.append(one)
+            emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
+    return gone
 
 
 def _remove(layout: Layout, one: Condemned) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
+
+from opforge.events import emit
 
 from . import staging, usage
 from .entry import Entry, damage, is_record
@@ -23,7 +26,7 @@ class Checked(NamedTuple):
 
 def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
     """Hash every library and compare every result key; set damaged entries aside. `on_each` hears how many are done."""
-    checked = []
+    checked, began = [], time.perf_counter()
     folders = usage.subfolders(layout.path("entries"))
     for number, folder in enumerate(folders):
         manifest = usage.read_manifest(layout, folder.name)
@@ -39,6 +42,8 @@ def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int]
             checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem))
         if on_each:
             on_each(number + 1, len(folders))
+    damaged = sum(bool(one.problem) for one in checked)
+    emit("verify", path=str(layout), entries=len(checked), damaged=damaged, seconds=time.perf_counter() - began)
     return checked
 
 
