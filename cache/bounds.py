@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from opforge.events import emit
-
 from . import upkeep
 from .layout import Layout
 
@@ -24,12 +22,9 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     if not aged and (max_size is None or _bytes(layout) <= max_size):
         return 0
     try:
-        gone = upkeep.remove(layout, upkeep.surplus(layout, now, max_size, max_age if aged else None))
+        return len(upkeep.remove(layout, upkeep.surplus(layout, now, max_size, max_age if aged else None)))
     except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further
-    for one in gone:
-        emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
-    return len(gone)
 
 
 def _is_due(layout: Layout, now: float) -> bool:

@@ -18,6 +18,7 @@ from .disk import Disk
 from .inputs import Inputs
 from .keys import bytes_digest
 from .layout import Layout, make_folder, write_file
+from .store import UNREADABLE
 
 KEPT = 8
 """How many objects a unit keeps: the newest."""
@@ -45,11 +46,11 @@ def reuse(
             with open(os.path.join(folder, name), "rb") as file:
                 inputs = Inputs.from_json(json.load(file))
             verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, disk, digests, trust_stamps=False)
-            if not verdict.holds:
+            if not verdict.holds or not inputs.files:  # one that names no file would hold for ever
                 continue
             with open(os.path.join(folder, name[:-5] + ".o"), "rb") as file:
                 content = file.read()
-        except (OSError, ValueError, KeyError, TypeError):
+        except UNREADABLE:
             continue
         if bytes_digest(content) == name[:-5]:
             with open(target, "wb") as file:

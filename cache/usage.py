@@ -71,7 +71,7 @@ def read_manifest(layout: Layout, result: str) -> dict[str, Any] | None:
         with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
             manifest = json.load(file)
         return manifest if isinstance(manifest, dict) and isinstance(manifest["binary"], dict) else None
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RecursionError):
         return None
 
 
