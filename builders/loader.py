@@ -20,7 +20,7 @@ _lock = threading.RLock()  # a module's own initialisation may load another op
 _loaded: dict[str, LoadedOp | ModuleType] = {}
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
-"""Public op name -> the result that holds it."""
+"""Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
 
 
 def _forget_the_parents_threads() -> None:
@@ -114,8 +114,11 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         if name not in functions:
             raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
     suffix = ""
-    if any(name in _registered for name in qualified):
-        suffix = "_" + entry.result[:8]
+    for name in qualified:
+        if name in _registered:
+            if _registered[name] != op:
+                raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
+            suffix = "_" + entry.result[:8]
     for name, schema in zip(qualified, schemas, strict=True):
         if _is_registered(torch, schema, suffix):
             raise NamespaceClashError(op, name)
@@ -127,7 +130,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     # Only the first version owns the public name; the namespaces are those of the sources.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
-        _registered.setdefault(name, entry.result)
+        _registered[name] = op
     for name, fake in fakes.items():
         torch.library.register_fake(f"{owners[name]}::{name}", fake)
 

@@ -199,12 +199,12 @@ class LoadError(OpforgeError, ImportError):
 
 
 class NamespaceClashError(OpforgeError, RuntimeError):
-    """An op of this public name is registered already, by something other than opforge."""
+    """An op of this public name is registered already, by another op or by a library that opforge did not load."""
 
-    def __init__(self, op: str, qualified: str) -> None:
+    def __init__(self, op: str, qualified: str, owner: str = "another library") -> None:
         super().__init__(
-            f"{op}: torch.ops.{qualified.replace('::', '.')} is registered already, by another library."
-            " Unload that library, or rename the namespace in the source's STABLE_TORCH_LIBRARY."
+            f"{op}: torch.ops.{qualified.replace('::', '.')} is registered already, by {owner}."
+            " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
         )
         self.qualified = qualified
 

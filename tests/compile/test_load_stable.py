@@ -136,7 +136,7 @@ def test_a_namespace_that_another_library_holds_is_a_clash_not_a_crash(tmp_path)
         cls().load()
     assert str(caught.value) == (
         f"{cls.name}: torch.ops.{cls.name}.relu is registered already, by another library."
-        " Unload that library, or rename the namespace in the source's STABLE_TORCH_LIBRARY."
+        " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
     )
     foreign._destroy()
     assert cls().load().relu(torch.tensor([-1.0])).tolist() == [0.0]
@@ -315,3 +315,15 @@ def test_a_second_load_looks_at_the_ops_own_files_only(relu, monkeypatch):
     monkeypatch.setattr(Disk, "stamp", lambda self, path: looked.append(path) or real(self, path))
     assert builder.load() is module
     assert [os.path.basename(path) for path in looked] == [f"{cls.name}.cpp"]
+
+
+def test_two_ops_that_claim_one_public_name_clash_by_name(tmp_path):
+    first = fakes.stable_op(tmp_path / "op")
+    second = type("Second", (first,), {"name": f"{first.name}_too", "folder": str(tmp_path / "op")})
+    first().load()
+    with pytest.raises(NamespaceClashError) as caught:
+        second().load()
+    assert str(caught.value) == (
+        f"{first.name}_too: torch.ops.{first.name}.relu is registered already, by the op {first.name!r}."
+        " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
+    )

@@ -60,7 +60,7 @@ EXAMPLES = {
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.NamespaceClashError: (
         errors.NamespaceClashError("relu", "ns::relu"),
-        "torch.ops.ns.relu is registered already, by another library. Unload that library, or rename the namespace",
+        "torch.ops.ns.relu is registered already, by another library. Rename the namespace",
     ),
 }
 
