@@ -71,10 +71,12 @@ class HostToolchain:
         return "clang" in self._facts["version"]
 
     def objection(self, device: str, arch: Sequence[str]) -> str | None:
-        machine = self._facts["machine"].split("-")[0]
+        machine, _, system = self._facts["machine"].partition("-")
         wanted = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
+        if "linux" not in system:
+            return f"{self.argv[0]} builds for {system or machine}, and this version builds libraries for Linux"
         if wanted != machine:
             return f"{self.argv[0]} compiles for {machine}, not for {wanted or arch[0]}"
         return None

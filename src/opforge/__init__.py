@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.builders.user import load, load_inline
 
+if sys.platform not in ("linux", "darwin"):
+    raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
+
 __version__ = "0.1.0"
 _PLACES = {
     "OpBuilder": "opforge.builders.base",

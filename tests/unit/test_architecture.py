@@ -170,3 +170,11 @@ def test_the_supervisor_gives_back_the_status_of_its_command(tmp_path):
         )
         assert done.wait(20) == status
         done.stdin.close()
+
+
+def test_another_system_is_refused_in_a_sentence():
+    code = "import sys; sys.platform = 'win32'; import opforge"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: opforge runs on Linux, and on macOS without building, not on win32"
+    )

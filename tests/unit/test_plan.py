@@ -408,3 +408,9 @@ def test_no_ninja_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):
         ninja.find_ninja()
+
+
+def test_a_compiler_for_another_system_says_so(tmp_path, bin):
+    fakes.compiler(bin, "g++", ANSWERS.format(machine="arm64-apple-darwin23", include=tmp_path / "include"))
+    objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
+    assert objection == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
