@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opforge.cache.inputs import Located
 from opforge.errors import BuilderError, OpIncompatibleError
 
-STABLE, PLAIN, TORCH = "torch-stable", "c", "torch"
+STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 REGISTER = "opforge_register"
 

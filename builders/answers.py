@@ -57,7 +57,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         with open(path, "rb") as file:
             answer = json.load(file)
         ticket = answer["ticket"]
-        if answer["format"] != FORMAT or not is_ticket(ticket):
+        if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
             return None
         if answer["stamps"].keys() != dict.fromkeys([*answer["programs"], *_watched()]).keys():
             return None
@@ -99,6 +99,7 @@ def remember(
         return  # it could change again and keep its stamp
     answer = {
         "format": FORMAT,
+        "question": os.path.basename(path)[: -len(".json")],
         "programs": sorted(programs),
         "stamps": stamps,
         "absent": seen.absent,

@@ -20,6 +20,7 @@ from opforge.events import emit
 
 from . import abis
 from .diagnostics import disk_full
+from .finding import look_up
 from .opened import writable_store
 from .plan import BuildPlan
 from .produce import Job, produce, shared_error
@@ -91,7 +92,7 @@ def build(
     sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
 
     def look_again() -> Entry | None:
-        return None if force else store.get(plan.key, places, [], settings.paranoid())
+        return None if force else look_up(store, plan.key, places, [], settings.paranoid())
 
     def run(folder: str) -> Product:
         began = time.perf_counter()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from opforge import settings
+from opforge.cache.store import Rejected
 from opforge.errors import ToolchainNotFoundError
 
+from . import abis
 from .answers import look_around, recall, remember
 from .requirements import lower_targets, unfit
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 VOUCHED = ("torch", "python", "system")
 """The roots whose files may differ between where a prebuilt op was built and here: its requirements speak for them."""
 
+SILENT = "its record does not tell what loading needs"
+
 
 def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
@@ -30,7 +36,7 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     places, paranoid = builder.places(), settings.paranoid()
     if not paranoid:
         entry = recall(builder, store, places)
-        if entry:
+        if entry and tells_enough(entry.binary):
             return entry
     seen = look_around(builder, store, places)
     try:
@@ -39,10 +45,36 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     except ToolchainNotFoundError:
         # Without a compiler there is no plan; what this user built before may still answer the description.
         return _match(builder, store, exact, own=True)
-    entry = store.get(plan.key, places, builder.trace, paranoid)
+    entry = look_up(store, plan.key, places, builder.trace, paranoid)
     if entry and not paranoid:
         remember(builder, store, places, toolchain, plan.key, entry, seen)
     return entry
+
+
+def look_up(
+    store: Store, plan_key: str, places: Mapping[str, str], trace: list[Rejected], paranoid: bool
+) -> Entry | None:
+    """The stored entry of a plan, or None. A record that reads well and has lost what loading needs is not used."""
+    entry = store.get(plan_key, places, trace, paranoid)
+    if entry is None or tells_enough(entry.binary):
+        return entry
+    trace.append(Rejected(entry.folder, SILENT))
+    try:
+        os.unlink(store.ticket_path(plan_key, entry.result, places))  # written anew after the build
+    except OSError:
+        pass
+    return None
+
+
+def tells_enough(told: Mapping[str, Any]) -> bool:
+    """Whether a record holds what loading asks of it: one flipped bit can leave a file that is still JSON."""
+    lists = (told.get("exports"), told.get("needs"))
+    names = all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists)
+    return names and told.get("abi") in abis.ALL and isinstance(told.get("python_module"), bool)
+
+
+def _unfit(told: Mapping[str, Any]) -> str | None:
+    return unfit(told) or (None if tells_enough(told) else SILENT)
 
 
 def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> Entry | None:
@@ -50,7 +82,7 @@ def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> 
     description, places = builder.describe(), builder.places()
     for target in [builder.target] if exact else lower_targets(builder.target):
         key = description._replace(target=str(target)).key
-        entry = store.match(key, unfit, places, VOUCHED, builder.trace, own)
+        entry = store.match(key, _unfit, places, VOUCHED, builder.trace, own)
         if entry:
             return entry
     return None

@@ -103,9 +103,9 @@ def prepare(root: str, owners: Collection[int]) -> None:
         tag = os.path.join(root, "CACHEDIR.TAG")
         if not os.path.exists(tag):
             write_file(tag, TAG.encode())
-        probe = os.path.join(root, VERSION, "staging", f"probe-{os.getpid()}-{os.urandom(4).hex()}")
-        os.mkdir(probe, 0o700)
-        os.rmdir(probe)
+        from .staging import begin  # which names it so that a sweep finds it if this process is killed here
+
+        os.rmdir(begin(Layout(root), "probe"))
     except OSError as error:
         advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
         raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error

@@ -16,7 +16,7 @@ from .disk import Stamp
 from .entry import MANIFEST, Entry, damage
 from .inputs import Inputs
 from .layout import make_folder, write_file
-from .store import Store
+from .store import UNREADABLE, Store
 
 
 class Product(NamedTuple):
@@ -97,6 +97,8 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
         first = staging.publish(store.layout, product.folder, product.result)
         entry = store.read_entry(store.layout, product.result, "built" if first else "cache")
         problem = "its manifest cannot be read" if entry is None else damage(entry, store.owners, full=True)
+        if entry and not problem and not first:
+            problem = _disagreement(entry, product)
         if entry and not problem:
             library = store.disk.stamp(entry.library)
             binary = {**entry.binary, "stamp": list(library or ())}
@@ -113,3 +115,17 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
         f"what was just written to it reads back wrong ({problem})",
         "Check the disk, or set OPFORGE_CACHE_DIR to another",
     )
+
+
+def _disagreement(entry: Entry, product: Product) -> str | None:
+    """Why the manifest of an entry that was there already is not that of this result, or None.
+
+    Two builds of one result may differ in their bytes, and in nothing else that is told of them.
+    """
+    told = json.loads(json.dumps({**product.binary, "size": entry.binary["size"], "sha256": entry.binary["sha256"]}))
+    try:
+        inputs = Inputs.from_json(entry.manifest()["inputs"]).files
+    except UNREADABLE:
+        return "its manifest cannot be read"
+    same = {one[:3] for one in inputs} == {one[:3] for one in product.inputs.files}
+    return None if same and told == entry.binary else "its manifest speaks of another library"

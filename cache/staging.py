@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import time
 
 from opforge.events import emit
@@ -19,9 +18,9 @@ ABANDONED_SECONDS = 24 * 3600.0
 def _here() -> str:
     """This host and its space of process ids: a container may share the host's name, and not its processes."""
     try:
-        return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{os.uname().nodename}-{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
-        return socket.gethostname()
+        return os.uname().nodename
 
 
 def begin(layout: Layout, plan_key: str) -> str:

@@ -101,7 +101,7 @@ class Store:
             if ticket is None:
                 continue
             if not paranoid and name.endswith(mine) and _holds(ticket, roots, self.disk):
-                taken = self.take(ticket, (os.path.join(folder, name),), trace)
+                taken = self.take(ticket, (os.path.join(folder, name),))
                 if taken:
                     return taken
             found.append((name, ticket))
@@ -149,13 +149,14 @@ class Store:
             return checked._replace(ticket=renewed)
         return None
 
-    def take(
-        self, ticket: Mapping[str, Any], files: Sequence[str], trace: list[Rejected] | None = None
-    ) -> Entry | None:
-        """The entry of a ticket that holds, if its library is whole; notes the use in the ticket's `files`."""
+    def take(self, ticket: Mapping[str, Any], files: Sequence[str]) -> Entry | None:
+        """The entry of a ticket that holds, if its library is as the ticket says; notes the use in the `files`.
+
+        Where it is not, the ticket may be what is damaged: the entry's own manifest is to decide.
+        """
         result = ticket["result"]
         entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket)
-        if not self._checked(entry, [] if trace is None else trace):
+        if damage(entry, self.owners) is not None:
             return None
         for path in files:
             self._note_use(path)

@@ -32,7 +32,10 @@ KEPT_SECONDS = {
     "sources": 30 * DAY,
 }
 """How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them."""
+DRAFT_SECONDS = 3600.0
+"""A file that is being written has its own name by then: one that has not was left by a process that was killed."""
 KINDS = {
+    "": "unfinished file",
     "answers": "answer",
     "descriptions": "description",
     "failures": "failure",
@@ -133,6 +136,19 @@ def _leftovers(layout: Layout, now: float) -> list[Condemned]:
             stat = usage.stat_of(one.path)
             if stat and now - max(stat.st_mtime, stat.st_ctime) > seconds:
                 found.append(_condemned(area, one.path, f"older than {seconds / DAY:g} d"))
+    return found + _drafts(layout, now)
+
+
+def _drafts(layout: Layout, now: float) -> list[Condemned]:
+    """The files that `write_file` had begun when its process was killed."""
+    found = []
+    for at, folders, names in os.walk(layout.root):
+        if at == layout.path():
+            folders[:] = [name for name in folders if name not in ("entries", "quarantine", "staging")]
+        for path in (os.path.join(at, name) for name in names if name.endswith(".tmp")):
+            stat = usage.stat_of(path)
+            if stat and now - stat.st_mtime > DRAFT_SECONDS:
+                found.append(_condemned("", path, "its writer is gone"))
     return found
 
 

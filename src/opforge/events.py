@@ -23,7 +23,7 @@ def emit(event: str, **fields: object) -> None:
         if target in ("-", "stderr"):
             os.write(2, line)
             return
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
             os.write(handle, line)  # one write, so that the lines of several processes do not mix
         finally:

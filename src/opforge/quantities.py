@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -17,7 +18,7 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if not found or found[2].upper() not in SIZES:
         raise ValueError(f"{text!r} is no size: expected {SIZE_EXPECTED}")
-    return int(float(found[1]) * SIZES[found[2].upper()])
+    return int(_finite(text, float(found[1]) * SIZES[found[2].upper()], SIZE_EXPECTED))
 
 
 def parse_age(text: str) -> float:
@@ -25,4 +26,10 @@ def parse_age(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if not found or found[2] not in AGES:
         raise ValueError(f"{text!r} is no age: expected {AGE_EXPECTED}")
-    return float(found[1]) * AGES[found[2]]
+    return _finite(text, float(found[1]) * AGES[found[2]], AGE_EXPECTED)
+
+
+def _finite(text: str, number: float, expected: str) -> float:
+    if math.isinf(number):
+        raise ValueError(f"{text!r} is too large: expected {expected}")
+    return number

@@ -72,3 +72,9 @@ def test_markup_in_a_cell_is_text(capsys, monkeypatch):
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     output.show_table(("A",), [("[bold]x[/bold]",)])
     assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("parse", [quantities.size, quantities.age])
+def test_a_number_beyond_all_bounds_is_refused(parse):
+    with pytest.raises(click.BadParameter, match="is too large"):
+        parse("9" * 400)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import threading
+import types
 
 import fakes
 import pytest
@@ -626,12 +627,12 @@ def test_what_dead_builders_of_this_host_left_is_swept(world, monkeypatch):
     dead = fakes.start("pass")
     dead.communicate()
     for host in ("box", "box.site.example"):
-        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))
         mine = staging.begin(world.store.layout, "plan" * 8)
         monkeypatch.setattr("os.getpid", lambda: dead.pid)
         theirs = staging.begin(world.store.layout, "plan" * 8)
         monkeypatch.undo()
-        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))
         assert staging.sweep(world.store.layout) == 1
         assert os.path.isdir(mine) and not os.path.exists(theirs)
         os.rmdir(mine)

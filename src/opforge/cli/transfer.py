@@ -49,7 +49,11 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache import archive
 
     layout = own_store().layout
-    _told(archive.export(layout, [one.result for one in chosen(layout, names)], file), "exported", as_json)
+    try:
+        moved = archive.export(layout, [one.result for one in chosen(layout, names)], file)
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another place.") from error
+    _told(moved, "exported", as_json)
 
 
 @click.command("import", cls=Guarded)

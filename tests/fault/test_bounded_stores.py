@@ -1,0 +1,292 @@
+"""Stores that evict while others build and load: the limit is kept, and nobody is harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+
+import fakes
+import pytest
+
+from opforge.builders import loader
+from opforge.cache import bounds, pins, upkeep
+from opforge.cache.layout import Layout
+from opforge.errors import LoadError, SettingError
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
+BUILD_MANY = """
+import os, fakes
+from opforge.cache import upkeep
+upkeep.YOUNG_SECONDS = float(os.environ["YOUNG"])
+for number in range(int(os.environ["COUNT"])):
+    value = int(os.environ["FIRST"]) + number
+    op = fakes.plain_op(os.environ["FOLDER"] + str(value), name=f"plain{value}", value=value)().load()
+    assert op.value() == value
+print("well")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "op"
+
+
+def bytes_of(store):
+    return bounds._bytes(Layout(str(store)))
+
+
+def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_store, monkeypatch):
+    fakes.plain_op(folder)().obtain()
+    one = bytes_of(own_store)
+    limit = 4 * one
+    env = {"FOLDER": str(folder), "OPFORGE_CACHE_MAX_SIZE": str(limit), "YOUNG": "0.3", "COUNT": "5"}
+    processes = [fakes.start(BUILD_MANY, env={**env, "FIRST": str(10 * number)}) for number in range(1, 5)]
+    highest = 0
+    while any(process.poll() is None for process in processes):
+        highest = max(highest, bytes_of(own_store))
+        time.sleep(0.05)
+    for process in processes:
+        out, err = process.communicate()
+        assert out == "well\n", err
+    # Without a limit, twenty ops would take twenty times one.
+    assert highest < 16 * one, "what is young may be beyond the limit, and no more than that"
+    time.sleep(0.4)
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", str(limit))
+    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.3)
+    fakes.plain_op(folder, value=99)().obtain()
+    assert bytes_of(own_store) <= limit
+    assert os.listdir(own_store / "v1" / "staging") == []
+
+
+def test_what_is_pinned_outlives_every_limit(folder, own_store, monkeypatch):
+    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
+    first = fakes.plain_op(folder, value=1)().obtain()
+    pins.pin(Layout(str(own_store)), first.result)
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "1")
+    for value in (2, 3):
+        fakes.set_value(folder, value)
+        fakes.builder_class(folder, "plain", abi="c")().obtain()
+    assert os.listdir(own_store / "v1" / "entries") == [first.result]
+
+
+def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store, monkeypatch):
+    cls = fakes.plain_op(folder)
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
+    with pytest.raises(SettingError, match=r"OPFORGE_CACHE_MAX_SIZE='plenty' cannot be used: expected a number with B"):
+        cls().obtain()
+    assert not os.listdir(own_store / "v1" / "entries") and not os.listdir(own_store / "v1" / "staging")
+    monkeypatch.delenv("OPFORGE_CACHE_MAX_SIZE")
+    cls().obtain()
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
+    assert cls().obtain().origin == "cache"
+
+
+def evict(own_store):
+    layout = Layout(str(own_store))
+    return upkeep.remove(layout, upkeep.surplus(layout, time.time() + 3600, max_size=0))
+
+
+def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
+    cls = fakes.plain_op(folder, value=5)
+    cls().obtain()
+    real, gone = loader._dlopen, []
+
+    def late(op, entry):
+        if not gone:
+            gone.extend(evict(own_store))
+            assert not os.path.exists(entry.library)
+        return real(op, entry)
+
+    monkeypatch.setattr(loader, "_dlopen", late)
+    builder = cls()
+    op = builder.load()
+    assert gone and (op.value(), op.origin) == (5, "built")
+    assert os.path.exists(op.path)
+
+
+def test_an_entry_that_is_evicted_again_and_again_is_an_error_not_an_endless_loop(folder, own_store, monkeypatch):
+    cls = fakes.plain_op(folder)
+    real, tries = loader._dlopen, []
+
+    def late(op, entry):
+        tries.append(evict(own_store))
+        return real(op, entry)
+
+    monkeypatch.setattr(loader, "_dlopen", late)
+    with pytest.raises(LoadError, match="could not be loaded"):
+        cls().load()
+    assert len(tries) == 2
+
+
+def test_a_process_that_has_loaded_an_entry_goes_on_when_it_is_evicted(folder, own_store):
+    cls = fakes.plain_op(folder, value=5)
+    builder = cls()
+    op = builder.load()
+    assert evict(own_store)
+    assert op.value() == 5 and builder.load() is op
+    other = cls()
+    again = other.obtain()
+    assert again.origin == "built" and again.result == op.result
+    assert other.load() is op, "one module a result"
+    assert builder.load().value() == 5
+
+
+def test_a_removed_objects_folder_and_removed_answers_cost_work_and_nothing_else(folder, own_store):
+    cls = fakes.plain_op(folder, value=5)
+    cls().obtain()
+    for area in ("answers", "objects", "peaks", "toolchains", "descriptions"):
+        shutil.rmtree(own_store / "v1" / area, ignore_errors=True)
+    assert cls().obtain().origin == "cache"
+    fakes.set_value(folder, 6)
+    assert cls().load().value() == 6
+
+
+# -- what is left of processes that were killed ------------------------------------------------------------------------
+
+
+def test_a_folder_is_tried_under_a_name_that_a_sweep_finds(folder, own_store, monkeypatch):
+    from opforge.cache import layout, staging
+
+    place = Layout(str(own_store))
+    monkeypatch.setattr(layout.os, "rmdir", lambda _path: None)  # as if it were killed just before
+    layout.prepare(str(own_store), frozenset({0, os.geteuid()}))
+    monkeypatch.undo()
+    (left,) = os.listdir(own_store / "v1" / "staging")
+    assert staging.abandoned(place) == [], "its process lives"
+    monkeypatch.setattr(staging, "_started", lambda _pid: "")
+    assert staging.sweep(place) == 1, left
+
+
+def test_files_that_a_killed_process_had_begun_are_swept_when_they_are_old(folder, own_store):
+    entry = fakes.plain_op(folder)().obtain()
+    v1 = own_store / "v1"
+    plan = next((v1 / "plans").iterdir())
+    drafts = [
+        *(plan / f"{entry.result}-abc.json.77.0a0a0a0a.tmp", plan / "x.77.0a0a0a0a.tmp"),
+        *(v1 / "toolchains" / "y.json.77.0a0a0a0a.tmp", v1 / "locks" / "z.owner.77.0a0a0a0a.tmp"),
+        *(v1 / "peaks" / "p.77.0a0a0a0a.tmp", next((v1 / "objects").iterdir()) / "o.o.77.0a0a0a0a.tmp"),
+        next((v1 / "descriptions").iterdir()) / f"{entry.result}.77.0a0a0a0a.tmp",
+    ]
+    layout = Layout(str(own_store))
+    for path in drafts:
+        path.write_text("half")
+    upkeep.remove(layout, upkeep.surplus(layout, time.time()))
+    assert all(path.exists() for path in drafts), "somebody may be writing them"
+    gone = upkeep.remove(layout, upkeep.surplus(layout, time.time() + 7200))
+    assert not [path for path in drafts if path.exists()]
+    assert {one.kind for one in gone} == {"unfinished file"}
+    assert fakes.builder_class(folder, "plain", abi="c")().obtain().origin == "cache"
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def events(log):
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    monkeypatch.setenv("OPFORGE_LOG", str(log))
+    cls = fakes.plain_op(folder, value=5)
+    cls().load()
+    told = events(log)
+    assert [one["event"] for one in told] == ["miss", "build", "load"]
+    miss, build, load = told
+    assert miss["op"] == "plain" and miss["reasons"] == [f"{own_store}: nothing was built from this plan yet"]
+    assert build["op"] == "plain" and build["seconds"] > 0 and len(build["plan"]) == len(build["result"]) == 32
+    assert load["origin"] == "built" and load["path"].endswith(".so") and load["seconds"] >= 0
+    log.unlink()
+    fakes.set_value(folder, 6)
+    cls().obtain()
+    assert events(log)[0]["reasons"] == [f"{own_store}/v1/entries/{build['result']}: {folder}/value.h has changed"]
+    log.unlink()
+    entry = cls().obtain()
+    (hit,) = events(log)
+    assert (hit["event"], hit["op"], hit["origin"], hit["path"]) == ("hit", "plain", "cache", entry.folder)
+    log.unlink()
+    cls().obtain(force=True)
+    assert events(log)[0]["reasons"] == ["it was asked for"]
+
+
+def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):
+    cls = fakes.plain_op(folder)
+    entry = cls().obtain()
+    os.chmod(entry.library, 0o700)
+    os.truncate(entry.library, 100)
+    log = tmp_path / "log"
+    monkeypatch.setenv("OPFORGE_LOG", str(log))
+    cls().obtain()
+    told = events(log)
+    assert [one["event"] for one in told] == ["quarantine", "miss", "build"]
+    assert told[0]["path"] == entry.folder and told[0]["reasons"][0].startswith("the library has 100 bytes instead of")
+
+
+WAIT = """
+import os, fakes
+from opforge.cache import lock
+lock.FIRST_NOTICE = 0.2
+op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+print(op.value(), op.origin)
+"""
+
+
+def test_a_wait_is_an_event_and_its_notice_and_its_timeout_name_pid_and_host(folder, tmp_path):
+    import re
+    import socket
+
+    fakes.plain_op(folder, source=fakes.GATED, value=5)
+    fakes.close_gate(folder)
+    env = {"FOLDER": str(folder), "OPFORGE_LOG": str(tmp_path / "log")}
+    first = fakes.start(WAIT, env=env)
+    fakes.wait_for(lambda: fakes.compilers(folder))
+    waiter = fakes.start(WAIT, env=env)
+    code = WAIT.replace("op = fakes", "try: op = fakes").replace(
+        "print(", "except Exception as e: print(e)\nelse: print("
+    )
+    said = fakes.python(code, env={**env, "OPFORGE_LOCK_TIMEOUT": "0.3"}, timeout=30)
+    owner = rf"process {first.pid} on {re.escape(socket.gethostname())}, which has been building since \d\d:\d\d:\d\d"
+    advice = r"Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process\."
+    assert re.fullmatch(rf"plain: waited 0\.3 s for {owner}[^\n]*\. {advice}\n", said), said
+    time.sleep(0.5)
+    fakes.open_gate(folder)
+    out, err = waiter.communicate(timeout=30)
+    assert out == "5 cache\n"
+    assert re.search(rf"plain: waiting for {owner}", err), err
+    assert first.communicate(timeout=30)[0] == "5 built\n"
+    (wait,) = [one for one in events(tmp_path / "log") if one["event"] == "wait"]
+    assert (wait["pid"], wait["op"]) == (waiter.pid, "plain") and wait["seconds"] > 0.2 and wait["lock"]
+
+
+# -- the private folder that stands in for a refused one ---------------------------------------------------------------
+
+FALLBACK = """
+import os, sys, fakes
+builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
+op = builder.load()
+place = op.path.partition("/v1/")[0]
+print(place, flush=True)
+pid = os.fork()
+if pid == 0:
+    assert op.value() == 5
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+again = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().obtain()
+print(os.path.exists(op.path), op.value(), again.origin)
+"""
+
+
+def test_a_private_folder_goes_with_the_process_that_made_it_and_not_with_its_child(folder, tmp_path):
+    fakes.plain_op(folder, value=5)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tmp_path / "tmp").mkdir()
+    env = {"FOLDER": str(folder), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": str(shared)}
+    place, rest = fakes.python(FALLBACK, env={**env, "TMPDIR": str(tmp_path / "tmp")}).splitlines()
+    assert place.startswith(f"{tmp_path}/tmp/opforge-{os.geteuid()}-")
+    assert rest == "True 5 cache", "the child's end took nothing away"
+    assert os.listdir(tmp_path / "tmp") == []
+    assert os.listdir(shared) == []

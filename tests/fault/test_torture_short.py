@@ -1,0 +1,29 @@
+"""`make torture`, for as long as every run can bear."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import fakes
+import pytest
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
+]
+
+
+def test_builders_that_are_killed_and_stores_that_are_corrupted_leave_nothing_wrong():
+    script = os.path.join(fakes.HERE, "torture.py")
+    done = subprocess.run(
+        [sys.executable, script, "--kills", "20", "--processes", "4", "--seed", "11"],
+        env=fakes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=140,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 11, 20 kills by 4 processes" in done.stdout and "0 violations" in done.stdout
