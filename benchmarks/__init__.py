@@ -9,5 +9,9 @@ QUESTIONS = (
     "accuracy",
     "single_flight",
     "hit_scaling",
+    "gc_scaling",
+    "rebuild_one_of_ten",
+    "cold_all_ops",
+    "precompiled_header",
 )
 """The modules of this package that have a `run(scratch) -> Report`, in the order in which they run."""

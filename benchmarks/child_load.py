@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .machine import byte_code, cores
+from .machine import byte_code
 
 if TYPE_CHECKING:
     from opforge import OpBuilder
@@ -150,20 +150,11 @@ def build_only(builder: str) -> dict[str, Any]:
 
 def bare_ninja(builder: str, folder: str) -> dict[str, Any]:
     """The compiler's part of a build: the same commands, under ninja alone."""
-    import os
-    import subprocess
-
-    from opforge.builders import ninja
     from opforge.builders.opened import writable_store
 
-    made = _builder(builder)
-    toolchain = made.toolchain(writable_store())
-    steps = toolchain.steps(made.plan(toolchain), made.places(), "library.so")
-    ninja.write_build_file(folder, steps)
-    command = [ninja.find_ninja(), "-C", folder, "-j", str(cores())]
-    began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": folder})
-    return {"load": time.perf_counter() - began}
+    from .commands import steps_of, under_ninja
+
+    return {"load": under_ninja(folder, steps_of(_builder(builder), writable_store())).wall}
 
 
 CONTENDERS: dict[str, Callable[..., dict[str, Any]]] = {

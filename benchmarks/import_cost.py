@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 
@@ -19,7 +18,7 @@ def run(scratch: Scratch) -> Report:
     report = Report(
         "processes from start to end, their byte code compiled", f"{CEILING}: an interpreter that does nothing"
     )
-    script = os.path.join(os.path.dirname(sys.executable), "opforge")
+    script = scratch.script("opforge")
     commands = {
         CEILING: [sys.executable, "-c", "pass"],
         IMPORT: [sys.executable, "-c", "import opforge"],

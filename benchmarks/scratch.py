@@ -15,9 +15,21 @@ CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "csrc")
 DEEPSPEED = "OPFORGE_BENCH_DEEPSPEED_PYTHON"
 """The variable that names a python in which DeepSpeed and torch are installed."""
+LONG = "OPFORGE_BENCH_LONG"
+"""The variable that asks, as --long does, for the sizes that take minutes."""
 TIMEOUT = 600
 """Seconds that one child may take."""
 FRESH = ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME", "TORCH_EXTENSIONS_DIR", "DS_ACCELERATOR")
+
+
+def is_long() -> bool:
+    """Whether the environment asks for a long run."""
+    return os.environ.get(LONG, "") not in ("", "0")
+
+
+def too_long(what: str) -> str:
+    """What a report says of something that is measured in long runs alone."""
+    return f"{what}: only with --long, or {LONG}=1"
 
 
 class ChildError(Exception):
@@ -27,8 +39,9 @@ class ChildError(Exception):
 class Scratch:
     """Where a run keeps its caches. Everything below `folder` is gone when the run ends."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, long: bool = False) -> None:
         self.folder = folder
+        self.long = long
         self.deepspeed = os.environ.get(DEEPSPEED, "")
         # Children start in a folder with this package in it and nothing else: beside the checkout's other folders, a
         # rival's `import accelerator` would find ours.
@@ -111,11 +124,10 @@ class Scratch:
             raise ChildError(f"{' '.join(argv)} gave {done.returncode}: {_tail(done.stderr or done.stdout)}")
         return spent
 
-    def output(self, argv: Sequence[str]) -> str:
+    def output(self, argv: Sequence[str], **more: str) -> str:
         """What a command prints. Raises ChildError where it fails."""
-        done = subprocess.run(
-            argv, env=self.environment(), cwd=self.start_folder, capture_output=True, text=True, check=False
-        )
+        environment = self.environment(**more)
+        done = subprocess.run(argv, env=environment, cwd=self.start_folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ChildError(f"{' '.join(argv)} gave {done.returncode}: {_tail(done.stderr or done.stdout)}")
         return done.stdout.strip()
@@ -126,6 +138,11 @@ class Scratch:
         if not os.path.exists(path):
             write_op(name, path, slope)
         return path
+
+    @staticmethod
+    def script(name: str) -> str:
+        """The path of a command that is installed beside this python."""
+        return os.path.join(os.path.dirname(sys.executable), name)
 
     def no_deepspeed(self) -> str | None:
         """Why DeepSpeed cannot be compared with, or None."""
