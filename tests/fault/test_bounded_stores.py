@@ -72,7 +72,7 @@ def test_what_is_pinned_outlives_every_limit(folder, own_store, monkeypatch):
 
 
 def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store, monkeypatch):
-    cls = fakes.plain_op(folder)
+    cls = fakes.plain_op(folder, value=7001)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
     with pytest.raises(SettingError, match=r"OPFORGE_CACHE_MAX_SIZE='plenty' cannot be used: expected a number with B"):
         cls().obtain()
@@ -89,7 +89,7 @@ def evict(own_store):
 
 
 def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
-    cls = fakes.plain_op(folder, value=5)
+    cls = fakes.plain_op(folder, value=7002)
     cls().obtain()
     real, gone = loader._dlopen, []
 
@@ -102,12 +102,12 @@ def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_st
     monkeypatch.setattr(loader, "_dlopen", late)
     builder = cls()
     op = builder.load()
-    assert gone and (op.value(), op.origin) == (5, "built")
+    assert gone and (op.value(), op.origin) == (7002, "built")
     assert os.path.exists(op.path)
 
 
 def test_an_entry_that_is_evicted_again_and_again_is_an_error_not_an_endless_loop(folder, own_store, monkeypatch):
-    cls = fakes.plain_op(folder)
+    cls = fakes.plain_op(folder, value=7003)
     real, tries = loader._dlopen, []
 
     def late(op, entry):
@@ -121,20 +121,20 @@ def test_an_entry_that_is_evicted_again_and_again_is_an_error_not_an_endless_loo
 
 
 def test_a_process_that_has_loaded_an_entry_goes_on_when_it_is_evicted(folder, own_store):
-    cls = fakes.plain_op(folder, value=5)
+    cls = fakes.plain_op(folder, value=7004)
     builder = cls()
     op = builder.load()
     assert evict(own_store)
-    assert op.value() == 5 and builder.load() is op
+    assert op.value() == 7004 and builder.load() is op
     other = cls()
     again = other.obtain()
     assert again.origin == "built" and again.result == op.result
     assert other.load() is op, "one module a result"
-    assert builder.load().value() == 5
+    assert builder.load().value() == 7004
 
 
 def test_a_removed_objects_folder_and_removed_answers_cost_work_and_nothing_else(folder, own_store):
-    cls = fakes.plain_op(folder, value=5)
+    cls = fakes.plain_op(folder, value=7005)
     cls().obtain()
     for area in ("answers", "objects", "peaks", "toolchains", "descriptions"):
         shutil.rmtree(own_store / "v1" / area, ignore_errors=True)
