@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,11 @@ from . import abis, loader
 from .base import OpBuilder
 from .opened import open_store, writable_store
 
-USES_TORCH = re.compile(
-    r"torch/(?:extension|torch|all|types|script|library|python)\.h|ATen/|pybind11|PYBIND11_MODULE|\bc10/|(?<!STABLE_)TORCH_LIBRARY"
+TORCH_HEADERS = tuple(
+    f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
 )
-USES_STABLE = re.compile(r"torch/csrc/stable/|STABLE_TORCH_LIBRARY")
+USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
+USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
 DEVICE_SUFFIXES = {".cu": "CUDA", ".cuh": "CUDA", ".sycl": "SYCL", ".hip": "HIP"}
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
@@ -114,12 +114,18 @@ def detect_abi(paths: Sequence[str]) -> str:
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
             text += file.read()
-    if USES_TORCH.search(text):
+    if _uses_torch(text):
         return abis.TORCH
-    if USES_STABLE.search(text):
+    if any(mark in text for mark in USES_STABLE):
         return abis.STABLE
     # Without a word of torch: plain functions, if they are exported as such; otherwise a header of theirs includes it.
     return abis.PLAIN if 'extern "C"' in text else abis.TORCH
+
+
+def _uses_torch(text: str) -> bool:
+    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
+    text = text.replace("STABLE_TORCH_LIBRARY", "")
+    return any(mark in text for mark in USES_TORCH)
 
 
 def _refuse(
@@ -181,8 +187,8 @@ def load_inline(
         _refuse(name, [], bool(cuda_sources), bool(sycl_sources), False, None, None)
     text = cpp_sources if isinstance(cpp_sources, str) else "\n".join(cpp_sources)
     if abi is None:
-        stable = USES_STABLE.search(text) and not USES_TORCH.search(text)
-        abi = abis.STABLE if stable else abis.TORCH
+        stable = any(mark in text for mark in USES_STABLE)
+        abi = abis.STABLE if stable and not _uses_torch(text) else abis.TORCH
     if abi == abis.TORCH:
         text = _pybind_source(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:

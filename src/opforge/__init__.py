@@ -43,5 +43,7 @@ def __dir__() -> list[str]:
 # After torch, whose import takes seconds and brings every standard module that a load needs, the few milliseconds of
 # our own modules belong here and not in the first load; without torch they are left until somebody asks for them.
 if "torch" in sys.modules:
-    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.cpu"):
+    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.user"):
         importlib.import_module(_place)
+    for _place in importlib.import_module("opforge.builders.cpu").BUILDERS.values():
+        importlib.import_module(_place.partition(":")[0])
