@@ -5,6 +5,8 @@ v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
 v1/entries/RESULT/        the library and its manifest
 v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
 v1/objects/UNIT/          object files, by what they were compiled from
+v1/peaks/                 how much memory each op's compilers took
+v1/pins/                  which entries no limit evicts
 v1/sources/               the sources of load_inline
 v1/answers/               what each look-up came to, so that the next one makes no plan
 v1/toolchains/            what each compiler said of itself

@@ -174,14 +174,6 @@ class CacheDirError(OpforgeError, OSError):
         self.path, self.problem = path, problem
 
 
-class CacheEntryError(OpforgeError, RuntimeError):
-    """An entry of the cache is damaged."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"The cache entry {path} is damaged: {problem}. It has been set aside and will be rebuilt.")
-        self.path, self.problem = path, problem
-
-
 class LockTimeoutError(OpforgeError, TimeoutError):
     """Another process kept building the same op for longer than OPFORGE_LOCK_TIMEOUT."""
 

@@ -51,7 +51,6 @@ EXAMPLES = {
     ),
     errors.UnstableInputError: (errors.UnstableInputError.of("relu", ["/a.h"]), "stop writing to them:\n  - /a.h"),
     errors.CacheDirError: (errors.CacheDirError("/c", "it is a file", "Remove it"), "it is a file. Remove it"),
-    errors.CacheEntryError: (errors.CacheEntryError("/c/e", "it is short"), "set aside and will be rebuilt"),
     errors.ArchiveError: (
         errors.ArchiveError("/a.tar", "it is cut off", 2),
         "2 of its entries were imported before that.",
