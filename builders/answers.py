@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache import tickets
-from opforge.cache.disk import Disk
+from opforge.cache.disk import ABSENT, Disk
 from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
 from opforge.cache.store import is_ticket
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from .base import OpBuilder
     from .toolchains.protocol import Toolchain
 
-FORMAT = 1
-CODE = (
-    *(str(module.__file__) for module in (abis, plan, planning, roots, host, identity)),
-    os.path.join(os.path.dirname(str(plan.__file__)), "base.py"),  # which imports this module
+FORMAT = 2
+CODE = Disk().flat_stamps(
+    [
+        *(str(module.__file__) for module in (abis, plan, planning, roots, host, identity)),
+        os.path.join(os.path.dirname(str(plan.__file__)), "base.py"),  # which imports this module
+    ]
 )
+"""The stamps of our own code that shapes plans, as it was when this process imported it: that is the code that runs."""
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 
 
@@ -56,16 +59,14 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
     try:
         with open(path, "rb") as file:
             answer = json.load(file)
-        ticket = answer["ticket"]
+        ticket, looked = answer["ticket"], _watched()
         if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
             return None
-        if answer["stamps"].keys() != dict.fromkeys([*answer["programs"], *_watched()]).keys():
+        if answer["code"] != CODE or answer["looked"] != looked:
             return None
-        if any(_stamp(store.disk, one) != stamp for one, stamp in answer["stamps"].items()):
+        if store.disk.flat_stamps([*answer["programs"], *looked, *answer["inputs"]]) != answer["stamps"]:
             return None
         if any(os.path.exists(one) for one in answer["absent"]):
-            return None
-        if not tickets.holds_by_stamps(ticket, places, store.disk):
             return None
         return store.take(ticket, (path, answer["filed"]))
     except UNUSABLE:
@@ -93,17 +94,26 @@ def remember(
     path = _file(builder, store, places)
     if path is None or not entry.ticket:
         return
+    ticket = entry.ticket
+    if not tickets.holds_by_stamps(ticket, places, store.disk):
+        return  # an input is young: it could change again and keep its stamp
     programs = toolchain.programs()
-    stamps = {**programs, **seen.stamps}
-    if any(time > seen.at - tickets.YOUNG_NS for stamp in stamps.values() for time in stamp[1:3]):
-        return  # it could change again and keep its stamp
+    looked = list(seen.stamps)
+    around = [*programs.values(), *seen.stamps.values()]
+    times = [*CODE[1::4], *CODE[2::4], *(time for stamp in around for time in stamp[1:3])]
+    if any(time > seen.at - tickets.YOUNG_NS for time in times):
+        return  # so could our code, a program, or a folder that it was found in
+    inputs = [one[-6:] for one in (*ticket["open"], *ticket["folders"], *ticket["seals"])]
     answer = {
         "format": FORMAT,
         "question": os.path.basename(path)[: -len(".json")],
-        "programs": sorted(programs),
-        "stamps": stamps,
+        "code": CODE,
+        "programs": list(programs),
+        "looked": looked,
+        "inputs": [f"{places[root]}/{below}" for root, below, *_stamp in inputs],
+        "stamps": [number for stamp in (*around, *(one[2:] for one in inputs)) for number in stamp or ABSENT],
         "absent": seen.absent,
-        "ticket": entry.ticket,
+        "ticket": {**ticket, "open": [one for one in ticket["open"] if roots.is_own(one[0])], "folders": [], "seals": []},
         "filed": store.ticket_path(plan_key, entry.result, places),
     }
     try:
@@ -138,8 +148,8 @@ def _folders(variable: str, default: str = "") -> list[str]:
 
 
 def _watched() -> list[str]:
-    """The paths whose stamps an answer holds besides the compiler's programs': where they would be found, our code."""
-    return [*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *CODE]
+    """The paths whose stamps an answer holds besides the compiler's programs': where they would be found."""
+    return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
 def _stamp(disk: Disk, path: str) -> list[int]:

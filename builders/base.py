@@ -241,7 +241,7 @@ class OpBuilder:
             raise OpIncompatibleError(self.name, str(self.target), reasons)
         entry, module = self._load_entry(verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
-        watched = [one for one in entry.watched if one[0] == roots.OWN or one[0].startswith("include")]
+        watched = [one for one in entry.watched if roots.is_own(one[0])]
         places = self.places() if watched else {}
         self._watched = tuple((os.path.join(places[root], path), tuple(stamp)) for root, path, *stamp in watched)
         self._module = module

@@ -14,6 +14,11 @@ OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""
 
 
+def is_own(root: str) -> bool:
+    """Whether this is the name of a root that belongs to one op alone: its own folder, or an include folder of it."""
+    return root == OWN or root.startswith("include")
+
+
 class KernelRoot(NamedTuple):
     """A folder of kernels. `name` stands for it in keys; `include` is where its headers lie, below it."""
 

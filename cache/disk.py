@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
+
+ABSENT = (-1, -1, -1, -1)
 
 
 class Stamp(NamedTuple):
@@ -28,6 +31,22 @@ class Disk:
             return None
         # As Stamp(...) would, in half the time: a hit takes some forty of these.
         return tuple.__new__(Stamp, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+
+    def flat_stamps(self, paths: Iterable[str]) -> list[int]:
+        """The stamps of many, one after the other in one flat list, -1 four times for what is not there.
+
+        A hit looks at some fifty files: asked for one by one, the calls would cost it as much as the kernel does.
+        """
+        found: list[int] = []
+        stat = os.stat
+        for path in paths:
+            try:
+                one = stat(path)
+            except (OSError, ValueError):
+                found += ABSENT
+            else:
+                found += (one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino)
+        return found
 
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's bytes in hex; None where it cannot be read."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import opforge
-from opforge.cache.disk import Disk, Stamp
+from opforge.cache.disk import ABSENT, Disk, Stamp
 
 SECOND = 1_000_000_000
 _numbers = itertools.count()
@@ -51,6 +51,9 @@ class FakeDisk(Disk):
 
     def stamp(self, path: str) -> Stamp | None:
         return self.stamps.get(os.path.normpath(path))
+
+    def flat_stamps(self, paths: Iterable[str]) -> list[int]:
+        return [number for path in paths for number in self.stamp(path) or ABSENT]
 
     def digest(self, path: str) -> str | None:
         self.hashed.append(path)

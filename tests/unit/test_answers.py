@@ -156,8 +156,8 @@ def library_spoiled(world):
 
 
 def planning_code_changes(world):
-    place = world.folder / "code.py"
-    world.patch.setattr(answers, "CODE", (*answers.CODE, str(place)))
+    edited = [answers.CODE[0] + 1, *answers.CODE[1:]]  # as a process sees it that imports the file after the edit
+    world.patch.setattr(answers, "CODE", edited)
 
 
 def path_is_shorter(world):
