@@ -113,7 +113,12 @@ def remember(
         "inputs": [f"{places[root]}/{below}" for root, below, *_stamp in inputs],
         "stamps": [number for stamp in (*around, *(one[2:] for one in inputs)) for number in stamp or ABSENT],
         "absent": seen.absent,
-        "ticket": {**ticket, "open": [one for one in ticket["open"] if roots.is_own(one[0])], "folders": [], "seals": []},
+        "ticket": {
+            **ticket,
+            "open": [one for one in ticket["open"] if roots.is_own(one[0])],
+            "folders": [],
+            "seals": [],
+        },
         "filed": store.ticket_path(plan_key, entry.result, places),
     }
     try:

@@ -1,11 +1,11 @@
-"""Keeps a store within its limits after each build. Looking costs a walk; evicting, a look at every manifest."""
+"""Keeps a store within its limits after each build. Looking reads a running sum; evicting goes through all entries."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from . import upkeep
+from . import ledger, upkeep
 from .layout import Layout
 
 LOOK_AT_AGES_SECONDS = 24 * 3600.0
@@ -15,14 +15,19 @@ SWEPT = "swept"
 def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     """Evict what is beyond the limits, least recently used first; returns how many things went.
 
-    Sizes (bytes) are looked at after every build, ages (seconds) once a day. Failing to evict fails no build.
+    Sizes (bytes) are looked at after every build, ages (seconds) once a day. Where the size limit is passed, a tenth
+    of it is made free, so that a store at its limit is not gone through after each build. Failing to evict fails no
+    build.
     """
     now = time.time()
     aged = max_age is not None and _is_due(layout, now)
-    if not aged and (max_size is None or _bytes(layout) <= max_size):
-        return 0
     try:
-        return len(upkeep.remove(layout, upkeep.surplus(layout, now, max_size, max_age if aged else None)))
+        # The running sum may be too high; what is evicted for is counted.
+        full = max_size is not None and ledger.total(layout) > max_size and ledger.measure(layout) > max_size
+        if not aged and not full:
+            return 0
+        room = max_size * 9 // 10 if full and max_size is not None else None
+        return len(upkeep.remove(layout, upkeep.surplus(layout, now, room, max_age if aged else None)))
     except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further
 
@@ -41,16 +46,3 @@ def _is_due(layout: Layout, now: float) -> bool:
     except OSError:
         return False
     return True
-
-
-def _bytes(layout: Layout) -> int:
-    """The bytes of entries and objects, without reading any of them."""
-    total = 0
-    for area in ("entries", "objects"):
-        for place, _folders, names in os.walk(layout.path(area)):
-            for name in names:
-                try:
-                    total += os.lstat(os.path.join(place, name)).st_size
-                except OSError:
-                    continue  # it is being removed
-    return total

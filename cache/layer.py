@@ -9,11 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 
 from opforge.errors import CacheDirError
 
 from .entry import Entry
 from .layout import TAG, Layout
+from .usage import stat_of
+
+DRAFT_SECONDS = 3600.0
+"""An entry that is being copied has its own name by then."""
 
 
 def add(folder: str, entry: Entry, description: str) -> Entry:
@@ -26,12 +31,22 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
         for place in (layer.path("entries"), layer.description(description)):
             _make_folder(place, layer.root)
         _make_file(os.path.join(layer.root, "CACHEDIR.TAG"), TAG)
+        _sweep(layer.path("entries"))
         if not os.path.isdir(layer.entry(entry.result)):
             _copy(entry.folder, layer.entry(entry.result))
         _make_file(os.path.join(layer.description(description), entry.result), "")
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
     return entry._replace(folder=layer.entry(entry.result))
+
+
+def _sweep(entries: str) -> None:
+    """Remove the drafts of those who were killed while they copied."""
+    for name in os.listdir(entries):
+        path = os.path.join(entries, name)
+        found = stat_of(path) if name.endswith(".tmp") else None
+        if found and time.time() - found.st_mtime > DRAFT_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _copy(source: str, target: str) -> None:

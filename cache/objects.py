@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from . import tickets
+from . import ledger, tickets
 from .disk import Disk
 from .inputs import Inputs
 from .keys import bytes_digest
@@ -67,8 +67,10 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
             content = file.read()
         name = os.path.join(folder, bytes_digest(content))
         make_folder(folder)
+        record = json.dumps(inputs.to_json()).encode()
         write_file(name + ".o", content)
-        write_file(name + ".json", json.dumps(inputs.to_json()).encode())
+        write_file(name + ".json", record)
+        ledger.note(layout, len(content) + len(record))
         records = [os.path.join(folder, one) for one in os.listdir(folder) if one.endswith(".json")]
         for old in sorted(records, key=lambda one: os.stat(one).st_mtime_ns)[:-KEPT]:
             os.unlink(old)

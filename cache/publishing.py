@@ -104,8 +104,7 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
             binary = {**entry.binary, "stamp": list(library or ())}
             ticket = tickets.make(entry.result, product.inputs, binary, roots, store.disk, product.stamps)
             store.write_ticket(plan_key, ticket, roots)
-            make_folder(store.layout.description(description))
-            write_file(os.path.join(store.layout.description(description), product.result), b"")
+            _describe(store.layout.description(description), product.result)
             return entry._replace(binary=binary, ticket=ticket)
         staging.set_aside(store.layout, product.result, problem or "it cannot be read")
         if first:
@@ -115,6 +114,19 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
         f"what was just written to it reads back wrong ({problem})",
         "Check the disk, or set OPFORGE_CACHE_DIR to another",
     )
+
+
+def _describe(folder: str, result: str) -> None:
+    """Say that a result answers a description."""
+    for last in (False, False, True):
+        make_folder(folder)
+        try:
+            write_file(os.path.join(folder, result), b"")
+        except FileNotFoundError:
+            if last:
+                raise
+            continue  # an eviction has just removed the folder, which was empty
+        break
 
 
 def _disagreement(entry: Entry, product: Product) -> str | None:

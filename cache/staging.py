@@ -9,6 +9,7 @@ import time
 
 from opforge.events import emit
 
+from . import ledger
 from .layout import Layout, make_folder
 
 log = logging.getLogger("opforge.cache")
@@ -93,6 +94,7 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
         if not os.path.lexists(layout.entry(result)):
             raise
         return False
+    ledger.note(layout, ledger.size_of(layout.entry(result)))
     folder = os.open(layout.path("entries"), os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from opforge.errors import CacheDirError
 from opforge.events import emit
 
-from . import staging, usage
+from . import ledger, staging, usage
 from .layout import Layout
 from .pins import pinned
 
@@ -28,6 +28,7 @@ KEPT_SECONDS = {
     "locks": 7 * DAY,
     "logs": 7 * DAY,
     "objects": 30 * DAY,
+    "peaks": 180 * DAY,
     "quarantine": 7 * DAY,
     "sources": 30 * DAY,
 }
@@ -42,6 +43,7 @@ KINDS = {
     "locks": "lock",
     "logs": "log",
     "objects": "object",
+    "peaks": "memory record",
     "plans": "ticket",
     "quarantine": "quarantined folder",
     "sources": "source",
@@ -171,6 +173,8 @@ def remove(layout: Layout, condemned: Iterable[Condemned]) -> list[Condemned]:
     for one in condemned:
         if _remove(layout, one):
             gone.append(one)
+            if one.kind in ("entry", KINDS["objects"]):
+                ledger.note(layout, -one.size)
             emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
     return gone
 
@@ -200,11 +204,11 @@ def _take(layout: Layout, one: Condemned) -> bool:
             shutil.rmtree(grave, ignore_errors=True)
         return True
     os.unlink(one.path)
-    if one.kind == "ticket":
+    if one.kind in (KINDS["plans"], KINDS["descriptions"]):
         try:
             os.rmdir(os.path.dirname(one.path))
         except OSError:
-            return True  # other tickets are left
+            return True  # it holds others
     return True
 
 

@@ -1,4 +1,4 @@
-"""What a store holds, read without changing it. Entries may come and go meanwhile: one that is gone is left out."""
+"""What a store holds. Entries may come and go meanwhile: one that is gone is left out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .entry import MANIFEST, is_record
+from .entry import MANIFEST
 from .layout import VERSION, Layout
+from .summaries import Summaries
 
 UNREADABLE = "its manifest cannot be read"
 
@@ -94,35 +95,33 @@ def ticket_times(layout: Layout) -> dict[str, float]:
 
 def entries(layout: Layout) -> list[Stored]:
     """Every entry of a store, by op and age, the newest first."""
-    used = ticket_times(layout)
-    found = [_stored(layout, folder, used.get(folder.name, 0.0)) for folder in subfolders(layout.path("entries"))]
+    used, summaries = ticket_times(layout), Summaries(layout)
+    folders = subfolders(layout.path("entries"))
+    found = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
+    summaries.save([folder.name for folder in folders])
     return sorted((one for one in found if one), key=lambda one: (one.op, -one.built))
 
 
-def _stored(layout: Layout, folder: os.DirEntry[str], used: float) -> Stored | None:
-    manifest = read_manifest(layout, folder.name)
+def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stored | None:
     itself = stat_of(folder.path)
-    sizes = [found for file in listed(folder.path) if (found := stat_of(file.path))]
-    if itself is None or not sizes:
+    files = {file.name: found for file in listed(folder.path) if (found := stat_of(file.path))}
+    if itself is None or not files:
         return None  # it is being removed
-    built = max(itself.st_mtime, itself.st_ctime, *(found.st_mtime for found in sizes))
-    size = sum(found.st_size for found in sizes)
+    built = max(itself.st_mtime, itself.st_ctime, *(found.st_mtime for found in files.values()))
+    size = sum(found.st_size for found in files.values())
     unknown = Stored(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, UNREADABLE)
-    if manifest is None or not is_record(manifest["binary"]):
+    told = summaries.of(folder.name, files[MANIFEST]) if MANIFEST in files else None
+    if told is None:
         return unknown
-    binary, timing = manifest["binary"], manifest.get("built")
-    try:
-        return unknown._replace(
-            op=str(binary["op"]),
-            abi=str(binary["abi"]),
-            target=str(binary["target"]),
-            plan=str(manifest["plan"]),
-            seconds=float(timing["seconds"]) if isinstance(timing, dict) else 0.0,
-            path=os.path.join(folder.path, str(binary["file"])),
-            problem="",
-        )
-    except (KeyError, TypeError, ValueError):
-        return unknown
+    return unknown._replace(
+        op=told.op,
+        abi=told.abi,
+        target=told.target,
+        plan=told.plan,
+        seconds=told.seconds,
+        path=os.path.join(folder.path, told.file),
+        problem="",
+    )
 
 
 def areas(layout: Layout) -> list[Area]:

@@ -11,7 +11,7 @@ import fakes
 import pytest
 
 from opforge.builders import loader
-from opforge.cache import bounds, pins, upkeep
+from opforge.cache import ledger, pins, upkeep
 from opforge.cache.layout import Layout
 from opforge.errors import LoadError, SettingError
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def bytes_of(store):
-    return bounds._bytes(Layout(str(store)))
+    return ledger.count(Layout(str(store)))
 
 
 def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_store, monkeypatch):

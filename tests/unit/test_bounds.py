@@ -10,7 +10,7 @@ import pytest
 from made_up_store import MadeUpStore
 
 from opforge import settings
-from opforge.cache import bounds, objects, pins, upkeep
+from opforge.cache import bounds, ledger, objects, pins, upkeep
 from opforge.cache.inputs import Inputs
 from opforge.errors import CacheDirError, SettingError
 
@@ -28,7 +28,7 @@ def ticket_times(made, result, ago):
 
 
 def size_of(made):
-    return bounds._bytes(made.layout)
+    return ledger.count(made.layout)
 
 
 def test_a_store_within_its_limits_is_left_alone(made):
@@ -39,17 +39,19 @@ def test_a_store_within_its_limits_is_left_alone(made):
 
 def test_without_limits_nothing_is_looked_at(made, monkeypatch):
     made.add("relu")
-    monkeypatch.setattr(bounds, "_bytes", lambda _layout: pytest.fail("it was"))
+    monkeypatch.setattr(ledger, "total", lambda _layout: pytest.fail("it was"))
     assert bounds.enforce(made.layout, None, None) == 0
 
 
-def test_a_store_above_its_size_ends_at_or_below_it(made):
+def test_a_store_above_its_size_ends_a_tenth_below_it(made, monkeypatch):
     for number in range(6):
         made.add(f"op{number}", size=20_000)
     limit = size_of(made) // 2
     assert bounds.enforce(made.layout, limit, None) > 0
     assert 0 < size_of(made) <= limit
-    assert 2 <= len(made.held()) <= 3, "no more went than had to"
+    assert len(made.held()) == 2, "a tenth of the limit is free, and no more went than had to"
+    monkeypatch.setattr(ledger, "count", lambda _layout: pytest.fail("it was walked again"))
+    assert bounds.enforce(made.layout, limit, None) == 0
 
 
 def test_objects_count_too_and_go_first(made):

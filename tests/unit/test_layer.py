@@ -54,6 +54,17 @@ def test_everybody_may_read_a_layer_and_nobody_else_may_write_it(made, tmp_path,
     assert mine.match(DESCRIPTION, lambda _binary: None, made.roots, (), []).result == entry.result
 
 
+def test_a_draft_of_one_who_was_killed_is_swept_and_a_fresh_one_is_not(made, tmp_path):
+    entries = tmp_path / "layer" / "v1" / "entries"
+    for name in ("old.1.ab.tmp", "fresh.2.cd.tmp"):
+        (entries / name).mkdir(parents=True)
+        (entries / name / "half.so").write_text("half")
+    os.utime(entries / "old.1.ab.tmp", (1, 1))
+    entry = entry_of(made, made.add("relu"))
+    layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    assert sorted(one.name for one in entries.iterdir()) == sorted([entry.result, "fresh.2.cd.tmp"])
+
+
 def test_an_entry_that_the_layer_has_is_left_alone(made, tmp_path):
     entry = entry_of(made, made.add("relu"))
     first = layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)

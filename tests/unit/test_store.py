@@ -685,3 +685,17 @@ def test_a_free_lock_is_taken_whatever_the_timeout(tmp_path):
 
 def test_locations_are_below_a_root_that_can_move():
     assert Located("own", "a").below("../b") == Located("own", "b")
+
+
+def test_a_description_folder_that_is_evicted_meanwhile_is_made_again(world, monkeypatch):
+    real, folders = publishing.make_folder, []
+
+    def evicted(path):
+        real(path)
+        if "descriptions" in path and not folders:
+            folders.append(path)
+            os.rmdir(path)
+
+    monkeypatch.setattr(publishing, "make_folder", evicted)
+    entry = world.build()
+    assert os.listdir(folders[0]) == [entry.result]

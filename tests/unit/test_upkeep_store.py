@@ -135,6 +135,8 @@ def test_tickets_and_descriptions_go_with_their_entry(made):
     assert kinds == ["description", "entry", "ticket"]
     assert [name.partition("-")[0] for name in made.files("plans")] == [kept]
     assert made.files("descriptions") == [kept]
+    for area in ("plans", "descriptions"):
+        assert all(os.listdir(one.path) for one in os.scandir(made.layout.path(area))), "no empty folder stays"
     assert len(os.listdir(made.layout.path("plans"))) == 1
 
 
