@@ -18,11 +18,16 @@ class Failure(NamedTuple):
     inputs: str
 
 
+def path(layout: Layout, plan_key: str) -> str:
+    """Where the failure of a plan lies, if there is one."""
+    return layout.path("failures", plan_key + ".json")
+
+
 def note(layout: Layout, plan_key: str, failure: Failure) -> None:
     """Leave the failure for the waiters."""
     data = {**failure._asdict(), "at": time.time_ns()}
     try:
-        write_file(layout.path("failures", plan_key + ".json"), json.dumps(data).encode())
+        write_file(path(layout, plan_key), json.dumps(data).encode())
     except OSError:
         return  # a full disk may be the very failure; the waiters then build for themselves
 
@@ -30,7 +35,7 @@ def note(layout: Layout, plan_key: str, failure: Failure) -> None:
 def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure | None:
     """The failure of the same inputs that was noted after `began_ns`, if any."""
     try:
-        with open(layout.path("failures", plan_key + ".json"), "rb") as file:
+        with open(path(layout, plan_key), "rb") as file:
             data = json.load(file)
         if data["at"] >= began_ns and data["inputs"] == inputs:
             return Failure(data["kind"], data["message"], data["inputs"])
@@ -42,6 +47,6 @@ def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure 
 def forget(layout: Layout, plan_key: str) -> None:
     """The build has succeeded: nobody needs the old failure."""
     try:
-        os.unlink(layout.path("failures", plan_key + ".json"))
+        os.unlink(path(layout, plan_key))
     except OSError:
         return

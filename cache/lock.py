@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
@@ -22,39 +23,64 @@ if TYPE_CHECKING:
 log = logging.getLogger("opforge.cache")
 FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
 POLL = 0.02
+"""Seconds between two looks at whether what is waited for is there."""
+TRY = 0.1
+"""Seconds between two attempts at the lock itself, which cost more: so soon after its death a builder is replaced."""
+
+
+class Turn(Enum):
+    """How a wait for a lock ended."""
+
+    FIRST = "it was free"
+    WAITED = "another held it, and it is held now"
+    READY = "it is not held, for what was waited for may be there"
 
 
 @contextmanager
-def held(path: str, label: str, timeout: float | None, on_wait: Callable[[str], None] | None = None) -> Iterator[bool]:
-    """Hold the lock at `path`; yields whether it had to wait for another builder.
+def held(
+    path: str,
+    label: str,
+    timeout: float | None,
+    on_wait: Callable[[str], None] | None = None,
+    ready: Callable[[], bool] | None = None,
+    since: float | None = None,
+) -> Iterator[Turn]:
+    """Hold the lock at `path`; yields how it was come by.
 
-    The kernel lets a dead owner's lock go, so a wait ends with its owner. After two seconds, and then at intervals,
-    the wait says whom it is for. Raises LockTimeoutError after `timeout` seconds.
+    `ready` is asked while another holds it: once it says so, the wait is over without the lock, so that many who wait
+    for one thing need not pass the lock from hand to hand. The kernel lets a dead owner's lock go, so a wait ends with
+    its owner. After two seconds, and then at intervals, the wait says whom it is for. Raises LockTimeoutError after
+    `timeout` seconds, counted from `since` (of the monotonic clock) where an earlier wait goes on.
     """
     import filelock
 
     lock = filelock.FileLock(path, mode=0o600)
     try:
         lock.acquire(timeout=0)
+        turn = Turn.FIRST
     except filelock.Timeout:
-        _wait(lock, path, label, timeout, on_wait)
-        waited = True
-    else:
-        waited = False
+        turn = _wait(lock, path, label, timeout, on_wait, ready, time.monotonic() if since is None else since)
     try:
-        _sign(path, label)
-        yield waited
+        if turn is not Turn.READY:
+            _sign(path, label)
+        yield turn
     finally:
         lock.release()
 
 
 def _wait(
-    lock: filelock.BaseFileLock, path: str, label: str, timeout: float | None, on_wait: Callable[[str], None] | None
-) -> None:
+    lock: filelock.BaseFileLock,
+    path: str,
+    label: str,
+    timeout: float | None,
+    on_wait: Callable[[str], None] | None,
+    ready: Callable[[], bool] | None,
+    began: float,
+) -> Turn:
     import filelock
 
-    began, noticed = time.monotonic(), 0.0
-    while True:
+    noticed, tried, turn = 0.0, 0.0, None
+    while turn is None:
         elapsed = time.monotonic() - began
         if timeout is not None and elapsed >= timeout:
             raise LockTimeoutError(label, timeout, owner(path))
@@ -63,12 +89,17 @@ def _wait(
             message = f"{label}: waiting for {owner(path)}"
             (on_wait or log.warning)(message)
         time.sleep(POLL)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            continue
-        emit("wait", op=label, seconds=round(time.monotonic() - began, 6), lock=path)
-        return
+        if ready is not None and ready():
+            turn = Turn.READY
+        elif elapsed - tried >= TRY or ready is None:
+            tried = elapsed
+            try:
+                lock.acquire(timeout=0)
+                turn = Turn.WAITED
+            except filelock.Timeout:
+                continue
+    emit("wait", op=label, seconds=round(time.monotonic() - began, 6), lock=path)
+    return turn
 
 
 def _sign(path: str, label: str) -> None:

@@ -56,29 +56,49 @@ def build(
     `produce` builds in the folder it is given; `look_again` is asked first, for another may have built meanwhile;
     `state` names the state of the sources, so that a waiter takes over only a failure of the same sources.
     """
-    began = time.time_ns()
-    with lock.held(store.layout.path("locks", plan_key), label, timeout) as waited:
-        found = look_again()
-        if found:
-            return found
-        if waited:
-            failure = failures.since(store.layout, plan_key, began, state)
-            if failure:
-                raise SharedFailure(failure)
-        staging.sweep(store.layout)
-        folder = staging.begin(store.layout, plan_key)
-        try:
-            product = produce(folder)
-            entry = keep(store, plan_key, description, roots, product)
-            failures.forget(store.layout, plan_key)
-            return entry
-        except Exception as error:
-            kind = getattr(error, "kind", None)
-            if isinstance(kind, str):
-                failures.note(store.layout, plan_key, failures.Failure(kind, str(error), state))
-            raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    began, since, path = time.time_ns(), time.monotonic(), store.layout.path("locks", plan_key)
+    while True:
+        with lock.held(path, label, timeout, ready=_news(store, plan_key), since=since) as turn:
+            found = look_again()
+            if found:
+                return found
+            if turn is not lock.Turn.FIRST:
+                failure = failures.since(store.layout, plan_key, began, state)
+                if failure:
+                    raise SharedFailure(failure)
+            if turn is not lock.Turn.READY:  # otherwise what came answers others, and this one waits on
+                return _build(store, plan_key, description, roots, produce, state)
+
+
+def _news(store: Store, plan_key: str) -> Callable[[], bool]:
+    """Whether a ticket or a failure of this plan has come since this was called."""
+    watched = (store.layout.plan(plan_key), failures.path(store.layout, plan_key))
+    before = store.disk.flat_stamps(watched)
+    return lambda: store.disk.flat_stamps(watched) != before
+
+
+def _build(
+    store: Store,
+    plan_key: str,
+    description: str,
+    roots: Mapping[str, str],
+    produce: Callable[[str], Product],
+    state: str,
+) -> Entry:
+    staging.sweep(store.layout)
+    folder = staging.begin(store.layout, plan_key)
+    try:
+        product = produce(folder)
+        entry = keep(store, plan_key, description, roots, product)
+        failures.forget(store.layout, plan_key)
+        return entry
+    except Exception as error:
+        kind = getattr(error, "kind", None)
+        if isinstance(kind, str):
+            failures.note(store.layout, plan_key, failures.Failure(kind, str(error), state))
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str], product: Product) -> Entry:

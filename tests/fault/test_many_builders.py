@@ -139,7 +139,7 @@ import contextlib
 from opforge.cache import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
-    yield False
+    yield lock.Turn.FIRST
 lock.held = nothing
 """
     + LOAD

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import threading
+import time
 import types
 
 import fakes
@@ -663,8 +664,8 @@ def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp
         with lock.held(path, "relu", 0.5, heard.append):
             pass
 
-    with lock.held(path, "relu", None) as waited:
-        assert not waited
+    with lock.held(path, "relu", None) as turn:
+        assert turn is lock.Turn.FIRST
         lock.progress(path, "3 of 5, log /x")
         error = in_thread(wait)()
     assert isinstance(error, LockTimeoutError)
@@ -676,9 +677,43 @@ def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp
     )
 
 
+def test_who_waits_for_a_thing_goes_on_without_the_lock_once_it_is_there(tmp_path):
+    path, there, turns = str(tmp_path / "lock"), threading.Event(), []
+
+    def wait():
+        with lock.held(path, "relu", 30, ready=there.is_set) as turn:
+            turns.append(turn)
+
+    with lock.held(path, "relu", None):
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for one in threads:
+            one.start()
+        there.set()
+        for one in threads:
+            one.join()
+        assert turns == [lock.Turn.READY] * 3
+        with pytest.raises(LockTimeoutError), lock.held(path, "relu", 0.05):
+            pass  # it was held all the while
+
+
+def test_who_waits_for_a_thing_that_does_not_come_gets_the_lock(tmp_path):
+    path, turns = str(tmp_path / "lock"), []
+
+    def wait():
+        with lock.held(path, "relu", 30, ready=lambda: False) as turn:
+            turns.append(turn)
+
+    with lock.held(path, "relu", None):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.2)
+    thread.join()
+    assert turns == [lock.Turn.WAITED]
+
+
 def test_a_free_lock_is_taken_whatever_the_timeout(tmp_path):
-    with lock.held(str(tmp_path / "lock"), "relu", 0) as waited:
-        assert not waited
+    with lock.held(str(tmp_path / "lock"), "relu", 0) as turn:
+        assert turn is lock.Turn.FIRST
     with lock.held(str(tmp_path / "lock"), "relu", 0):
         pass
 
