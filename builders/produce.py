@@ -19,7 +19,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.publishing import Product
 from opforge.errors import UnstableInputError
 
-from . import diagnostics, elf, ninja
+from . import diagnostics, elf, ninja, precompiled
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
 from .provenance import Provenance, Read, parse_depfile
@@ -103,9 +103,17 @@ def _build_until_stable(
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
         reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
-        ninja.write_build_file(work, [step for step in steps if step.output not in reused])
+        run = [step for step in steps if step.output not in reused]
+        if job.toolchain.precompiles:
+            run = precompiled.share(job.plan, run, job.jobs, job.roots, work)
+        ninja.write_build_file(work, run)
         _run(job, work)
-        reads = {step.output: _reads(work, step, provenance, reused) for step in steps if step.depfile}
+        done = [*run, *(step for step in steps if step.output in reused)]
+        reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile}
+        for step in run:
+            maker = precompiled.maker_of(step, run)
+            if maker:
+                reads[step.output] += reads[maker.output]
         everything = sorted({read for one in reads.values() for read in one})
         stamps = provenance.stamps(everything)
         changed = [
@@ -121,8 +129,8 @@ def _build_until_stable(
                 return inputs, stamps, [step.title for step in steps if step.output in reused]
             changed = ["a file changed while it was being read"]
         previous = dict(stamps)
-        for step in steps:
-            if step.unit and os.path.exists(os.path.join(work, step.output)):
+        for step in run:
+            if step.depfile and os.path.exists(os.path.join(work, step.output)):
                 os.unlink(os.path.join(work, step.output))
     raise UnstableInputError.of(job.plan.op, changed)
 

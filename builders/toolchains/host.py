@@ -88,6 +88,11 @@ class HostToolchain:
         # A linker that LDFLAGS names comes later on the command line, and so wins.
         return _split("CPPFLAGS") + _split("CXXFLAGS"), (*self._facts["linker_flags"], *_split("LDFLAGS"))
 
+    @property
+    def precompiles(self) -> bool:
+        """Whether it makes precompiled headers in gcc's way, which a compiler launcher could not follow."""
+        return not self.is_clang and not _launcher()
+
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
         return flags if self.is_clang else (*flags, "-fno-gnu-unique")

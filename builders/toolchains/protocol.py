@@ -14,6 +14,11 @@ class Toolchain(Protocol):
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
 
+    @property
+    def precompiles(self) -> bool:
+        """Whether its steps may be changed to share a precompiled header: see builders/precompiled.py."""
+        return False
+
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Who it is, as named facts for the key: versions and digests, no paths. Raises ToolchainError."""
 

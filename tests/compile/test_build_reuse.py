@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
 import fakes
 import pytest
 
-from opforge.builders import building
+from opforge.builders import building, precompiled
 from opforge.errors import ToolchainNotFoundError
 
 TEN = [f"unit{number}.cpp" for number in range(10)]
@@ -256,3 +257,56 @@ def test_a_build_measures_what_a_compiler_took(folder, own_store):
     assert 4 << 20 < peak < 1 << 30
     (noted,) = (own_store / "v1" / "peaks").iterdir()
     assert int(noted.read_text()) == peak
+
+
+# -- a precompiled header ----------------------------------------------------------------------------------------------
+
+
+def five_of_torch(folder):
+    """A stable-ABI op of five sources, four of which begin with one and the same header of torch's."""
+    folder.mkdir(exist_ok=True)
+    first = "// the units of one op\n#include <torch/csrc/stable/tensor.h>\n"
+    for number in range(4):
+        fakes.write(folder, f"of_torch{number}.cpp", f"{first}int part{number}() {{ return {number}; }}\n")
+    name = fakes.fresh("five")
+    calls = "".join(f"int part{number}(); " for number in range(4))
+    total = " + ".join(f"part{number}()" for number in range(4))
+    body = f"{calls}\nint64_t total(int64_t x) {{ return x + {total}; }}\n"
+    registered = (
+        "#include <torch/csrc/stable/library.h>\n#include <cstdint>\n"
+        f'{body}STABLE_TORCH_LIBRARY({name}, m) {{ m.def("total(int x) -> int"); }}\n'
+        f'STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) {{ m.impl("total", TORCH_BOX(&total)); }}\n'
+    )
+    fakes.write(folder, "face.cpp", registered)
+    return fakes.builder_class(
+        folder, name, abi="torch-stable", sources=["face.cpp", *(f"of_torch{number}.cpp" for number in range(4))]
+    )
+
+
+def test_many_units_that_begin_with_one_header_share_it_precompiled(folder, monkeypatch):
+    cls, titles = five_of_torch(folder), []
+    shared = cls().obtain(jobs=1, on_progress=lambda *step: titles.append(step[2]))
+    assert titles.count("precompile <torch/csrc/stable/tensor.h>") == 1
+    assert cls().load().total(1) == 7
+    assert not [name for name in os.listdir(shared.folder) if "gch" in name], "it is never exported"
+    monkeypatch.setattr(precompiled, "UNITS_A_COMPILER", {})
+    alone = cls().obtain(jobs=1, force=True)
+    assert alone.binary["sha256"] == shared.binary["sha256"], "the compiler saw the same text"
+    assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "and what it read is accounted for"
+
+
+def test_a_header_that_is_read_through_the_precompiled_one_is_an_input_of_each_unit(folder, own_store):
+    """The objects of the units know the header's own files, so an object is not taken over when one has changed."""
+    cls = five_of_torch(folder)
+    cls().obtain(jobs=1)
+    records = [json.loads(path.read_text()) for path in own_store.glob("v1/objects/*/*.json")]
+    named = [{file[1] for file in record["files"]} for record in records]
+    assert len(named) == 5
+    for path in ("include/torch/csrc/stable/tensor.h", "include/torch/headeronly/core/ScalarType.h"):
+        assert sum(path in files for files in named) >= 4, path
+
+
+def test_few_units_make_no_precompiled_header(folder):
+    titles = []
+    five_of_torch(folder)().obtain(jobs=2, on_progress=lambda *step: titles.append(step[2]))
+    assert len(titles) >= 6 and not [title for title in titles if title.startswith("precompile")]
