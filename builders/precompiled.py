@@ -20,12 +20,13 @@ UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """From how many units for each compiler that runs at once it takes less time to make the header first: while it is
 made, the others wait (benchmarks/precompiled_header.py)."""
 NAME = "first.h"
-FIRST_DIRECTIVE = re.compile(r'\A(?:\s|//[^\n]*\n|/\*.*?\*/)*#\s*include\s*([<"]torch/[^>"]+[>"])', re.DOTALL)
+COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"
+FIRST_DIRECTIVE = re.compile(COMMENTS + r'#\s*include\s*([<"]torch/[^>"]+[>"])', re.DOTALL)
 LONGEST_PREAMBLE = 64 << 10
 
 
 def share(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str, str], work: str) -> list[Step]:
-    """The steps, changed to use a precompiled header, which is made by the first of them; unchanged if it cannot pay."""
+    """The steps, changed to use a precompiled header, which the first of them makes; unchanged where it cannot pay."""
     enough = UNITS_A_COMPILER.get(plan.abi, 0) * jobs
     units = [step for step in steps if step.unit]
     if not enough or len(units) < enough:
