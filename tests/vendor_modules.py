@@ -49,7 +49,7 @@ NAMES = {
         reset_accumulated_memory_stats reset_peak_memory_stats seed seed_all set_device set_rng_state set_rng_state_all
         set_stream stream synchronize utilization BFloat16Tensor ByteTensor DoubleTensor FloatTensor HalfTensor
         IntTensor LongTensor
-        """.split()
+        """.split()  # noqa: SIM905  # as words, these can be held against the source
     ),
     "sdaa": frozenset(
         """
@@ -58,7 +58,7 @@ NAMES = {
         manual_seed manual_seed_all max_memory_allocated max_memory_cached max_memory_reserved mem_get_info
         memory_allocated memory_cached memory_reserved memory_stats reset_max_memory_allocated reset_max_memory_cached
         reset_peak_memory_stats set_device set_rng_state stream synchronize
-        """.split()
+        """.split()  # noqa: SIM905  # as words, these can be held against the source
     ),
 }
 TOTAL, FREE, ALLOCATED, PEAK, RESERVED = 1000, 600, 100, 300, 400
