@@ -41,7 +41,7 @@ class XPUAccelerator(Vendor):
             (read_text(self.root, f"sys/class/drm/{node}/device/vendor") or "").strip() == _INTEL for node in nodes
         ):
             return ""
-        return f"no device: none of {', '.join(nodes) or f'/{self.device_files}'} is Intel's"
+        return f"no device: none of {', '.join(nodes)} is Intel's" if nodes else super()._device_obstacle()
 
     def communication_backend_name(self) -> str:
         """Give `ccl` where oneCCL's bindings for torch are installed, else `xccl`, which torch brings along."""

@@ -137,9 +137,9 @@ def test_memory_figures_follow_an_allocation(accelerator):
 def test_free_memory_counts_what_another_process_took(accelerator):
     accelerator.synchronize()
     before = accelerator.available_memory()
-    code = f"import torch; block = torch.empty({512 * MIB}, dtype=torch.uint8, device='cuda'); print(1, flush=True); input()"
+    code = f"import torch; block = torch.empty({512 * MIB}, dtype=torch.uint8, device='cuda'); print(1, flush=True)"
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", f"{code}; input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         try:
             assert other.stdout is not None and other.stdout.readline() == "1\n"

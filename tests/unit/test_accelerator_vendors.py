@@ -12,6 +12,7 @@ import vendor_modules
 from vendor_modules import ALLOCATED, TOTAL
 
 from opforge.accelerator import Target, select
+from opforge.errors import AcceleratorUnavailableError
 
 VENDORS = sorted(vendor_modules.MAKERS)
 PACKAGES = {
@@ -113,7 +114,8 @@ def test_xpu_needs_a_torch_for_it_and_an_intel_device(install, monkeypatch, tmp_
     monkeypatch.setattr(torch.version, "xpu", None)
     monkeypatch.setattr(type(accelerator), "root", str(tmp_path / "elsewhere"))
     assert accelerator.unavailable_reason() == (
-        f"this torch ({torch.__version__}) is built without XPU; no device: none of /dev/dri/renderD[0-9]* is Intel's"
+        f"this torch ({torch.__version__}) is built without XPU; no device: the driver has made no"
+        " /dev/dri/renderD[0-9]*"
     )
     vendor_modules.write_files(tmp_path / "elsewhere", {"dev/dxg": ""})
     assert accelerator.unavailable_reason() == f"this torch ({torch.__version__}) is built without XPU"
@@ -224,6 +226,20 @@ def test_a_device_is_chosen_by_itself(install, name, monkeypatch):
     assert select.get_accelerator().name == name
     (found,) = [candidate for candidate in select.candidates() if candidate.name == name]
     assert found.available and found.reason == "available"
+
+
+def test_a_choice_by_name_that_cannot_be_had_says_why(bare, monkeypatch):
+    monkeypatch.setattr(select, "entry_points", lambda group: [])
+    monkeypatch.setattr(select, "_active", None)
+    monkeypatch.setenv("OPFORGE_ACCELERATOR", "MLU")
+    bare("mlu")
+    with pytest.raises(AcceleratorUnavailableError) as refused:
+        select.get_accelerator()
+    assert str(refused.value) == (
+        "The accelerator 'mlu', asked for by OPFORGE_ACCELERATOR, cannot be used here: the package torch_mlu is not"
+        " installed; no device: the driver has made no /dev/cambricon_dev[0-9]*. Mend that, or unset the choice to let"
+        " opforge pick one."
+    )
 
 
 def test_without_a_drivers_file_nothing_of_the_makers_is_imported(install, monkeypatch):
