@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opforge.errors import CommunicationError, SettingError
@@ -87,13 +88,15 @@ class Environment(Devices):
         """Open a named range in the profiler's timeline: the device's own, or ITT's where torch has it."""
         ranges = self._ranges()
         if ranges is not None:
-            ranges.range_push(msg)
+            with suppress(RuntimeError):  # torch's and the makers' way to say that the profiler's library is missing
+                ranges.range_push(msg)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range opened last."""
         ranges = self._ranges()
         if ranges is not None:
-            ranges.range_pop()
+            with suppress(RuntimeError):
+                ranges.range_pop()
 
     def _ranges(self) -> Any:
         """Give what has `range_push(msg)` and `range_pop()`, or None where nothing records ranges."""

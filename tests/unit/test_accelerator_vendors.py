@@ -158,6 +158,18 @@ def test_ranges_go_to_the_makers_profiler(install):
         assert device.ranges == []
 
 
+def test_a_profiler_that_is_not_installed_leaves_ranges_without_effect(install):
+    def missing(*given):
+        raise RuntimeError("CNPX functions not installed.")  # as torch_mlu's stub does
+
+    accelerator, _ = install("mlu")
+    ranges, calls = accelerator._device_module().cnpx, []
+    ranges.range_push = ranges.range_pop = lambda *given: calls.append(given) or missing()
+    accelerator.range_push("unseen")
+    accelerator.range_pop()
+    assert calls == [("unseen",), ()]
+
+
 def test_ascend_registers_whole_pages_and_says_when_it_cannot(install, monkeypatch):
     accelerator, device = install("npu")
     assert accelerator.pin_memory_alignment() == 4096
