@@ -65,7 +65,7 @@ TOTAL, FREE, ALLOCATED, PEAK, RESERVED = 1000, 600, 100, 300, 400
 
 
 def real_names(name: str) -> frozenset[str]:
-    """Every name of the maker's real module."""
+    """The names of the maker's real module: all of them for torch's own, else those recorded above, a part of all."""
     return NAMES[name] if name in NAMES else frozenset(dir(getattr(torch, name)))
 
 
