@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
 """A comma list of NUMA node numbers: the only ones that count as devices."""
+ONECCL = "oneccl_bindings_for_pytorch"
 
 
 class CPUAccelerator(Accelerator):
@@ -36,6 +37,8 @@ class CPUAccelerator(Accelerator):
     name = torch_device = "cpu"
     synchronous = True
     interface_version = INTERFACE_VERSION
+    _visible_devices = (VISIBLE_NODES,)
+    _exported = ("OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_")
 
     def __init__(self, root: str = "/") -> None:
         super().__init__()
@@ -253,15 +256,10 @@ class CPUAccelerator(Accelerator):
         """Give `ccl` where oneCCL's bindings for torch are installed, else `gloo`."""
         from importlib.util import find_spec
 
-        return "ccl" if find_spec("oneccl_bindings_for_pytorch") is not None else "gloo"
+        return "ccl" if find_spec(ONECCL) is not None else "gloo"
 
-    def export_envs(self) -> list[str]:
-        """Give the beginnings of the OpenMP and communication variables."""
-        return ["OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_"]
-
-    def visible_devices_envs(self) -> list[str]:
-        """Give OPFORGE_VISIBLE_NUMA_NODES, a comma list of node numbers that `device_count` heeds."""
-        return [VISIBLE_NODES]
+    def _communication_module(self) -> str:
+        return ONECCL if self.communication_backend_name() == "ccl" else ""
 
 
 def _visible_nodes() -> tuple[int, ...]:

@@ -48,12 +48,9 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         from .topology import Topology
 
         host = Topology.read()
-        module = self._device_module()
-        numbers = getattr(module, "get_device_capability", lambda: None)()
-        named = getattr(module, "get_device_name", None)
         return Capabilities(
             device=self.name,
-            device_name=str(named()) if named is not None else self.name,
+            device_name=self._model(),
             device_count=self.device_count(),
             dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
             arch="+".join(self.target().arch),
@@ -65,8 +62,15 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
             memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),
             cores=host.cores,
             threads=host.threads,
-            compute_capability=(int(numbers[0]), int(numbers[1])) if isinstance(numbers, tuple) else None,
+            compute_capability=self._compute_capability(),
         )
+
+    def _model(self) -> str:
+        named = self._device_function("get_device_name")
+        return self.name if named is None else str(named())
+
+    def _compute_capability(self) -> tuple[int, int] | None:
+        return None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,35 @@ GROUP = "opforge.accelerators"
 """The entry-point group through which packages add accelerators: name = "module:Class"."""
 
 BUILT_IN = {
+    "npu": "opforge.accelerator.npu:NPUAccelerator",
+    "hpu": "opforge.accelerator.hpu:HPUAccelerator",
+    "mlu": "opforge.accelerator.mlu:MLUAccelerator",
+    "sdaa": "opforge.accelerator.sdaa:SDAAAccelerator",
+    "supa": "opforge.accelerator.supa:SUPAAccelerator",
+    "cuda": "opforge.accelerator.cuda:CUDAAccelerator",
+    "xpu": "opforge.accelerator.xpu:XPUAccelerator",
+    "mps": "opforge.accelerator.mps:MPSAccelerator",
     "cpu": "opforge.accelerator.cpu:CPUAccelerator",
     "null": "opforge.accelerator.null:NullAccelerator",
 }
-"""Opforge's own accelerators, in the order in which they are tried."""
+"""Opforge's own accelerators, in the order in which they are tried.
+
+Those whose package somebody installed on purpose go first: torch_supa answers for CUDA's names, for one.
+"""
 NEVER_PICKED = frozenset({"null"})
+DRIVER_FILES = {
+    "npu": ("/dev/davinci_manager",),
+    "hpu": ("/dev/accel",),
+    "mlu": ("/dev/cambricon_ctl",),
+    "sdaa": ("/dev/tcaicard0", "/opt/tecoai"),
+    "supa": ("/dev/biren",),
+    "cuda": ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap"),
+    "xpu": ("/dev/dri", "/dev/dxg"),
+    "mps": ("/System/Library/Frameworks/Metal.framework",) if sys.platform == "darwin" else (),
+}
+"""An accelerator of which none of these is there is not tried unless it is named: a look costs a hit far less."""
+TORCH_BUILDS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
+"""What `torch.version` names where torch is built for the device."""
 
 _lock = RLock()
 _active: Accelerator | None = None
@@ -125,11 +150,19 @@ def _choose() -> Accelerator:
             return made
     reason = ""
     for name, place in BUILT_IN.items():
-        if name not in NEVER_PICKED:
+        if name not in NEVER_PICKED and _may_be_there(name):
             made, reason, _ = _try(name, place, "opforge")
             if made is not None:
                 return made
     raise AcceleratorUnavailableError("cpu", reason, "opforge")
+
+
+def _may_be_there(name: str) -> bool:
+    builds, version = TORCH_BUILDS.get(name), getattr(sys.modules.get("torch"), "version", None)
+    if builds and version and not any(getattr(version, build, None) for build in builds):
+        return False
+    files = DRIVER_FILES.get(name)
+    return files is None or any(os.access(file, os.F_OK) for file in files)
 
 
 def _named(name: str, asked_by: str) -> Accelerator:

@@ -71,6 +71,17 @@ class AcceleratorInUseError(OpforgeError, RuntimeError):
         )
 
 
+class CommunicationError(OpforgeError, RuntimeError):
+    """torch.distributed cannot be started with the accelerator's backend."""
+
+    def __init__(self, accelerator: str, backend: str, reason: str) -> None:
+        super().__init__(
+            f"torch.distributed cannot start the backend {backend!r} for the accelerator {accelerator!r}: {reason}."
+            " Install what brings it, or name another, as in init_distributed(backend='gloo')."
+        )
+        self.accelerator, self.backend, self.reason = accelerator, backend, reason
+
+
 class OpNotFoundError(OpforgeError, LookupError):
     """No builder of that name is offered by the accelerator."""
 

@@ -29,6 +29,12 @@ def accelerator() -> tuple[str, str] | None:
     return None
 
 
+def allow_deprecated_fp16() -> bool:
+    """Whether float16 counts as supported on CUDA devices of compute capability 6.x, where it is slow."""
+    ours = "OPFORGE_ALLOW_DEPRECATED_FP16"
+    return _flag(ours if os.environ.get(ours) else "DS_ALLOW_DEPRECATED_FP16")
+
+
 def cache_dir() -> tuple[str, bool]:
     """The cache folder, and whether it was chosen (by OPFORGE_CACHE_DIR) rather than the platform's default.
 

@@ -28,11 +28,12 @@ class Quick(NullAccelerator):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """A process that has chosen nothing, on a machine where no other package adds accelerators."""
+    """A process that has chosen nothing, on a machine without devices where no other package adds accelerators."""
     for variable in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(select, "_active", None)
     monkeypatch.setattr(select, "entry_points", lambda group: [])
+    monkeypatch.setattr(select, "DRIVER_FILES", dict.fromkeys(select.DRIVER_FILES, ()))
 
 
 @pytest.fixture
@@ -91,8 +92,9 @@ def test_an_unknown_name_is_refused_with_the_names_that_are_near(monkeypatch):
     with pytest.raises(UnknownAcceleratorError) as refused:
         get_accelerator()
     assert str(refused.value) == (
-        "'nul', asked for by DS_ACCELERATOR, is no accelerator known here. Did you mean 'null'?"
-        " Known: cpu, null. Install the package that provides it, or choose one of these."
+        "'nul', asked for by DS_ACCELERATOR, is no accelerator known here. Did you mean 'null' or 'npu'?"
+        " Known: cpu, cuda, hpu, mlu, mps, npu, null, sdaa, supa, xpu."
+        " Install the package that provides it, or choose one of these."
     )
 
 

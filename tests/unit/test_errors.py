@@ -22,6 +22,10 @@ EXAMPLES = {
         errors.AcceleratorInUseError("cuda", "cpu"),
         "Enter the scope once, before starting threads.",
     ),
+    errors.CommunicationError: (
+        errors.CommunicationError("xpu", "xccl", "this torch has no such backend"),
+        "Install what brings it, or name another, as in init_distributed(backend='gloo').",
+    ),
     errors.OpNotFoundError: (
         errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}),
         "Did you mean 'CPUAdam'? It offers:\n  - CPUAdam: ready",
