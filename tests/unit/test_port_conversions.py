@@ -89,7 +89,7 @@ def test_names_of_torchs_vendor_modules(before, after):
         ("torch.zeros(3, device='cuda:%d' % (rank,))", f"torch.zeros(3, device={A}.device_name(rank))"),
         ("torch.zeros(3, device='cuda:{}'.format(rank))", f"torch.zeros(3, device={A}.device_name(rank))"),
         ("torch.zeros(3, device='cuda:' + str(rank))", f"torch.zeros(3, device={A}.device_name(rank))"),
-        ("torch.zeros(3, device=f'cuda:{torch.cuda.current_device()}')", f"torch.zeros(3, device={A}.current_device_name())"),
+        ("x.new(device=f'cuda:{torch.cuda.current_device()}')", f"x.new(device={A}.current_device_name())"),
         (
             "torch.zeros(3, device=f'cuda:{torch.cuda.current_device() + 1}')",
             f"torch.zeros(3, device={A}.device_name({A}.current_device() + 1))",
@@ -112,9 +112,12 @@ def test_names_of_torchs_vendor_modules(before, after):
         ("d = 'cuda'; x.to(d); d == 'cuda'", f"d = {A}.device_name(); x.to(d); d == {A}.device_name()"),
         ("dist.init_process_group('nccl')", f"dist.init_process_group({A}.communication_backend_name())"),
         ("dist.new_group([0], backend='nccl')", f"dist.new_group([0], backend={A}.communication_backend_name())"),
-        ("b = 'nccl' if y else 'gloo'; dist.init_process_group(b)", f"b = {A}.communication_backend_name() if y else 'gloo'; dist.init_process_group(b)"),
+        (
+            "b = 'nccl' if y else 'gloo'; dist.init_process_group(b)",
+            f"b = {A}.communication_backend_name() if y else 'gloo'; dist.init_process_group(b)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_strings_that_are_a_device_or_a_backend(before, after):
     assert line(before) == after
 

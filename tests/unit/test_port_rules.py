@@ -88,7 +88,8 @@ def test_a_name_has_one_short_form(qualified, short):
 
 
 def test_a_text_without_a_hint_has_no_tie():
-    for text in [*vendors.VENDORS, *vendors.BACKENDS, *vendors.PACKAGES, *vendors.VARIABLES, "pin_memory", "deepspeed"]:
+    strings = [*vendors.VENDORS, *vendors.BACKENDS, *vendors.PACKAGES, *vendors.VARIABLES]
+    for text in [*strings, *(name.rpartition(".")[2] for name in names.OTHERS), "pin_memory", "deepspeed"]:
         assert re.search(vendors.HINT, f"x = '{text}'"), text
 
 

@@ -57,7 +57,8 @@ DEVICE = re.compile(rf"({'|'.join(VENDORS)})(?::(\d+))?")
 QUALIFIED = re.compile(rf"torch\.({'|'.join(VENDORS)})\.[\w.]+")
 """A name of torch's module for a vendor, spelt in a string."""
 
-HINT = re.compile("|".join((*VENDORS, "ccl", "cncl", "pin_memory", "deepspeed", *PACKAGES, *VARIABLES)))
+_FURTHER = ("cudnn", "miopen", "hip", "ccl", "cncl", "pin_memory", "deepspeed")
+HINT = re.compile("|".join((*VENDORS, *_FURTHER, *PACKAGES, *VARIABLES)))
 """Found in every text that has a tie. A text without it need not be parsed."""
 
 
