@@ -91,6 +91,9 @@ def test_a_text_without_a_hint_has_no_tie():
     strings = [*vendors.VENDORS, *vendors.BACKENDS, *vendors.PACKAGES, *vendors.VARIABLES]
     for text in [*strings, *(name.rpartition(".")[2] for name in names.OTHERS), "pin_memory", "deepspeed"]:
         assert re.search(vendors.HINT, f"x = '{text}'"), text
+    for text in ("cuda:1", "x.is_npu", "import torch_npu.optim", "f'xpu:{x}'", "torch.mps", "torch.cuda.CUDAGraph"):
+        assert re.search(vendors.HINT, text), text
+    assert not re.search(vendors.HINT, "input, ships, timestamps")
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ DEVICE = re.compile(rf"({'|'.join(VENDORS)})(?::(\d+))?")
 QUALIFIED = re.compile(rf"torch\.({'|'.join(VENDORS)})\.[\w.]+")
 """A name of torch's module for a vendor, spelt in a string."""
 
-_FURTHER = ("cudnn", "miopen", "hip", "ccl", "cncl", "pin_memory", "deepspeed")
-HINT = re.compile("|".join((*VENDORS, *_FURTHER, *PACKAGES, *VARIABLES)))
+_WORDS = (*VENDORS, *BACKENDS, *PACKAGES, *VARIABLES, "cudnn", "miopen", "hip", "pin_memory", "deepspeed")
+HINT = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(_WORDS)})(?![a-zA-Z])")
 """Found in every text that has a tie. A text without it need not be parsed."""
 
 
