@@ -225,6 +225,7 @@ class ExtraNotInstalledError(OpforgeError, ImportError):
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the package {package!r}, which is not installed. pip install 'opforge[{extra}]'"
+            f"{what} needs the package {package!r}, which is not installed."
+            f" Install it by: pip install 'opforge[{extra}]'."
         )
         self.package, self.extra = package, extra

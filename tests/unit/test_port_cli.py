@@ -127,5 +127,6 @@ def test_without_libcst_the_extra_is_named(script, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libcst" else real(name))
     done = run("a.py")
     assert done.exit_code == 1 and done.stderr == (
-        "error: opforge port needs the package 'libcst', which is not installed. pip install 'opforge[port]'\n"
+        "error: opforge port needs the package 'libcst', which is not installed."
+        " Install it by: pip install 'opforge[port]'.\n"
     )

@@ -92,6 +92,17 @@ def test_a_function_of_a_package_is_none_of_ours():
     assert port("import kernels\n\nkernels.cuda()\nkernels.pin_memory()\nkernels.is_cuda\n").findings == []
 
 
+@pytest.mark.parametrize("imported", ["from kernels import x", "from . import x"])
+def test_an_imported_name_may_be_a_tensor_or_not(imported):
+    text = f"{imported}\n\n\ndef f():\n    x.cuda()\n    return x.is_cuda, x.pin_memory()\n"
+    assert left(text) == ["an imported name: whether it is a tensor or module of torch's is not seen here"] * 3
+
+
+def test_a_text_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(PortError, match=r"nested too deeply|line 1"):
+        port("x = 'cuda'" + " + (1" * 5000 + ")" * 5000 + "\n")
+
+
 def test_a_scripted_function_is_left():
     text = "import torch\n\n\n@torch.jit.script\ndef f(x):\n    return x.is_cuda\n"
     assert left(text) == ["in a function that is compiled by its decorator, which knows no get_accelerator"]

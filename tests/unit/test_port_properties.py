@@ -57,6 +57,8 @@ AROUND = (
     "{{1: {}}}",
     "g(*{}, **{})",
     "not {}",
+    "not({}).is_cuda",
+    "await_or(x) if x else({}).is_cuda",
     "{}\\\n  . y",
 )
 FRAMES = (

@@ -45,6 +45,8 @@ def _look(module: Module) -> None:
         if isinstance(node, cst.Import | cst.ImportFrom):
             import_statements.look_at_import(module, node)
             continue
+        if isinstance(node, cst.Global | cst.Nonlocal):
+            continue
         if isinstance(node, cst.Name):
             if not settled:
                 vendor_names.look_at_name(module, node)

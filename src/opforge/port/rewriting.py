@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from .import_statements import with_imports
 from .syntax import Syntax
 from .ties import Module, Tie
 from .vendors import HINT
+
+FAULT = "It was not changed; report this as a fault of opforge"
 
 
 class Ported(NamedTuple):
@@ -36,12 +39,22 @@ def port(text: str, name: str = "<text>") -> Ported:
     if not HINT.search(text):
         return Ported(text, [], [])
     try:
-        syntax = Syntax(text)
+        _parse(text)  # libcst dies of a text that is nested very deeply; Python refuses it
+        return _ported(Syntax(text), text, name)
+    except PortError:
+        raise
     except cst.ParserSyntaxError as error:
-        problem = f"line {error.raw_line}: {error.message.strip().splitlines()[0]}"
-        raise PortError(name, problem, "Mend it, or leave the file out") from error
-    except RecursionError as error:
+        told = error.message.strip().splitlines()[0]
+        raise PortError(name, f"line {error.raw_line}: {told}", "Mend it, or leave the file out") from error
+    except cst.CSTValidationError as error:
+        raise PortError(name, f"its converted form would not be Python ({error})", FAULT) from error
+    except SyntaxError as error:
+        raise PortError(name, f"line {error.lineno}: {error.msg}", "Mend it, or leave the file out") from error
+    except (RecursionError, MemoryError) as error:
         raise PortError(name, "it is nested too deeply to be parsed", "Leave the file out") from error
+
+
+def _ported(syntax: Syntax, text: str, name: str) -> Ported:
     module, found = ties(syntax)
     findings = [finding for tie in found for finding in _findings(syntax, tie)]
     converted = {tie.node: tie for tie in found if tie.convert is not None}
@@ -88,7 +101,7 @@ def _with_new(
             changes[field.name] = [_with_new(syntax, one, converted, touched) for one in value]
     new = node.with_changes(**changes) if changes else node
     tie = converted.get(node)
-    return new if tie is None or tie.convert is None else _apart(syntax, node, tie.convert(new))
+    return new if tie is None or tie.convert is None else _after_a_word(syntax, node, tie.convert(new))
 
 
 def _statement(syntax: Syntax, node: cst.CSTNode) -> int:
@@ -99,11 +112,11 @@ def _statement(syntax: Syntax, node: cst.CSTNode) -> int:
     return next(at for at, one in enumerate(syntax.module.body) if one is top)
 
 
-def _apart(syntax: Syntax, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
+def _after_a_word(syntax: Syntax, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
     """Give the new code in parentheses where it would run into the word before it, as in `else'cuda'`."""
-    if not isinstance(new, cst.BaseExpression) or new.lpar or syntax.code(old)[:1] not in ("'", '"'):
+    if not isinstance(new, cst.BaseExpression) or new.lpar or syntax.code(old)[:1].isidentifier():
         return new
-    if syntax.follows_a_word(old):
+    if syntax.code(new)[:1].isidentifier() and syntax.follows_a_word(old):
         return new.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     return new
 
@@ -124,7 +137,16 @@ def _moved(finding: Finding, start: int, count: int) -> Finding:
 
 def _check(name: str, text: str) -> None:
     try:
-        ast.parse(text)
+        _parse(text)
     except SyntaxError as error:
         problem = f"its converted form would not be Python (line {error.lineno}: {error.msg})"
-        raise PortError(name, problem, "It was not changed; report this as a fault of opforge") from error
+        raise PortError(name, problem, FAULT) from error
+
+
+def _parse(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # odd escapes and the like are the author's own
+        try:
+            ast.parse(text)
+        except ValueError as error:  # a null byte, which later Pythons call a syntax error
+            raise SyntaxError(str(error)) from error

@@ -99,6 +99,11 @@ class Syntax:
             scope, first = scope.parent, False
         return ()
 
+    def imports(self, name: cst.Name) -> set[type[cst.CSTNode]]:
+        """Give the kinds of import statements that may have bound the name: Import, ImportFrom, both or none."""
+        found = self.assignments(name)
+        return {type(one.node) for one in found if isinstance(one, ImportAssignment)}
+
     def uses(self, name: cst.Name) -> list[cst.Name]:
         """Give every use of the variable that the name stands for here, whichever of its values it has."""
         scope = self._scopes.get(name)

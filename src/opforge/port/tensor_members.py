@@ -7,7 +7,6 @@ import libcst as cst
 from .conversions import in_parentheses_of
 from .matching import device_of, settle_spelling, spelt_anyhow
 from .positions import is_number
-from .syntax import UNKNOWN, dotted
 from .ties import Module
 from .vendor_names import is_current_device, is_target
 from .vendors import MOVES, VENDORS
@@ -76,11 +75,14 @@ def look_at_keyword(module: Module, call: cst.Call) -> None:
 def _whose(module: Module, function: cst.Attribute) -> str | None:
     """Give why the object that has the member is not known to be a tensor or module of torch's; "" where it may be.
 
-    None: it is certainly none, but a package or another imported name.
+    None: it is certainly none, but a package.
     """
-    meaning = module.syntax.meaning(function.value)
-    if meaning is not None and meaning != UNKNOWN and len(dotted(function.value) or ()) == 1:
-        return None
+    if isinstance(function.value, cst.Name):
+        kinds = module.syntax.imports(function.value)
+        if kinds == {cst.Import}:
+            return None
+        if kinds:
+            return "an imported name: whether it is a tensor or module of torch's is not seen here"
     if (
         isinstance(function.value, cst.Call)
         and isinstance(function.value.func, cst.Name)
