@@ -49,7 +49,7 @@ def port(text: str, name: str = "<text>") -> Ported:
     except cst.CSTValidationError as error:
         raise PortError(name, f"its converted form would not be Python ({error})", FAULT) from error
     except SyntaxError as error:
-        raise PortError(name, f"line {error.lineno}: {error.msg}", "Mend it, or leave the file out") from error
+        raise PortError(name, f"line {error.lineno or 1}: {error.msg}", "Mend it, or leave the file out") from error
     except (RecursionError, MemoryError) as error:
         raise PortError(name, "it is nested too deeply to be parsed", "Leave the file out") from error
 
