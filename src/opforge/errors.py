@@ -221,3 +221,22 @@ class ArchiveError(OpforgeError, ValueError):
             " Export it again with `opforge cache export`."
         )
         self.problem, self.kept = problem, kept
+
+
+class PortError(OpforgeError, ValueError):
+    """A file cannot be ported."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"{path} cannot be ported: {problem}. {advice}.")
+        self.path, self.problem = path, problem
+
+
+class ExtraNotInstalledError(OpforgeError, ImportError):
+    """A part of opforge needs a package that comes with an optional extra."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the package {package!r}, which is not installed."
+            f" Install it by: pip install 'opforge[{extra}]'."
+        )
+        self.package, self.extra = package, extra

@@ -61,6 +61,14 @@ EXAMPLES = {
     ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
+    errors.PortError: (
+        errors.PortError("a.py", "line 3: no closing parenthesis", "Mend it, or leave the file out"),
+        "a.py cannot be ported: line 3: no closing parenthesis. Mend it, or leave the file out.",
+    ),
+    errors.ExtraNotInstalledError: (
+        errors.ExtraNotInstalledError("opforge port", "libcst", "port"),
+        "the package 'libcst', which is not installed. Install it by: pip install 'opforge[port]'.",
+    ),
     errors.NamespaceClashError: (
         errors.NamespaceClashError("relu", "ns::relu"),
         "torch.ops.ns.relu is registered already, by another library. Rename the namespace",

@@ -1,0 +1,73 @@
+"""What names a vendor: its device in torch, its communication backend, its packages, its environment variables."""
+
+from __future__ import annotations
+
+import re
+
+VENDORS = ("cuda", "xpu", "npu", "hpu", "mps", "mlu", "sdaa", "supa")
+"""The device types of torch that belong to one vendor; each is a module `torch.<vendor>` where its package is there."""
+
+MOVES = tuple(vendor for vendor in VENDORS if vendor != "mps")
+"""Methods that move a tensor or a module to the vendor's device."""
+
+BACKENDS = {
+    "nccl": ("cuda",),
+    "rccl": ("cuda",),
+    "ccl": ("xpu",),
+    "xccl": ("xpu",),
+    "hccl": ("npu", "hpu"),
+    "cncl": ("mlu",),
+    "tccl": ("sdaa",),
+    "bccl": ("supa",),
+}
+"""Names of torch.distributed's backends, and whose they are. gloo and mpi are nobody's."""
+
+PACKAGES = {
+    "torch_npu": "npu",
+    "habana_frameworks": "hpu",
+    "intel_extension_for_pytorch": "xpu",
+    "oneccl_bindings_for_pytorch": "xpu",
+    "torch_mlu": "mlu",
+    "torch_sdaa": "sdaa",
+    "pynvml": "cuda",
+    "cupy": "cuda",
+    "pycuda": "cuda",
+}
+"""Top-level packages that only a vendor's machine has."""
+
+VARIABLES = {
+    "CUDA_VISIBLE_DEVICES": "cuda",
+    "NVIDIA_VISIBLE_DEVICES": "cuda",
+    "HIP_VISIBLE_DEVICES": "cuda",
+    "ROCR_VISIBLE_DEVICES": "cuda",
+    "CUDA_LAUNCH_BLOCKING": "cuda",
+    "ZE_AFFINITY_MASK": "xpu",
+    "ASCEND_RT_VISIBLE_DEVICES": "npu",
+    "HABANA_VISIBLE_DEVICES": "hpu",
+    "HABANA_VISIBLE_MODULES": "hpu",
+    "MLU_VISIBLE_DEVICES": "mlu",
+    "SDAA_VISIBLE_DEVICES": "sdaa",
+    "SUPA_VISIBLE_DEVICES": "supa",
+}
+"""Environment variables that only one vendor's software reads."""
+
+DEVICE = re.compile(rf"({'|'.join(VENDORS)})(?::(\d+))?")
+"""A whole device string: the vendor, and the number where there is one."""
+
+QUALIFIED = re.compile(rf"torch\.({'|'.join(VENDORS)})\.[\w.]+")
+"""A name of torch's module for a vendor, spelt in a string."""
+
+_WORDS = (*VENDORS, *BACKENDS, *PACKAGES, *VARIABLES, "cudnn", "miopen", "hip", "pin_memory", "deepspeed")
+HINT = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(_WORDS)})(?![a-zA-Z])")
+"""Found in every text that has a tie. A text without it need not be parsed."""
+
+
+def vendors_of_string(text: str) -> tuple[str, ...]:
+    """Give the vendors that a string names: as a device, a backend, a variable or a name of torch's; () for none."""
+    for pattern in (DEVICE, QUALIFIED):
+        found = pattern.fullmatch(text)
+        if found:
+            return (found.group(1),)
+    if text in VARIABLES:
+        return (VARIABLES[text],)
+    return BACKENDS.get(text, ())

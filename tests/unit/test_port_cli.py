@@ -1,0 +1,132 @@
+"""`opforge port` as it is typed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
+
+from opforge.cli import group
+
+BEFORE = "import torch\n\n\ndef f(x):\n    x.cuda()\n    print('cuda')\n"
+AFTER = BEFORE.replace("torch\n", "torch\nfrom opforge import get_accelerator\n", 1).replace(
+    "x.cuda()", "x.to(get_accelerator().device_name())"
+)
+LEFT = "'cuda' -- a string that may be a device or something else: nothing here says which"
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(BEFORE)
+    (tmp_path / "b.py").write_text("x = 1\n")
+    return tmp_path / "a.py"
+
+
+def run(*arguments):
+    return CliRunner().invoke(group, ["port", *arguments])
+
+
+def test_files_are_changed_in_place_and_the_rest_is_told(script):
+    done = run("a.py", "b.py")
+    assert done.exit_code == 0 and script.read_text() == AFTER
+    assert done.stdout.splitlines() == [
+        "a.py: 1 change",
+        f"a.py:7:11: left: {LEFT}",
+        "2 files: 1 place changed in 1, 1 left to you",
+    ]
+    assert AFTER.splitlines()[6][10:16] == "'cuda'"
+
+
+def test_a_second_run_changes_nothing(script):
+    run("a.py")
+    done = run("a.py")
+    assert done.exit_code == 0 and script.read_text() == AFTER
+    assert done.stdout.splitlines()[-1] == "1 file: 0 places changed in 0, 1 left to you"
+
+
+def test_check_lists_and_fails_without_writing(script):
+    done = run("--check", ".")
+    assert done.exit_code == 1 and script.read_text() == BEFORE
+    assert done.stdout.splitlines() == [
+        "./a.py:5:5: converted: x.cuda() -> x.to(get_accelerator().device_name())",
+        f"./a.py:6:11: left: {LEFT}",
+        "2 files: 1 place would change in 1, 1 left to you",
+    ]
+
+
+def test_check_is_content_where_nothing_is_tied(script):
+    script.write_text(AFTER.replace("print('cuda')", "print('cuda')  # opforge: keep"))
+    done = run("--check", "a.py")
+    assert done.exit_code == 0 and done.stdout == "1 file: 0 places would change in 0, 0 left to you\n"
+
+
+def test_the_diff_is_one_that_patch_takes(script):
+    done = run("--diff", "a.py", "b.py")
+    assert done.exit_code == 0 and script.read_text() == BEFORE
+    assert f"a.py:6:11: left: {LEFT}" in done.stderr
+    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+    assert script.read_text() == AFTER
+
+
+def test_a_diff_of_a_file_without_a_last_newline(script):
+    script.write_text(BEFORE.rstrip("\n"))
+    done = run("--diff", "a.py")
+    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+    assert script.read_text() == AFTER.rstrip("\n")
+
+
+def test_json_tells_all(script):
+    done = run("--json", "--check", ".")
+    told = json.loads(done.stdout)
+    assert done.exit_code == 1 and told["written"] is False
+    assert told["total"] == {"files": 2, "changes": 1, "left": 1, "failed": 0}
+    (file,) = told["files"]
+    assert (file["path"], file["changes"], file["left"], file["problem"]) == ("./a.py", 1, 1, "")
+    assert file["findings"][0] == {
+        "line": 5,
+        "column": 5,
+        "kind": "converted",
+        "text": "x.cuda()",
+        "message": "x.to(get_accelerator().device_name())",
+    }
+    told = json.loads(run("--json", "--diff", "a.py").stdout)
+    assert told["files"][0]["diff"].startswith("--- a.py\n+++ a.py\n@@")
+    assert json.loads(run("--json", "a.py").stdout)["written"] is True and script.read_text() == AFTER
+
+
+def test_a_file_that_does_not_parse_stops_no_other(script):
+    (script.parent / "0.py").write_text("cuda = (\n")
+    done = run(".")
+    assert done.exit_code == 1 and script.read_text() == AFTER
+    assert done.stderr.startswith("error: ./0.py cannot be ported: line ")
+    assert done.stdout.splitlines()[-1] == "3 files: 1 place changed in 1, 1 left to you, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--check", "--diff", "a.py"], "--check and --diff exclude each other"),
+        (["nowhere.py"], "'nowhere.py' does not exist"),
+        (["--exclude", "*.py", "."], "there is no Python file in ."),
+        ([], "Missing argument 'PATH...'"),
+    ],
+)
+def test_wrong_usage(script, arguments, said):
+    done = run(*arguments)
+    assert done.exit_code == 2 and said in done.stderr and script.read_text() == BEFORE
+
+
+def test_without_libcst_the_extra_is_named(script, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libcst" else real(name))
+    done = run("a.py")
+    assert done.exit_code == 1 and done.stderr == (
+        "error: opforge port needs the package 'libcst', which is not installed."
+        " Install it by: pip install 'opforge[port]'.\n"
+    )

@@ -1,0 +1,142 @@
+"""How `opforge port` finds, reads and writes files."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
+
+from opforge.errors import PortError
+from opforge.port import files
+from opforge.port.files import port_file, python_files
+
+BEFORE = "import torch\n\n\ndef f(x):\n    x.cuda()\n"
+AFTER = "import torch\nfrom opforge import get_accelerator\n\n\ndef f(x):\n    x.to(get_accelerator().device_name())\n"
+END = "\x0c\n# end  \n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (BEFORE.encode(), AFTER.encode()),
+        (BEFORE.replace("\n", "\r\n").encode(), AFTER.replace("\n", "\r\n").encode()),
+        (b"\xef\xbb\xbf" + BEFORE.encode(), b"\xef\xbb\xbf" + AFTER.encode()),
+        (("# -*- coding: latin-1 -*-\n# é\n" + BEFORE).encode("latin-1"),
+         ("# -*- coding: latin-1 -*-\n# é\n" + AFTER).encode("latin-1")),
+        (BEFORE.rstrip("\n").encode(), AFTER.rstrip("\n").encode()),
+        ((BEFORE.replace("    ", "\t") + END).encode(), (AFTER.replace("    ", "\t") + END).encode()),
+    ],
+    ids=["plain", "CRLF", "BOM", "latin-1", "no last newline", "tabs"],
+)  # fmt: skip
+def test_encoding_and_newlines_are_kept(tmp_path, before, after):
+    path = tmp_path / "a.py"
+    path.write_bytes(before)
+    assert port_file(str(path), write=True).changes == 1
+    assert path.read_bytes() == after
+
+
+def test_newlines_of_two_kinds_are_kept_where_nothing_changes(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_bytes(b"import torch\r\n\r\ndef f(x):\n    x.cuda()\r\n    y = 1\n")
+    port_file(str(path), write=True)
+    assert path.read_bytes().endswith(b"\r\n\r\ndef f(x):\n    x.to(get_accelerator().device_name())\r\n    y = 1\n")
+
+
+def test_the_mode_is_kept_and_nothing_is_left_behind(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(BEFORE)
+    path.chmod(0o751)
+    port_file(str(path), write=True)
+    assert path.stat().st_mode & 0o777 == 0o751 and os.listdir(tmp_path) == ["a.py"]
+
+
+def test_a_file_without_changes_is_not_written(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(AFTER)
+    before = path.stat()
+    assert port_file(str(path), write=True).changes == 0
+    assert path.stat().st_mtime_ns == before.st_mtime_ns and path.stat().st_ino == before.st_ino
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(BEFORE)
+    done = port_file(str(path), write=False)
+    assert (done.before, done.text) == (BEFORE, AFTER) and path.read_text() == BEFORE
+
+
+def test_a_link_stays_one_and_its_file_is_ported(tmp_path):
+    path, link = tmp_path / "a.py", tmp_path / "link.py"
+    path.write_text(BEFORE)
+    link.symlink_to(path)
+    port_file(str(link), write=True)
+    assert link.is_symlink() and path.read_text() == AFTER
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"x = 'cuda\n", "cannot be ported: line 1"),
+        (b"# cuda \xff\n", "its encoding cannot be read"),
+        (b"# -*- coding: klingon -*-\n# cuda\n", "its encoding cannot be read"),
+        (b"x = 'cuda'\x00\n", "cannot be ported"),
+    ],
+)
+def test_what_is_not_python_is_reported_and_stays(tmp_path, content, problem):
+    path = tmp_path / "a.py"
+    path.write_bytes(content)
+    done = port_file(str(path), write=True)
+    assert problem in done.problem and str(path) in done.problem and path.read_bytes() == content
+
+
+def test_a_file_that_is_gone_is_reported(tmp_path):
+    assert "No such file or directory" in port_file(str(tmp_path / "a.py"), write=True).problem
+
+
+def test_a_file_that_must_not_be_written_stays(tmp_path, monkeypatch):
+    path = tmp_path / "a.py"
+    path.write_text(BEFORE)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write whatever the mode says
+    assert "it must not be written" in port_file(str(path), write=True).problem and path.read_text() == BEFORE
+
+
+def test_a_file_that_changed_meanwhile_stays(tmp_path, monkeypatch):
+    path = tmp_path / "a.py"
+    path.write_text(BEFORE)
+    real = files.port
+
+    def slow(text, name):
+        path.write_text(BEFORE + "# mine\n")
+        return real(text, name)
+
+    monkeypatch.setattr(files, "port", slow)
+    assert "it was changed while it was being ported" in port_file(str(path), write=True).problem
+    assert path.read_text() == BEFORE + "# mine\n" and os.listdir(tmp_path) == ["a.py"]
+
+
+def test_folders_are_walked_in_order_without_what_is_not_ones_own(tmp_path):
+    for name in ("b.py", "a.py", "a.txt", "sub/c.py", ".hidden/d.py", "__pycache__/e.py", "env/lib/f.py", "old/g.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "env/pyvenv.cfg").write_text("")
+    (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
+    found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["old"])]
+    assert found == ["a.py", "b.py", "sub/c.py"]
+    found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["*/sub/*", "b.*"])]
+    assert found == ["a.py", "old/g.py"]
+
+
+def test_a_file_named_twice_is_ported_once(tmp_path):
+    path = tmp_path / "script"
+    path.write_text("")
+    assert list(python_files([str(path), str(tmp_path / "." / "script")])) == [str(path)]
+
+
+def test_notebooks_and_missing_paths_are_refused(tmp_path):
+    (tmp_path / "a.ipynb").write_text("{}")
+    with pytest.raises(PortError, match=r"it is a notebook\. Export it as a script: only Python files are ported\."):
+        list(python_files([str(tmp_path / "a.ipynb")]))
+    with pytest.raises(PortError, match="there is no such file or folder"):
+        list(python_files([str(tmp_path / "nowhere")]))
