@@ -13,7 +13,7 @@ import click
 
 from opforge.errors import LaunchError
 
-from .guard import EXIT_CODES, INTERRUPTED, Guarded, json_option
+from .guard import EXIT_CODES, Guarded, json_option
 from .output import emit_json, show_table
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
     return click.option(*both, name[2:].replace("-", "_"), **how)
 
 
-@click.command(
-    "launch",
-    cls=Guarded,
-    epilog=EXIT_CODES,
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-)
+@click.command("launch", cls=Guarded, epilog=EXIT_CODES, context_settings={"allow_interspersed_args": False})
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @spelt("--launcher", default="torchrun", show_default=True, metavar="NAME", help="The engine: torchrun, mpi or slurm.")
@@ -46,9 +41,7 @@ def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
     help="Processes on each host. Without it: one a NUMA node on a CPU, one a device elsewhere; a hostfile's slots.",
 )
 @spelt("--bind-cores-to-rank", is_flag=True, help="Give each process whole cores and the memory near them.")
-@spelt(
-    "--bind-core-list", default="", metavar="LIST", help="Use these cores only, such as 0-51,56-107; implies binding."
-)
+@spelt("--bind-core-list", default="", metavar="LIST", help="Bind to these cores only, such as 0-51,56-107.")
 @spelt(
     "--smt",
     type=click.Choice(["keep", "skip"]),
@@ -60,9 +53,7 @@ def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
 @spelt("--include", default="", metavar="HOSTS", help="Only these hosts and slots, such as worker-1@worker-2:0,2.")
 @spelt("--exclude", default="", metavar="HOSTS", help="All hosts and slots but these.")
 @spelt("--master-addr", default="", help="Where rank 0 is reached. Without it: the first host.")
-@spelt(
-    "--master-port", type=click.IntRange(1, 65535), help="Without it: 29500, or a free port where all is on this host."
-)
+@spelt("--master-port", type=click.IntRange(1, 65535), help="Without it: 29500, or a free one on one host.")
 @spelt("--ssh", default="ssh", show_default=True, metavar="COMMAND", help="What starts a command on another host.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module, as for `python -m`.")
 @spelt("--no-python", is_flag=True, help="SCRIPT is a program, started as it is.")
@@ -78,25 +69,21 @@ def command(script: str, arguments: tuple[str, ...], dry_run: bool, offline: boo
     from opforge.launch.run import run
 
     if not sys.platform.startswith("linux"):
-        raise LaunchError(
-            f"processes are bound through Linux's system calls, and this is {sys.platform}", "Use torchrun"
-        )
+        problem = f"binding is by Linux's system calls, and this is {sys.platform}"
+        raise LaunchError(problem, "Use torchrun itself")
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run")
     if offline and not dry_run:
         raise click.UsageError("--offline goes with --dry-run")
-    options = Options(
-        program=(script, *arguments),
-        bind=typed.pop("bind_cores_to_rank"),
-        core_list=typed.pop("bind_core_list"),
-        **typed,
-    )
+    bind, listed = typed.pop("bind_cores_to_rank"), typed.pop("bind_core_list")
+    options = Options(program=(script, *arguments), bind=bind, core_list=listed, **typed)
     plan = make_plan(options, os.environ)
     if dry_run:
         show(plan, offline, as_json)
         return
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGHUP, _stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(number, _stop)
     run(plan)
 
 
@@ -109,16 +96,12 @@ def show(plan: Plan, offline: bool, as_json: bool) -> None:
         emit_json({"launcher": plan.launcher, "ranks": ranks, "engines": engines})
         return
     names = ("rank", "host", "cores", "memory", "threads", "command")
-    show_table(
-        [name.upper() for name in names],
-        [[row[name] for name in names] for row in ranks],
-        ("RANK", "THREADS"),
-        "COMMAND",
-    )
+    rows = [[row[name] for name in names] for row in ranks]
+    show_table([name.upper() for name in names], rows, numbers=("RANK", "THREADS"), spare="COMMAND")
     for one in engines:
         click.echo(f"{one['host']}: {shlex.join(one['argv'])}", err=True)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """End the job as Ctrl-C does, and leave with the signal's status."""
-    raise SystemExit(INTERRUPTED if number == signal.SIGINT else 128 + number)
+    raise SystemExit(128 + number)

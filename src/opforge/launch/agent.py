@@ -127,6 +127,7 @@ def _serve(order: dict[str, Any], lifeline: Lifeline) -> int:
         return _watch(engine, lifeline, order["grace"], lambda: bool(asked_to_end))
     finally:
         end_descendants()
+        _reap()
 
 
 def _watch(engine: subprocess.Popen[bytes], lifeline: Lifeline, grace: float, asked: Callable[[], bool]) -> int:

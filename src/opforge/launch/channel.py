@@ -65,12 +65,15 @@ class Channel:
 
     def order(self, plan: Plan, engine: Sequence[str], share: Host | None, grace: float) -> None:
         """Send the order: what to bind, and the engine to start on `go`; without an engine it is only a question."""
+        environ = {} if self.here else dict(plan.exports)
+        if plan.launcher == "torchrun" and plan.wishes.threads:
+            environ["OMP_NUM_THREADS"] = "1"  # torchrun sets it so with a warning; the ranks set their own
         self.say(
             json.dumps(
                 {
                     "version": opforge.__version__,
                     "folder": plan.folder,
-                    "environ": {} if self.here else dict(plan.exports),
+                    "environ": environ,
                     "wishes": plan.wishes._asdict(),
                     "share": None if share is None else {"slots": share.slots, "chosen": share.chosen},
                     "engine": list(engine),

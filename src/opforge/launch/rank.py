@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from opforge.errors import CoresError, OpforgeError
 
 from .binding import SMT, Binding, Wishes, bind_cpus, bound, parse_cores
+from .hydra import wait_for
 from .memory_policy import set_policy
 from .numbers import Numbers, first_host, read_numbers
 
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             refused = set_policy(binding.policy, binding.memory)
             if refused and numbers.local_rank == 0:  # one warning a host
                 _say(f"warning: memory is not bound ({refused}); the ranks' cores are")
+        if asked.engine == "hydra":
+            return wait_for(asked.command, environ)
         os.execvpe(asked.command[0], asked.command, environ)  # noqa: S606 (an argv list)
     except OpforgeError as problem:
         _say(f"error: {problem}")

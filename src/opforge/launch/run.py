@@ -73,7 +73,7 @@ def end_all(channels: Sequence[Channel], grace: float) -> None:
         channel.end()
     try:
         _drain(channels, grace + 5.0)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # a second one: at once
         pass
     for channel in channels:
         channel.say("kill")

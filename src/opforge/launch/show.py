@@ -35,7 +35,7 @@ def table(plan: Plan, offline: bool = False) -> list[dict[str, Any]]:
         rows = [row for host in plan.hosts for row in _rows(plan, host)]
     else:
         rows = _undecided(Host.whole(BY_SLURM, plan.slots))
-    numbered = [{"rank": number, **row} for number, row in enumerate(rows)]
+    numbered = [{**row, "rank": number} for number, row in enumerate(rows)]
     return [{**row, "rank": row["rank"] if plan.hosts or not offline else "?", "command": command} for row in numbered]
 
 
@@ -66,6 +66,5 @@ def _told_by_ranks(plan: Plan) -> list[dict[str, Any]]:
             f"{os.path.basename(argv[0])} ended with status {done.returncode} when the hosts were asked",
             "The output above says why; --offline asks none",
         )
-    return [
-        {name: row[name] for name in row if name != "rank"} for row in sorted(rows, key=lambda row: int(row["rank"]))
-    ]
+    rows.sort(key=lambda row: int(row["rank"]))
+    return rows
