@@ -72,20 +72,8 @@ def test_torchrun_on_several_hosts_has_an_agent_on_each(plan):
     meeting = ["--master-addr", "a", "--master-port", "29500", "--no-python"]
     assert first[3:12] == ["--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "0", *meeting[:3]]
     assert second[3:14] == ["--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", *meeting]
-    wishes = [
-        "--slots",
-        "1",
-        "--chosen",
-        "0",
-        "--bind",
-        "--smt",
-        "skip",
-        "--accelerator",
-        "cpu",
-        "--keep-threads",
-        "--",
-    ]
-    assert second[14:29] == [*SHIM, "torchrun", *wishes][:15]
+    wishes = ["--bind", "--smt", "skip", "--accelerator", "cpu", "--keep-threads", "--"]
+    assert second[14:-5] == [*SHIM, "torchrun", "--slots", "1", "--chosen", "0", *wishes]
 
 
 def test_open_mpi_gets_a_part_for_each_host(plan):
@@ -191,7 +179,8 @@ def test_an_address_that_other_hosts_cannot_reach_is_refused(plan):
     with pytest.raises(SettingError) as refused:
         plan("localhost slots=1\nb slots=1\n")
     assert str(refused.value) == (
-        "--master-addr='localhost' cannot be used: expected an address of the first host that the other hosts can reach."
+        "--master-addr='localhost' cannot be used:"
+        " expected an address of the first host that the other hosts can reach."
     )
     assert plan("localhost slots=1\nb slots=1\n", master_addr="10.0.0.1").master_addr == "10.0.0.1"
 
@@ -266,11 +255,9 @@ def test_a_rank_without_a_place_says_so():
         "The launch failed: this process was started with no OMPI_COMM_WORLD_RANK."
         " Start it through `opforge launch --launcher mpi`."
     )
+    known = dict.fromkeys(("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"), "0")
     with pytest.raises(LaunchError, match="started with SLURM_STEP_TASKS_PER_NODE='x'"):
-        read_numbers(
-            "slurm",
-            dict.fromkeys(("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"), "0") | {"SLURM_STEP_TASKS_PER_NODE": "x"},
-        )
+        read_numbers("slurm", known | {"SLURM_STEP_TASKS_PER_NODE": "x"})
 
 
 @pytest.mark.parametrize(
@@ -341,7 +328,7 @@ def test_wrong_usage_is_refused_before_anything_starts(words, code, said):
         assert json.loads(typed("--dry-run", "--json", "--num-accelerators", "1", *words).stdout)["ranks"]
         return
     done = typed(*words)
-    assert done.exit_code == code and said in done.stderr
+    assert done.exit_code == code and said in done.output  # with --json it is a document
 
 
 def test_affinity_variables_are_refused_when_binding(monkeypatch):
