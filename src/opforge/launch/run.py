@@ -15,6 +15,7 @@ from .channel import GRACE_SECONDS, Channel, answers, pass_on
 from .hostfile import Host
 from .plan import Plan, is_here
 
+LOOK_SECONDS = 0.5
 HERE = Host.whole("localhost", 1)
 
 
@@ -105,11 +106,14 @@ def _until_ended(channels: Sequence[Channel]) -> None:
         for one in channels:
             selector.register(one.stream, selectors.EVENT_READ, one)
         while selector.get_map():
-            for key, _ in selector.select():
+            # A stream's end tells at once; a stray process that inherited it must not hide that an agent is gone.
+            gone = [channel for channel in channels if channel.process.poll() is not None]
+            ready = {key.fileobj for key, _ in selector.select(LOOK_SECONDS)}
+            for key in list(selector.get_map().values()):
                 channel: Channel = key.data
-                part = channel.stream.read(1 << 16)
-                if part:
-                    pass_on(part)
+                part = channel.stream.read(1 << 16) if key.fileobj in ready else b""
+                pass_on(part)
+                if part or (key.fileobj not in ready and channel not in gone):
                     continue
                 selector.unregister(channel.stream)
                 status = channel.process.wait()
@@ -117,6 +121,6 @@ def _until_ended(channels: Sequence[Channel]) -> None:
                     name = channel.host.name
                     what = f"the ranks on {name}" if channel.here else f"the ranks on {name}, or the connection to it,"
                     raise LaunchError(
-                        f"{what} ended with status {status}",
+                        f"{what} ended {f'with status {status}' if status > 0 else f'by signal {-status}'}",
                         "The output above says why; all other processes were ended",
                     )
