@@ -212,6 +212,7 @@ def test_a_launcher_that_is_not_installed_names_its_package(tools):
     ("said", "dialect"),
     [
         ("mpirun (Open MPI) 4.1.4", "openmpi"),
+        ("orterun (OpenRTE) 4.1.4", "openmpi"),
         ("HYDRA build details:\n    Version:  4.0.2", "hydra"),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626", "intel"),
     ],

@@ -11,7 +11,7 @@ from opforge.errors import LauncherNotFoundError, SettingError
 
 from .plan import Plan
 
-DIALECTS = {"Open MPI": "openmpi", "Intel(R) MPI": "intel", "HYDRA": "hydra", "MPICH": "hydra"}
+DIALECTS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "Intel(R) MPI": "intel", "HYDRA": "hydra", "MPICH": "hydra"}
 """What `mpirun --version` says, and whose mpirun it is then."""
 PACKAGES = "Install one: apt install openmpi-bin, apt install mpich, or Intel MPI"
 
@@ -64,7 +64,8 @@ def _together(plan: Plan, dialect: str) -> list[str]:
     """What holds for all parts: how other hosts are reached, where the program runs, no binding of MPI's own."""
     if dialect == "openmpi":
         argv = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        return [*argv, "--mca", "plm_rsh_agent", shlex.join(plan.ssh), "--wdir", plan.folder]
+        argv += ["--mca", "plm_rsh_agent", shlex.join(plan.ssh)] if plan.remote else []
+        return [*argv, "--wdir", plan.folder]
     if len(plan.ssh) > 1 and plan.remote:
         raise SettingError(
             "--ssh", shlex.join(plan.ssh), "one program without arguments, which is all that mpirun takes"
