@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 
 import fakes
 import pytest
+from mpis import MPIS, folder_of
 
 from opforge.launch import mpi
 
@@ -41,11 +41,6 @@ while True:
     if os.environ["RANK"] == "1" and os.path.exists(__file__ + ".fail"):
         sys.exit(7)
 """
-MPIS = {
-    "openmpi": ("mpirun.openmpi", "apt install openmpi-bin"),
-    "hydra": ("mpirun.mpich", "apt install mpich"),
-    "intel": (os.path.join(sys.prefix, "bin", "mpiexec.hydra"), "pip install impi-rt"),
-}
 NEED_TWO = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 
@@ -74,16 +69,7 @@ def launch(tmp_path):
 @pytest.fixture(params=MPIS)
 def mpirun(request, tmp_path, monkeypatch):
     """Puts the mpirun of one MPI first on PATH; gives its dialect."""
-    name, package = MPIS[request.param]
-    program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"needs {package}")
-    folder = os.path.dirname(program)
-    if os.path.basename(name) == name:  # Debian's name, for where several are installed
-        folder = str(tmp_path / "bin")
-        os.mkdir(folder)
-        fakes.compiler(folder, "mpirun", f'exec {program} "$@"')
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{folder_of(request.param, tmp_path)}:{os.environ['PATH']}")
     return request.param
 
 

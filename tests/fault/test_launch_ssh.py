@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 
 import fakes
 import pytest
+from mpis import MPIS, folder_of
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 if not SSHD or not shutil.which("ssh"):
@@ -78,3 +80,24 @@ def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     assert done.returncode == 1
     assert f"the ranks on {FAR}, or the connection to it, ended by signal 9" in err
     fakes.wait_for(lambda: not fakes.processes_about(job))
+
+
+@pytest.mark.parametrize("dialect", MPIS)
+def test_mpi_reaches_other_hosts_over_the_same_ssh(ssh, tmp_path, monkeypatch, dialect):
+    monkeypatch.setenv("PATH", f"{folder_of(dialect, tmp_path)}:{os.environ['PATH']}")
+    shell = fakes.compiler(tmp_path, "rsh", f'echo >> {tmp_path}/called; exec {ssh} "$@"')
+    (tmp_path / "hosts").write_text(f"localhost slots=1\n{FAR} slots=2\n")
+    argv = [sys.executable, "-m", "opforge", "launch", "--launcher", "mpi", "--hostfile", str(tmp_path / "hosts")]
+    argv += ["--ssh", shell, "--master-addr", socket.gethostname(), "--bind-core-list", "0-1"]
+    show = 'printf "%s\\n" "$RANK $LOCAL_RANK $LOCAL_SIZE $MASTER_ADDR $OMP_PLACES" > "$0$RANK"'
+    env = fakes.environment(OMP_PLACES="cores")
+    options = {"env": env, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run([*argv, "--no-python", "sh", "-c", show, str(tmp_path / "rank")], **options)
+    assert done.returncode == 0, done.stderr
+    places = [(tmp_path / f"rank{rank}").read_text().split()[:3] for rank in range(3)]
+    assert places == [["0", "0", "1"], ["1", "0", "2"], ["2", "1", "2"]]
+    assert (tmp_path / "rank2").read_text().split()[3:] == [socket.gethostname(), "cores"]
+    told = subprocess.run([*argv, "--dry-run", "--json", "job.py"], **options)
+    rows = json.loads(told.stdout)["ranks"]
+    assert [(row["rank"], row["local_rank"], row["cores"]) for row in rows] == [(0, 0, "0-1"), (1, 0, "0"), (2, 1, "1")]
+    assert len((tmp_path / "called").read_text().splitlines()) == 2  # once for the job, once for the question

@@ -55,7 +55,7 @@ def engine_command(plan: Plan, program: str, dialect: str, tell: bool = False) -
             # Open MPI hands nothing to other hosts by itself; the other dialects hand over all.
             argv += [word for name in plan.exports for word in ("-x", name)]
         else:
-            argv += ["-n", count, "-host", host.name]
+            argv += ["-n", count, *(["-host", host.name] if dialect == "intel" else [])]
         argv += plan.rank_command("openmpi" if dialect == "openmpi" else "hydra", host, tell)
     return argv
 
@@ -74,4 +74,6 @@ def _together(plan: Plan, dialect: str) -> list[str]:
         reached = ["-bootstrap", "ssh", "-bootstrap-exec", plan.ssh[0]] if plan.remote else []
         return [*reached, "-genvall", "-genv", "I_MPI_PIN", "off", "-wdir", plan.folder]
     reached = ["-launcher", "ssh", "-launcher-exec", plan.ssh[0]] if plan.remote else []
-    return [*reached, "-genvall", "-bind-to", "none", "-wdir", plan.folder]
+    # MPICH takes one list for all parts, and fills it in order.
+    hosts = ",".join(f"{host.name}:{len(host.chosen)}" for host in plan.hosts)
+    return [*reached, "-genvall", "-bind-to", "none", "-wdir", plan.folder, "-hosts", hosts]
