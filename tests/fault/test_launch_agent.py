@@ -12,8 +12,12 @@ import fakes
 import pytest
 
 import opforge
+from opforge.errors import LauncherNotFoundError, LaunchError
 from opforge.launch.agent import TOLD
 from opforge.launch.binding import Wishes
+from opforge.launch.channel import answers
+from opforge.launch.plan import Options, make_plan
+from opforge.launch.run import connected, run
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
 
@@ -180,3 +184,28 @@ def test_an_order_that_cannot_be_met_is_refused(started, tmp_path, changes, said
     assert said in agent.answer["error"]
     agent.end_lifeline()
     assert agent.process.wait(20) == 1 and not (tmp_path / "up").exists()
+
+
+def test_a_host_that_never_answers_is_named_and_its_connection_ended(tmp_path):
+    silent = fakes.compiler(tmp_path, "rsh", "while :; do sleep 0.05; done")
+    (tmp_path / "hosts").write_text("far slots=1\n")
+    plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {})
+    with pytest.raises(LaunchError) as refused, connected(plan, [(plan.hosts[0], [], None)], 0.1) as channels:
+        assert fakes.processes_about(silent)
+        answers(channels, seconds=0.3)
+    assert str(refused.value) == (
+        "The launch failed: no answer within 0.3 s from far."
+        " See that each can be reached without a password by the command that --ssh names."
+    )
+    assert not fakes.processes_about(silent)
+
+
+def test_an_ssh_that_is_not_installed_names_its_package(tmp_path):
+    (tmp_path / "hosts").write_text("far slots=1\n")
+    plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh="/nonexistent/ssh -q"), {})
+    with pytest.raises(LauncherNotFoundError) as refused:
+        run(plan)
+    assert str(refused.value) == (
+        "The launcher 'torchrun' cannot be used here: there is no /nonexistent/ssh on PATH."
+        " Install it (apt install openssh-client), or name another with --ssh."
+    )

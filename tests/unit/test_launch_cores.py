@@ -128,6 +128,12 @@ def test_a_node_without_memory_is_no_policys(placed):
     assert memories(placed(bare, 2)) == [("bind", 0), ("",)]
 
 
+def test_memory_that_the_cpuset_withholds_is_no_policys(placed, tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Mems_allowed_list:\t1\n")
+    assert memories(placed(made_up_hosts.two_sockets, 2)) == [("",), ("bind", 1)]
+
+
 def test_a_host_that_tells_nothing_is_still_shared_out(placed, tmp_path):
     found = placed(str, 2, allowed={0, 1, 2})
     assert lists(found) == ["0-1", "2"]
@@ -259,7 +265,7 @@ def hosts(draw):
     return cores
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(hosts(), st.integers(1, 40))
 def test_every_core_goes_to_one_rank_and_shares_are_even(cores, ranks):
     if ranks > len(cores):
@@ -297,7 +303,7 @@ def split_exists(sizes, ranks):
     return fits(sizes, ranks - more, more)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 20))
 def test_ranks_share_a_node_with_none_of_another_wherever_that_can_be(sizes, ranks):
     if ranks > sum(sizes):

@@ -336,3 +336,9 @@ def test_affinity_variables_are_refused_when_binding(monkeypatch):
     monkeypatch.setenv("KMP_AFFINITY", "compact")
     done = typed("--num-accelerators", "1", "--bind-cores-to-rank", "a.py")
     assert done.exit_code == 1 and "KMP_AFFINITY='compact' cannot be used" in done.stderr
+
+
+def test_another_system_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = typed("--num-accelerators", "1", "a.py")
+    assert done.exit_code == 1 and "binding is by Linux's system calls, and this is darwin." in done.stderr

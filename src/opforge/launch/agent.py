@@ -64,7 +64,10 @@ def main(report: int) -> int:
         return 1
     order = json.loads(line)
     answer = _answer(order)
-    _tell(report, answer)
+    try:
+        os.write(report, b"\n" + TOLD + json.dumps(answer).encode() + b"\n")
+    except BrokenPipeError:
+        return 1  # the launcher has given up already
     if "error" in answer or not order["engine"] or lifeline.line() != b"go":
         return 0 if "error" not in answer else 1
     return _serve(order, lifeline)
@@ -89,10 +92,6 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         return {"ranks": describe(share["slots"], share["chosen"], listed, {**os.environ, **order["environ"]})}
     except OpforgeError as problem:
         return {"error": str(problem), "kind": type(problem).__name__}
-
-
-def _tell(report: int, answer: dict[str, Any]) -> None:
-    os.write(report, b"\n" + TOLD + json.dumps(answer).encode() + b"\n")
 
 
 def _serve(order: dict[str, Any], lifeline: Lifeline) -> int:

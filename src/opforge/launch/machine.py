@@ -31,7 +31,7 @@ class Machine:
     distances: Mapping[int, Mapping[int, int]]
     """Node to node, as the firmware tells; empty where it does not."""
     with_memory: frozenset[int]
-    """The nodes with cores that have memory too."""
+    """The nodes with cores that have memory too, which this process may use."""
     fast_memory: Mapping[int, int]
     """For a node with cores: the nearest node that is high-bandwidth memory and nothing else (HBM in flat mode)."""
     quota: float | None
@@ -66,7 +66,7 @@ class Machine:
             cores=tuple(cores),
             packages=packages,
             distances=distances,
-            with_memory=frozenset(node.number for node in host.nodes if node.memory),
+            with_memory=frozenset(node.number for node in host.nodes if node.memory and _granted(root, node.number)),
             fast_memory={node: place for node, place in fast.items() if node in packages},
             quota=cpu_quota(root),
         )
@@ -83,6 +83,13 @@ def _check(root: str, listed: Collection[int], usable: Collection[int]) -> None:
         f"--bind-core-list names core {strange[0]}, which {problem}",
         f"This process may use {format_list(usable)}",
     )
+
+
+def _granted(root: str, node: int) -> bool:
+    """Whether the cpuset lets this process have memory of a node: a policy that names another is refused."""
+    status = (read_text(root, "proc/self/status") or "").splitlines()
+    listed = [parse_list(line.partition(":")[2]) for line in status if line.startswith("Mems_allowed_list:")]
+    return not listed or node in listed[0]
 
 
 def _siblings(root: str, cpu: int) -> tuple[int, ...]:
