@@ -163,6 +163,11 @@ def test_this_machines_own_name_is_no_remote_host(plan):
     assert [host.name for host in made.remote] == ["elsewhere"]
 
 
+def test_this_machine_under_two_names_is_refused(plan):
+    with pytest.raises(SettingError, match=r"--hostfile='127\.0\.0\.1' .* once; localhost is this machine too\."):
+        plan("localhost slots=1\n127.0.0.1 slots=1\n")
+
+
 def test_a_module_and_a_program_without_python(plan):
     assert plan(num_accelerators=1, module=True).command[:3] == (sys.executable, "-u", "-m")
     assert plan(num_accelerators=1, no_python=True).command == ("train.py", "--lr", "1")

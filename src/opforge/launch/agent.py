@@ -10,7 +10,6 @@ starts stays its descendant, in whatever session, and none outlives it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -25,11 +24,11 @@ import opforge
 from opforge.errors import LaunchError, OpforgeError
 
 from .binding import Wishes, describe
+from .parent_death import adopt_orphans, die_with
 
 TOLD = b"opforge-agent: "
 """Begins the line of the answer: login shells may print before it."""
 LOOK_SECONDS = 0.1
-_DIE_WITH_PARENT, _BE_SUBREAPER = 1, 36
 
 
 class Lifeline:
@@ -91,13 +90,12 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         listed = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
         return {"ranks": describe(share["slots"], share["chosen"], listed, {**os.environ, **order["environ"]})}
     except OpforgeError as problem:
-        return {"error": str(problem), "kind": type(problem).__name__}
+        return {"error": str(problem)}
 
 
 def _serve(order: dict[str, Any], lifeline: Lifeline) -> int:
     """Run the engine until it ends or the lifeline does; nothing of it is left on return."""
-    kernel = ctypes.CDLL(None)
-    kernel.prctl(_BE_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     agent = os.getpid()
     asked_to_end: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
@@ -105,9 +103,7 @@ def _serve(order: dict[str, Any], lifeline: Lifeline) -> int:
 
     def before() -> None:  # in the child; this process has one thread
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        kernel.prctl(_DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != agent:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die_with(agent, signal.SIGTERM)
 
     environ = {**os.environ, **order["environ"]}
     try:

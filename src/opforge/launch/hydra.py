@@ -6,27 +6,25 @@ not begun to speak PMI merely ends with a status. So this process stays, and abo
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from .parent_death import die_with
+
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 HEARD_SECONDS = 5.0
 """Hydra answers by killing this process; were it gone before, Intel MPI would not hear it."""
-_DIE_WITH_PARENT = 1
 
 
 def wait_for(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the program to its end; returns its status, 128 + signal if it was killed. Raises OSError."""
-    kernel, here = ctypes.CDLL(None), os.getpid()
+    here = os.getpid()
 
     def before() -> None:  # in the child; this process has one thread
-        kernel.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die_with(here, signal.SIGKILL)
 
     # The program may speak PMI itself, so it keeps the wire.
     program = subprocess.Popen(command, env=environ, close_fds=False, preexec_fn=before)

@@ -16,9 +16,9 @@ DIALECTS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "Intel(R) MPI": "intel"
 PACKAGES = "Install one: apt install openmpi-bin, apt install mpich, or Intel MPI"
 
 
-def find(path: str | None = None) -> tuple[str, str]:
+def find() -> tuple[str, str]:
     """The mpirun on PATH and its dialect: openmpi, hydra or intel. Raises LauncherNotFoundError."""
-    program = shutil.which("mpirun", path=path)
+    program = shutil.which("mpirun")
     if program is None:
         raise LauncherNotFoundError("mpi", "there is no mpirun on PATH", PACKAGES)
     try:

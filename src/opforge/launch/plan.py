@@ -62,7 +62,7 @@ class Plan:
     """None: the engine picks a free one."""
     ssh: tuple[str, ...]
     exports: Mapping[str, str]
-    """Variables for remote hosts."""
+    """Variables for remote hosts; Slurm and hydra hand over all by themselves."""
     visible: Mapping[str, Mapping[str, str]]
     """By host, the variables that leave only the chosen devices."""
     folder: str
@@ -100,7 +100,10 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
     if bind:
         check_environment(environ)
     hosts, slots = _hosts(options)
-    here = all(is_here(host) for host in hosts)
+    own = [host.name for host in hosts if is_here(host)]
+    if len(own) > 1:
+        raise SettingError("--hostfile", own[1], f"each host once; {own[0]} is this machine too")
+    here = len(own) == len(hosts)
     accelerator = "cpu"
     if bind:
         from opforge.accelerator.select import get_accelerator
@@ -116,7 +119,7 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
         master_addr=addr,
         master_port=port,
         ssh=tuple(ssh),
-        exports={} if here and hosts else _exports(environ),
+        exports={} if here or options.launcher == "slurm" else _exports(environ),
         visible={host.name: _visible(host, environ) for host in hosts if len(host.chosen) < host.slots},
         folder=os.getcwd(),
     )

@@ -8,7 +8,6 @@ It runs on the rank's own host and imports no torch: threads and memory of torch
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -22,10 +21,10 @@ from .binding import SMT, Binding, Wishes, bind_cpus, bound, parse_cores
 from .hydra import wait_for
 from .memory_policy import set_policy
 from .numbers import Numbers, first_host, read_numbers
+from .parent_death import die_with
 
 TOLD = "opforge-rank: "
 """Begins the line that `--tell` prints."""
-_DIE_WITH_PARENT = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"\n{TOLD}{json.dumps(told)}\n")
             return 0
         if asked.engine == "torchrun":
-            _die_with_parent()
+            die_with(os.getppid(), signal.SIGKILL)  # a killed torchrun cannot end it
         if binding.cpus:
             bind_cpus(binding.cpus)
         if binding.policy:
@@ -116,14 +115,6 @@ def _environment(asked: argparse.Namespace, numbers: Numbers, binding: Binding, 
     if threads:
         environ["OMP_NUM_THREADS"] = str(binding.threads)
     return environ
-
-
-def _die_with_parent() -> None:
-    """Let the kernel end this process when the agent that started it is killed, which then cannot do so itself."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _say(text: str) -> None:

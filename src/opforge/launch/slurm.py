@@ -9,9 +9,9 @@ from opforge.errors import LauncherNotFoundError, SettingError
 from .plan import Plan
 
 
-def find(path: str | None = None) -> str:
+def find() -> str:
     """The srun on PATH. Raises LauncherNotFoundError."""
-    program = shutil.which("srun", path=path)
+    program = shutil.which("srun")
     if program is None:
         raise LauncherNotFoundError("slurm", "there is no srun on PATH", "Install it: apt install slurm-client")
     return program
