@@ -240,3 +240,34 @@ class ExtraNotInstalledError(OpforgeError, ImportError):
             f" Install it by: pip install 'opforge[{extra}]'."
         )
         self.package, self.extra = package, extra
+
+
+class HostfileError(OpforgeError, ValueError):
+    """A line of a hostfile cannot be used."""
+
+    def __init__(self, path: str, line: int, text: str, problem: str, expected: str) -> None:
+        super().__init__(f"{path}, line {line}: {text!r}: {problem}. Expected {expected}.")
+        self.path, self.line = path, line
+
+
+class CoresError(OpforgeError, ValueError):
+    """Ranks cannot be given the cores that were asked for."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"Cores cannot be given to ranks: {problem}. {advice}.")
+        self.problem, self.advice = problem, advice
+
+
+class LauncherNotFoundError(OpforgeError, RuntimeError):
+    """The program that a launcher needs is not installed, or is not one that is known."""
+
+    def __init__(self, launcher: str, problem: str, advice: str) -> None:
+        super().__init__(f"The launcher {launcher!r} cannot be used here: {problem}. {advice}.")
+        self.launcher = launcher
+
+
+class LaunchError(OpforgeError, RuntimeError):
+    """A job could not be started, or one of its processes failed; none of it runs any more."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"The launch failed: {problem}. {advice}.")

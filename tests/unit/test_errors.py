@@ -69,6 +69,22 @@ EXAMPLES = {
         errors.ExtraNotInstalledError("opforge port", "libcst", "port"),
         "the package 'libcst', which is not installed. Install it by: pip install 'opforge[port]'.",
     ),
+    errors.HostfileError: (
+        errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
+        "hosts, line 3: 'a slots=0': a host without a slot runs nothing. Expected slots=1 or more.",
+    ),
+    errors.CoresError: (
+        errors.CoresError("3 ranks want cores, and one core may be used", "Start fewer ranks"),
+        "Start fewer",
+    ),
+    errors.LauncherNotFoundError: (
+        errors.LauncherNotFoundError("mpi", "there is no mpirun on PATH", "Install one"),
+        "The launcher 'mpi' cannot be used here: there is no mpirun on PATH. Install one.",
+    ),
+    errors.LaunchError: (
+        errors.LaunchError("b gave no answer", "See that it is up"),
+        "b gave no answer. See that it is up.",
+    ),
     errors.NamespaceClashError: (
         errors.NamespaceClashError("relu", "ns::relu"),
         "torch.ops.ns.relu is registered already, by another library. Rename the namespace",

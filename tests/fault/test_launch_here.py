@@ -1,0 +1,148 @@
+"""Jobs on this machine, for real, by torchrun and each MPI: cores of their own, and nothing left when one fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import fakes
+import pytest
+from mpis import MPIS, folder_of
+
+from opforge.launch import mpi
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
+
+WHERE = """
+import json, os, sys
+assert "torch" not in sys.modules
+cpus, total = sorted(os.sched_getaffinity(0)), 0
+if "meet" in sys.argv:
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    total = torch.tensor([2 ** dist.get_rank()])
+    dist.all_reduce(total)
+    total = total.item()
+    assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
+    dist.destroy_process_group()
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "OMP_NUM_THREADS", "MASTER_ADDR")
+with open(os.path.join(os.path.dirname(__file__), "rank" + os.environ["RANK"]), "w") as file:
+    json.dump({"cpus": cpus, "total": total, **{name: os.environ[name] for name in names}}, file)
+"""
+STAY = """
+import os, pathlib, sys, time
+pathlib.Path(__file__ + os.environ["RANK"]).touch()
+while True:
+    time.sleep(0.02)
+    if os.environ["RANK"] == "1" and os.path.exists(__file__ + ".fail"):
+        sys.exit(7)
+"""
+NEED_TWO = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Gives a function that launches a script in two processes; whatever it left alive afterwards is ended."""
+    launched = []
+
+    def start(code, *options, program=(), **environ):
+        job = tmp_path / "job.py"
+        job.write_text(code)
+        argv = [sys.executable, "-m", "opforge", "launch", "--num-accelerators", "2", *options, str(job), *program]
+        env = fakes.environment(OMP_NUM_THREADS=None, **environ)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        launched.append(subprocess.Popen(argv, env=env, cwd=tmp_path, **pipes))
+        return launched[-1]
+
+    yield start
+    for process in launched:
+        process.kill()
+        process.communicate()
+    for pid in fakes.processes_about(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(params=MPIS)
+def mpirun(request, tmp_path, monkeypatch):
+    """Puts the mpirun of one MPI first on PATH; gives its dialect."""
+    monkeypatch.setenv("PATH", f"{folder_of(request.param, tmp_path)}:{os.environ['PATH']}")
+    return request.param
+
+
+def told(tmp_path):
+    return [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2)]
+
+
+def up(tmp_path):
+    return all((tmp_path / f"job.py{rank}").exists() for rank in range(2))
+
+
+@NEED_TWO
+def test_two_ranks_meet_on_cores_of_their_own(launch, tmp_path):
+    done = launch(WHERE, "--bind-cores-to-rank", program=["meet"])
+    _, err = done.communicate(timeout=120)
+    assert done.returncode == 0, err
+    first, second = told(tmp_path)
+    assert set(first["cpus"]) | set(second["cpus"]) == os.sched_getaffinity(0)
+    assert not set(first["cpus"]) & set(second["cpus"])
+    assert (first["total"], second["total"]) == (3, 3) and first["LOCAL_SIZE"] == "2"
+    assert "OMP_NUM_THREADS environment variable" not in err  # torchrun's warning
+
+
+@NEED_TWO
+def test_mpi_ranks_are_bound_by_us_and_know_their_places(launch, tmp_path, mpirun):
+    assert mpi.find()[1] == mpirun
+    done = launch(WHERE, "--launcher", "mpi", "--bind_cores_to_rank")
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 0, err
+    first, second = told(tmp_path)
+    assert set(first["cpus"]) | set(second["cpus"]) == os.sched_getaffinity(0)
+    assert not set(first["cpus"]) & set(second["cpus"])
+    assert [(one["RANK"], one["WORLD_SIZE"], one["LOCAL_RANK"], one["LOCAL_SIZE"]) for one in (first, second)] == [
+        ("0", "2", "0", "2"),
+        ("1", "2", "1", "2"),
+    ]
+    assert first["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_slots_that_are_left_out_leave_their_cores_free(launch, tmp_path, mpirun):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    done = launch(WHERE, "--launcher", "mpi", "--bind-cores-to-rank", "--include", "localhost:1")
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 0, err
+    only = json.loads((tmp_path / "rank0").read_text())
+    assert cores[-1] in only["cpus"] and cores[0] not in only["cpus"] and only["WORLD_SIZE"] == "1"
+
+
+def test_when_an_mpi_rank_fails_all_are_ended(launch, tmp_path, mpirun):
+    done = launch(STAY, "--launcher", "mpi")
+    fakes.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+    (tmp_path / "job.py.fail").touch()
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status 7." in err
+    assert not fakes.processes_about(tmp_path)
+
+
+@pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_when_the_launcher_is_ended_so_are_the_ranks(launch, tmp_path, mpirun, number):
+    done = launch(STAY, "--launcher", "mpi")
+    fakes.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+    done.send_signal(number)
+    assert done.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    if number == signal.SIGKILL:  # it cannot wait for them
+        fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
+    assert not fakes.processes_about(tmp_path)
+
+
+def test_more_ranks_than_cores_start_nothing(launch, tmp_path):
+    done = launch(WHERE, "--num-accelerators", "9999", "--bind-cores-to-rank")
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 1 and "on localhost: Cores cannot be given to ranks: 9999 ranks want cores" in err
+    assert "Nothing was started" in err and not list(tmp_path.glob("rank*"))
