@@ -210,3 +210,14 @@ class ArchiveError(OpforgeError, ValueError):
             " Export it again with `opforge cache export`."
         )
         self.problem, self.kept = problem, kept
+
+
+class DeepSpeedError(OpforgeError, ImportError):
+    """DeepSpeed is missing, or too different from the version that opforge knows."""
+
+    def __init__(self, problem: str, tested: str) -> None:
+        super().__init__(
+            f"DeepSpeed cannot be run on opforge: {problem}. opforge was tested with DeepSpeed{tested}; it installs beside"
+            f" torch: pip install --no-build-isolation 'deepspeed{tested}'"
+        )
+        self.problem, self.tested = problem, tested
