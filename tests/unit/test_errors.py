@@ -61,6 +61,10 @@ EXAMPLES = {
         errors.NamespaceClashError("relu", "ns::relu"),
         "torch.ops.ns.relu is registered already, by another library. Rename the namespace",
     ),
+    errors.DeepSpeedError: (
+        errors.DeepSpeedError("it is not installed", "==0.19.8"),
+        "it is not installed. opforge was tested with DeepSpeed==0.19.8; it installs beside torch: pip install",
+    ),
 }
 
 
@@ -101,6 +105,7 @@ def test_an_error_crosses_to_another_process_whole(kind):
         (errors.CacheDirError, OSError),
         (errors.LockTimeoutError, TimeoutError),
         (errors.LoadError, ImportError),
+        (errors.DeepSpeedError, ImportError),
         (errors.BuildError, RuntimeError),
     ],
 )
