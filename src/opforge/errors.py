@@ -217,7 +217,7 @@ class DeepSpeedError(OpforgeError, ImportError):
 
     def __init__(self, problem: str, tested: str) -> None:
         super().__init__(
-            f"DeepSpeed cannot be run on opforge: {problem}. opforge was tested with DeepSpeed{tested}; it installs beside"
-            f" torch: pip install --no-build-isolation 'deepspeed{tested}'"
+            f"DeepSpeed cannot be run on opforge: {problem}. opforge was tested with DeepSpeed{tested}; beside torch it"
+            f" is installed by: pip install --no-build-isolation 'deepspeed{tested}'"
         )
         self.problem, self.tested = problem, tested

@@ -145,12 +145,10 @@ def deepspeed(code, store, folder, **settings):
     """Run code with DeepSpeed as the only rank of a job on this machine; gives what it printed last."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    env = {
-        **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-        **{"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OPFORGE_CACHE_DIR": str(store)},
-        **settings,
-    }
-    return json.loads(fakes.python(code, timeout=280, env=env, cwd=folder).splitlines()[-1])
+    job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ours = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OPFORGE_CACHE_DIR": str(store)}
+    out = fakes.python(code, timeout=280, env={**job, **ours, **settings}, cwd=folder)
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ EXAMPLES = {
     ),
     errors.DeepSpeedError: (
         errors.DeepSpeedError("it is not installed", "==0.19.8"),
-        "it is not installed. opforge was tested with DeepSpeed==0.19.8; it installs beside torch: pip install",
+        "it is not installed. opforge was tested with DeepSpeed==0.19.8; beside torch it is installed by: pip",
     ),
 }
 

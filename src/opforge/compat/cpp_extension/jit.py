@@ -15,6 +15,7 @@ from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundE
 
 REFUSALS = (BuilderError, OpIncompatibleError, ToolchainNotFoundError)
 """What opforge raises before anything is compiled: torch may do better. A compile error is an answer, and stays."""
+DEVICE_SUFFIXES = (".cu", ".cuh", ".hip", ".sycl")
 HOST_FLAGS, DEVICE_FLAGS = ("extra_cflags", "extra_ldflags"), ("extra_cuda_cflags", "extra_sycl_cflags")
 
 log = logging.getLogger("opforge")
@@ -64,7 +65,7 @@ def _has_device_code(function: str, given: dict[str, Any]) -> bool:
         return True
     if function == "load_inline":
         return bool(given.get("cuda_sources") or given.get("sycl_sources"))
-    return any(str(path).endswith(tuple(user.DEVICE_SUFFIXES)) for path in _paths(given["sources"]))
+    return any(str(path).endswith(DEVICE_SUFFIXES) for path in _paths(given["sources"]))
 
 
 def _paths(sources: str | Sequence[str]) -> Sequence[str]:
