@@ -41,10 +41,13 @@ format: $(STAMP)
 	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
 
 # setuptools' own log of an editable install names every file; the errors are kept.
+# DeepSpeed's setup script asks the torch beside it, so it comes second and without an environment of its own.
 $(STAMP): pyproject.toml constraints.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]' \
+		setuptools wheel py-cpuinfo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation deepspeed
 	$(BIN)/python -m compileall -q src accelerator builders cache ops
 	touch $@
 
