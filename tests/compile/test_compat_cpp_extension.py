@@ -79,6 +79,12 @@ def test_flags_are_split_as_a_shell_would_and_those_for_device_code_alone_are_le
     assert module.value() == 4
 
 
+def test_an_include_folder_that_does_not_exist_is_left_out_as_compilers_do(theirs, source, tmp_path):
+    name, path = source()
+    folders = [str(tmp_path), str(tmp_path / "missing")]
+    assert theirs.load(name, [path], extra_cflags=["-DVALUE=2"], extra_include_paths=folders).value() == 2
+
+
 def test_ops_without_a_module_are_registered_and_the_librarys_path_comes_back(theirs, source, own_store):
     namespace = fakes.fresh("relu")
     name, path = source(fakes.STABLE.replace("@NAME@", namespace))

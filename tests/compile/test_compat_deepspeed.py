@@ -153,7 +153,11 @@ def deepspeed(code, store, folder, **settings):
 
 @pytest.fixture(scope="module")
 def facts(shared_store, tmp_path_factory):
-    return deepspeed(LOOK, shared_store, tmp_path_factory.mktemp("look"), LOCAL_RANK=None)
+    folder = tmp_path_factory.mktemp("look")
+    # As in opforge's own checkout, where DeepSpeed would take the folder `accelerator` for its own.
+    (folder / "accelerator").mkdir()
+    fakes.write(folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n")
+    return deepspeed(LOOK, shared_store, folder, LOCAL_RANK=None)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,6 +49,9 @@ def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
 def _translated(function: str, given: dict[str, Any]) -> dict[str, Any]:
     """The arguments as opforge's function takes them."""
     options = {**given, **{flags: _words(given[flags]) for flags in HOST_FLAGS if given.get(flags)}}
+    if given.get("extra_include_paths"):
+        # A folder that does not exist is nothing to a compiler, and an error to a builder.
+        options["extra_include_paths"] = [path for path in _paths(given["extra_include_paths"]) if os.path.isdir(path)]
     if not _has_device_code(function, given):
         # torch passes these to a compiler of device code alone; callers give them for all their extensions alike.
         for flags in DEVICE_FLAGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -33,7 +34,7 @@ def install(builders: Collection[str] = DROP_IN) -> None:
     try:
         place = importlib.import_module("deepspeed.accelerator")
         offered = importlib.import_module("deepspeed.ops.op_builder")
-        listed = importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
+        listed = _listed_ops()
         theirs = their_accelerator(ours.name, place)
         adapter = adapted(ours, theirs, place.DeepSpeedAccelerator, served(ours, theirs, builders))
         before = place.get_accelerator()
@@ -76,6 +77,19 @@ def _rebind_builders(adapter: Any, offered: Any) -> Callable[[], None]:
         keeps=lambda module: module.startswith((f"{offered.__name__}.", "opforge.")),
     )
     return lambda: restore(done)
+
+
+def _listed_ops() -> dict[str, Any]:
+    """The builders that `ds_report` shows, by the names of their ops."""
+    # DeepSpeed would take any package called `accelerator` for its own source tree; opforge's has such a folder.
+    hidden = {"accelerator": sys.modules.get("accelerator")}
+    sys.modules["accelerator"] = None  # type: ignore[assignment]
+    try:
+        listed: dict[str, Any] = importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
+        return listed
+    finally:
+        del sys.modules["accelerator"]
+        sys.modules.update((name, module) for name, module in hidden.items() if module is not None)
 
 
 def _relist_ops(builders: Iterable[Any], listed: dict[str, Any]) -> Callable[[], None]:

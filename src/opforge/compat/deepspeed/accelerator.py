@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opforge.accelerator.interface import Accelerator
 
-PINNING = ("pin_memory", "pin_empty", "pin_empty_like", "is_pinned", "unpin_memory")
-"""Left to DeepSpeed, which keeps an account of pinned memory; it does the work through the `_torch_` methods, ours."""
+PINNING = ("pin_memory", "pin_empty", "pin_empty_like", "is_pinned", "unpin_memory", "_torch_pins_host_memory")
+"""Left to DeepSpeed, which keeps an account of pinned memory; it does the work through the `_torch_` methods, ours.
+What a version of DeepSpeed has not is ours too."""
 
 
 def their_accelerator(name: str, place: Any) -> Any:
@@ -51,8 +52,7 @@ def adapted(ours: Accelerator, theirs: Any, interface: type, builders: Mapping[s
         "create_op_builder": create_op_builder,
         "op_builder_dir": op_builder_dir,
         "_name": ours.name,
-        "_torch_pins_host_memory": theirs._torch_pins_host_memory,
-        **{name: getattr(type(theirs), name) for name in PINNING},
+        **{name: getattr(type(theirs), name) for name in PINNING if hasattr(type(theirs), name)},
     }
     kind: Any = type(interface)(f"DeepSpeed{type(ours).__name__}", (type(ours), interface), members)
     adapter = object.__new__(kind)
