@@ -141,13 +141,13 @@ print(json.dumps({"losses": losses, "optimizer": type(optimizer.optimizer).__nam
 """
 
 
-def deepspeed(code, store, folder, **settings):
+def deepspeed(code, store, folder, timeout=280, **settings):
     """Run code with DeepSpeed as the only rank of a job on this machine; gives what it printed last."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ours = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OPFORGE_CACHE_DIR": str(store)}
-    out = fakes.python(code, timeout=280, env={**job, **ours, **settings}, cwd=folder)
+    out = fakes.python(code, timeout=timeout, env={**job, **ours, **settings}, cwd=folder)
     return json.loads(out.splitlines()[-1])
 
 
@@ -227,7 +227,8 @@ def test_initialize_trains_with_our_kernel_to_plain_deepspeeds_losses(trained, s
 
 
 @LONG
+@pytest.mark.timeout(1200)
 def test_it_trains_to_the_losses_of_deepspeeds_own_kernel(trained, shared_store, tmp_path):
-    plain = deepspeed(TRAIN, shared_store, tmp_path, ON_OPFORGE="0", TORCH_ADAM="0")
+    plain = deepspeed(TRAIN, shared_store, tmp_path, timeout=1000, ON_OPFORGE="0", TORCH_ADAM="0")
     assert (plain["optimizer"], plain["op"]) == ("DeepSpeedCPUAdam", "")
     assert trained["losses"] == pytest.approx(plain["losses"], rel=1e-4)
