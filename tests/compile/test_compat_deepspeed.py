@@ -41,7 +41,10 @@ ours = get_accelerator()
 facts["both kinds"] = isinstance(ours, Accelerator) and isinstance(ours, DeepSpeedAccelerator)
 facts["name"] = ours._name
 opforge.get_accelerator().set_device(3)
-facts["one state"] = ours.current_device()
+facts["one state"] = [ours.current_device()]
+ours.set_device(torch.device("cpu:2"))
+ours.set_device(torch.device("cpu"))
+facts["one state"].append(opforge.get_accelerator().current_device())
 opforge.get_accelerator().set_device(0)
 facts["everywhere"] = deepspeed.runtime.engine.get_accelerator() is ours
 facts["builder is ours"] = issubclass(op_builder.CPUAdamBuilder, Ours)
@@ -125,7 +128,7 @@ model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.L
 settings = {"lr": 1e-2, "weight_decay": 0.01, "torch_adam": os.environ["TORCH_ADAM"] == "1"}
 config = {
     "train_batch_size": 8,
-    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    "zero_optimization": {"stage": int(os.environ["STAGE"]), "offload_optimizer": {"device": "cpu"}},
     "optimizer": {"type": "AdamW", "params": settings},
 }
 engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
@@ -162,7 +165,8 @@ def facts(shared_store, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(shared_store, tmp_path_factory):
-    return deepspeed(TRAIN, shared_store, tmp_path_factory.mktemp("ours"), ON_OPFORGE="1", TORCH_ADAM="0")
+    settings = {"ON_OPFORGE": "1", "TORCH_ADAM": "0", "STAGE": "2"}
+    return deepspeed(TRAIN, shared_store, tmp_path_factory.mktemp("ours"), **settings)
 
 
 def test_its_accelerator_is_ours_and_a_deepspeed_accelerator(facts):
@@ -172,7 +176,7 @@ def test_its_accelerator_is_ours_and_a_deepspeed_accelerator(facts):
 
 
 def test_what_is_chosen_through_one_interface_holds_for_the_other(facts):
-    assert facts["one state"] == 3
+    assert facts["one state"] == [3, 2]
 
 
 def test_its_builders_are_ours_in_modules_imported_before_and_under_other_names(facts, shared_store):
@@ -219,16 +223,21 @@ def test_a_deepspeed_that_asks_for_more_is_refused_and_left_as_it_was(facts):
 
 
 def test_initialize_trains_with_our_kernel_to_plain_deepspeeds_losses(trained, shared_store, tmp_path):
-    plain = deepspeed(TRAIN, shared_store, tmp_path, ON_OPFORGE="0", TORCH_ADAM="1")
+    plain = deepspeed(TRAIN, shared_store, tmp_path, ON_OPFORGE="0", TORCH_ADAM="1", STAGE="2")
     assert (trained["optimizer"], plain["optimizer"]) == ("DeepSpeedCPUAdam", "AdamW")
     assert trained["op"].startswith(str(shared_store))
     assert trained["losses"][-1] < 0.1 * trained["losses"][0]
     assert trained["losses"] == pytest.approx(plain["losses"], rel=1e-4)
 
 
+def test_zero_3_trains_to_the_same_losses(trained, shared_store, tmp_path):
+    third = deepspeed(TRAIN, shared_store, tmp_path, ON_OPFORGE="1", TORCH_ADAM="0", STAGE="3")
+    assert third["losses"] == pytest.approx(trained["losses"], rel=1e-4)
+
+
 @LONG
 @pytest.mark.timeout(1200)
 def test_it_trains_to_the_losses_of_deepspeeds_own_kernel(trained, shared_store, tmp_path):
-    plain = deepspeed(TRAIN, shared_store, tmp_path, timeout=1000, ON_OPFORGE="0", TORCH_ADAM="0")
+    plain = deepspeed(TRAIN, shared_store, tmp_path, timeout=1000, ON_OPFORGE="0", TORCH_ADAM="0", STAGE="2")
     assert (plain["optimizer"], plain["op"]) == ("DeepSpeedCPUAdam", "")
     assert trained["losses"] == pytest.approx(plain["losses"], rel=1e-4)

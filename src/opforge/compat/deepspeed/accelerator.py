@@ -47,7 +47,16 @@ def adapted(ours: Accelerator, theirs: Any, interface: type, builders: Mapping[s
         directory: str = theirs.op_builder_dir()
         return directory
 
+    def set_device(self: Any, device_index: Any) -> None:
+        """Make the device the current one, given by its number or, as ZeRO's stage 3 does, as a torch.device."""
+        import torch
+
+        number = device_index.index if isinstance(device_index, torch.device) else device_index
+        if number is not None:
+            ours.set_device(number)
+
     members = {
+        "set_device": set_device,
         "get_op_builder": get_op_builder,
         "create_op_builder": create_op_builder,
         "op_builder_dir": op_builder_dir,
