@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := $(VENV)/.peers
 # The rooms are linted through their symlinks, where their imports are seen as opforge.<room>.
 LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
@@ -14,7 +15,7 @@ run: $(STAMP)
 	$(BIN)/python examples/char_transformer
 
 # The tests keep their caches to themselves: conftest gives each its own folder.
-test: $(STAMP)
+test: $(STAMP) $(PEERS)
 	$(BIN)/python -m pytest tests
 
 check: $(STAMP)
@@ -46,6 +47,12 @@ $(STAMP): pyproject.toml constraints.txt setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]'
 	$(BIN)/python -m compileall -q src accelerator builders cache ops
+	touch $@
+
+# What opforge is tested beneath. DeepSpeed's setup script asks the torch beside it, so it gets no environment of its own.
+$(PEERS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel py-cpuinfo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation deepspeed
 	touch $@
 
 clean:

@@ -271,3 +271,14 @@ class LaunchError(OpforgeError, RuntimeError):
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"The launch failed: {problem}. {advice}.")
+
+
+class DeepSpeedError(OpforgeError, ImportError):
+    """DeepSpeed is missing, or too different from the version that opforge knows."""
+
+    def __init__(self, problem: str, tested: str) -> None:
+        super().__init__(
+            f"DeepSpeed cannot be run on opforge: {problem}. opforge was tested with DeepSpeed{tested}; beside torch it"
+            f" is installed by: pip install --no-build-isolation 'deepspeed{tested}'"
+        )
+        self.problem, self.tested = problem, tested

@@ -89,6 +89,10 @@ EXAMPLES = {
         errors.NamespaceClashError("relu", "ns::relu"),
         "torch.ops.ns.relu is registered already, by another library. Rename the namespace",
     ),
+    errors.DeepSpeedError: (
+        errors.DeepSpeedError("it is not installed", "==0.19.8"),
+        "it is not installed. opforge was tested with DeepSpeed==0.19.8; beside torch it is installed by: pip",
+    ),
 }
 
 
@@ -129,6 +133,7 @@ def test_an_error_crosses_to_another_process_whole(kind):
         (errors.CacheDirError, OSError),
         (errors.LockTimeoutError, TimeoutError),
         (errors.LoadError, ImportError),
+        (errors.DeepSpeedError, ImportError),
         (errors.BuildError, RuntimeError),
     ],
 )

@@ -5,6 +5,9 @@
 
 #include_next <torch/csrc/stable/library.h>
 
+// A Python module (the `torch` ABI) is loaded by an import alone, so its blocks register themselves as torch has it.
+#ifndef TORCH_EXTENSION_NAME
+
 #include <opforge/registration.h>
 
 #undef STABLE_TORCH_LIBRARY
@@ -14,3 +17,5 @@
 #define STABLE_TORCH_LIBRARY(ns, m) OPFORGE_BLOCK(ns, nullptr, m, C10_UID)
 #define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_BLOCK(ns, nullptr, m, C10_UID)
 #define STABLE_TORCH_LIBRARY_IMPL(ns, key, m) OPFORGE_BLOCK(ns, #key, m, C10_UID)
+
+#endif

@@ -1,0 +1,102 @@
+"""From a setuptools Extension, as CppExtension and CUDAExtension make it, to an opforge builder."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.builders import abis
+from opforge.builders.base import OpBuilder
+
+if TYPE_CHECKING:
+    from opforge.builders.plan import BuildPlan
+    from opforge.builders.toolchains.protocol import Toolchain
+
+SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
+
+
+def refusal(ext: Any) -> str:
+    """Why the extension is not opforge's to build, or nothing."""
+    others = [source for source in ext.sources if not source.endswith(SUFFIXES)]
+    if others:
+        return f"{others[0]} is no C++ source ({', '.join(SUFFIXES)})"
+    if "torch" not in ext.libraries:
+        return "it does not link with torch"
+    return ""
+
+
+class ExtensionBuilder(OpBuilder):
+    """The builder of one extension. What it builds is shipped, so it names the torch libraries that torch would."""
+
+    abi = abis.TORCH
+    torch_libraries: ClassVar[tuple[str, ...]] = ()
+
+    def plan(self, toolchain: Toolchain) -> BuildPlan:
+        """The plan, with the extension's own choice of torch's libraries."""
+        return super().plan(toolchain)._replace(stubs=self.torch_libraries)
+
+
+def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
+    """The builder of `ext` as the running `build_ext` command would compile it."""
+    torch = abis.torch_folder() or ""
+    own = os.path.join(torch, "lib")
+    linked = {name: os.path.exists(os.path.join(own, f"lib{name}.so")) for name in ext.libraries}
+    given = ext.extra_compile_args
+    given = given.get("cxx", []) if isinstance(given, dict) else given
+    attributes = {
+        "name": ext.name.rpartition(".")[2],
+        "folder": os.path.realpath(os.getcwd()),
+        "sources": tuple(ext.sources),
+        "include_dirs": _folders([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
+        "cxx_flags": (
+            "-fvisibility=default",  # others may link with what is shipped, as they can with what torch builds
+            *_compiler_flags(command.compiler),
+            *_macros([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)]),
+            *given,
+        ),
+        "link_flags": (
+            *(f"-L{folder}" for folder in _folders([*ext.library_dirs, *command.library_dirs], [own])),
+            *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
+            *(os.path.abspath(path) for path in ext.extra_objects),
+            *ext.extra_link_args,
+        ),
+        "libraries": tuple(name for name, of_torch in linked.items() if not of_torch),
+        "torch_libraries": tuple(f"lib{name}.so" for name, of_torch in linked.items() if of_torch),
+        "__module__": __name__,
+    }
+    debug = bool(command.debug) or any(flag.startswith("-g") and flag != "-g0" for flag in given)
+    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(_baseline(), debug=debug)
+    return builder
+
+
+def _baseline() -> str:
+    """The oldest processor of this machine's kind, which is what compilers and torch build for: wheels travel."""
+    level = read_cpuinfo("/").level
+    return f"cpu:{level.partition('-v')[0]}" if level else "cpu"
+
+
+def _compiler_flags(compiler: Any) -> list[str]:
+    """The flags that Python was built with and those of CFLAGS, such as -DNDEBUG, but for debugging."""
+    words = [str(word) for word in compiler.compiler_so]
+    first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+    return [word for word in words[first:] if not word.startswith("-g")]
+
+
+def _macros(macros: Iterable[tuple[Any, ...]]) -> list[str]:
+    flags = []
+    for name, *value in macros:
+        if not value:
+            flags.append(f"-U{name}")
+        else:
+            flags.append(f"-D{name}" if value[0] is None else f"-D{name}={value[0]}")
+    return flags
+
+
+def _folders(folders: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The existing folders once each, without Python's and those in `known`, which a builder brings itself."""
+    skipped = [os.path.realpath(path) for path in (*known, sysconfig.get_path("include"))]
+    found = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
+    return tuple(one for one in found if not any(f"{one}/".startswith(f"{path}/") for path in skipped))

@@ -1,0 +1,81 @@
+"""torch.utils.cpp_extension's `load` and `load_inline`, answered by opforge or, with a logged reason, by torch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opforge.builders import abis, user
+from opforge.builders.loader import LoadedOp
+from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundError
+
+REFUSALS = (BuilderError, OpIncompatibleError, ToolchainNotFoundError)
+"""What opforge raises before anything is compiled: torch may do better. A compile error is an answer, and stays."""
+DEVICE_SUFFIXES = (".cu", ".cuh", ".hip", ".sycl")
+HOST_FLAGS, DEVICE_FLAGS = ("extra_cflags", "extra_ldflags"), ("extra_cuda_cflags", "extra_sycl_cflags")
+
+log = logging.getLogger("opforge")
+
+
+def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
+    """Give the function that takes the place of torch's `load` or `load_inline`, which `theirs` holds.
+
+    It takes and gives what torch's does: the module, or the library's path where `is_python_module` is false.
+    """
+    original, ours = getattr(theirs, name), getattr(user, name)
+    signature, known = inspect.signature(original), inspect.signature(ours).parameters
+
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        given = dict(signature.bind(*args, **kwargs).arguments)
+        unknown = sorted(given.keys() - known.keys())
+        try:
+            if unknown:
+                raise BuilderError(given["name"], f"opforge.{name} knows no {', '.join(unknown)}", "Leave it out")
+            found = ours(**_translated(name, given))
+        except REFUSALS as refusal:
+            log.warning("%s is left to torch.utils.cpp_extension.%s: %s", given["name"], name, refusal)
+            return original(*args, **kwargs)
+        return found.path if isinstance(found, LoadedOp) else found
+
+    return load
+
+
+def _translated(function: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as opforge's function takes them."""
+    options = {**given, **{flags: _words(given[flags]) for flags in HOST_FLAGS if given.get(flags)}}
+    if given.get("extra_include_paths"):
+        # A folder that does not exist is nothing to a compiler, and an error to a builder.
+        options["extra_include_paths"] = [path for path in _paths(given["extra_include_paths"]) if os.path.isdir(path)]
+    if not _has_device_code(function, given):
+        # torch passes these to a compiler of device code alone; callers give them for all their extensions alike.
+        for flags in DEVICE_FLAGS:
+            options.pop(flags, None)
+    if given.get("is_python_module", True):
+        options["abi"] = abis.TORCH  # a Python module is wanted, whatever else the sources hold
+    elif function == "load":
+        stable = user.detect_abi(_paths(given["sources"])) == abis.STABLE
+        options["abi"] = abis.STABLE if stable else abis.TORCH
+    return options
+
+
+def _has_device_code(function: str, given: dict[str, Any]) -> bool:
+    if given.get("with_cuda") or given.get("with_sycl"):
+        return True
+    if function == "load_inline":
+        return bool(given.get("cuda_sources") or given.get("sycl_sources"))
+    return any(str(path).endswith(DEVICE_SUFFIXES) for path in _paths(given["sources"]))
+
+
+def _paths(sources: str | Sequence[str]) -> Sequence[str]:
+    return [sources] if isinstance(sources, str) else sources
+
+
+def _words(flags: Sequence[str]) -> list[str]:
+    """The flags as separate words: torch joins them into a line that ninja and then a shell read."""
+    return [word for flag in flags for word in shlex.split(flag.replace("$$", "$"))]

@@ -1,0 +1,69 @@
+"""What DeepSpeed gets from opforge, as far as no DeepSpeed is needed to see it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+
+import pytest
+
+from opforge.compat import deepspeed
+from opforge.compat.deepspeed.builders import DROP_IN, JointOp
+from opforge.errors import DeepSpeedError
+
+
+def recording(calls, owner, *names):
+    """An op whose functions note who was called with what."""
+    made = {name: lambda *given, name=name: calls.append((owner, name, given)) for name in names}
+    return types.SimpleNamespace(**made, path=f"/{owner}")
+
+
+def test_opforges_functions_are_called_and_deepspeeds_op_is_not_loaded():
+    calls = []
+    op = JointOp(recording(calls, "ours", "create_adam", "adam_update"), lambda: pytest.fail("it was loaded"))
+    op.create_adam(0, 1e-3)
+    op.adam_update(0, 1)
+    assert calls == [("ours", "create_adam", (0, 1e-3)), ("ours", "adam_update", (0, 1))]
+    assert op.path == "/ours"
+
+
+def test_a_function_that_opforge_lacks_is_deepspeeds_and_knows_the_optimizers_made_before_and_after():
+    calls, loads = [], []
+    theirs = recording(calls, "theirs", "create_adam", "zenflow_adam_create")
+    op = JointOp(recording(calls, "ours", "create_adam"), lambda: loads.append(1) or theirs)
+    op.create_adam(7, 1e-3)
+    op.zenflow_adam_create(7)
+    op.create_adam(8, 1e-2)
+    assert [call for call in calls if call[0] == "theirs"] == [
+        ("theirs", "create_adam", (7, 1e-3)),
+        ("theirs", "zenflow_adam_create", (7,)),
+        ("theirs", "create_adam", (8, 1e-2)),
+    ]
+    assert [call[2][0] for call in calls if call[0] == "ours"] == [7, 8]
+    assert loads == [1]
+
+
+def test_a_function_that_neither_has_is_an_attribute_error():
+    op = JointOp(recording([], "ours"), lambda: recording([], "theirs"))
+    with pytest.raises(AttributeError, match="no_such"):
+        op.no_such
+
+
+def test_the_drop_in_builders_are_offered_by_the_host():
+    from opforge.builders.cpu import BUILDERS
+
+    assert set(DROP_IN) <= set(BUILDERS)
+
+
+def test_without_deepspeed_the_error_says_what_to_install(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(DeepSpeedError) as caught:
+        deepspeed.install()
+    assert str(caught.value) == (
+        "DeepSpeed cannot be run on opforge: it is not installed. opforge was tested with DeepSpeed==0.19.8; beside"
+        " torch it is installed by: pip install --no-build-isolation 'deepspeed==0.19.8'"
+    )
+    assert isinstance(caught.value, ImportError)
