@@ -31,6 +31,18 @@ def for_device(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain
     return made
 
 
+def portable(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
+    """The toolchain for libraries that older systems load. Raises ToolchainNotFoundError, OpIncompatibleError."""
+    from opforge.errors import OpIncompatibleError
+
+    from .zig import ZigToolchain, machine_of
+
+    if target.device != "cpu":
+        reason = f"portable libraries are built for the CPU; the compiler for {target.device} needs this system's own"
+        raise OpIncompatibleError(op, str(target), [reason])
+    return ZigToolchain(layout, disk, machine_of(target.arch))
+
+
 def read_for(device: str) -> tuple[str, ...]:
     """The variables that a plan for this device may depend on, besides the host's."""
     return tuple(_class_of(device).read) if device in DEVICES else ()
