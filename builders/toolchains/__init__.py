@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 TOOLCHAINS = {
     "host": "opforge.builders.toolchains.host:HostToolchain",
     "nvcc": "opforge.builders.toolchains.nvcc:Nvcc",
+    "hipcc": "opforge.builders.toolchains.hipcc:Hipcc",
+    "sycl": "opforge.builders.toolchains.sycl:Sycl",
+    "opencl": "opforge.builders.toolchains.opencl:OpenCL",
 }
 """Name to "module:Class"; a new compiler is one line here and one file beside this one."""
-DEVICES = {"cpu": "host", "cuda": "nvcc"}
+DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl": "opencl"}
 """Which toolchain builds for a device. A builder for another one overrides `OpBuilder.toolchain`."""
 
 

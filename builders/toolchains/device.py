@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from opforge.cache.disk import Disk
 from opforge.cache.inputs import Located
 from opforge.cache.layout import Layout
 
+from . import translated
 from .host import HostToolchain, objects_of
 from .protocol import Toolchain
 
@@ -65,6 +67,10 @@ class DeviceToolchain(Toolchain):
         """The command that compiles one of the device's own sources."""
         raise NotImplementedError
 
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        """The command that compiles a source of the host."""
+        return self.host.compile(plan, roots, source, output)
+
     @property
     def facts(self) -> dict[str, Any]:
         """What the device compiler says of itself, checked once for this object."""
@@ -117,9 +123,15 @@ class DeviceToolchain(Toolchain):
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [
-            (self.compile_device if source.path.endswith(self.suffixes) else self.host.compile)(
+            (self.compile_device if source.path.endswith(self.suffixes) else self.compile_host)(
                 plan, roots, source, name
             )
             for name, source in objects_of(plan)
         ]
         return self.host.finish(plan, units, library, [f"-L{one}" for one in self.facts["lib"]])
+
+
+def through(step: Step, path: str, made: str, folders: Sequence[str]) -> Step:
+    """The step for a source at `path` that is translated to `made` first, with the headers that it quotes."""
+    program = (sys.executable, "-I", "-S", os.path.abspath(translated.__file__))
+    return step._replace(argv=(*program, step.depfile, path, made, *folders, "--", *step.argv))

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
@@ -73,11 +72,6 @@ class ZigToolchain(HostToolchain):
         compile_flags, link_flags = super().flags()
         # Its functions find each other and its own C++ runtime, whatever else is in the process.
         return ("-fno-sanitize=undefined", *compile_flags), ("-Wl,-Bsymbolic", *link_flags)
-
-    def finish(self, plan: BuildPlan, units: list[Step], library: str, device: Sequence[str] = ()) -> list[Step]:
-        # Its libc++ has debug information: five megabytes that nobody asked for.
-        bare = [] if "-g" in plan.compile_flags else ["-Wl,--strip-debug"]
-        return super().finish(plan, units, library, [*device, *bare])
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"-mcpu={LEVELS.get(one, one.replace('-', '_'))}" for one in arch)
