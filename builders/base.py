@@ -51,8 +51,8 @@ class OpBuilder:
     """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
-    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library that
-    older systems load too, and may be built for another processor.
+    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
+    that older systems load too, and may be built for another processor.
     """
 
     name: ClassVar[str] = ""
@@ -213,6 +213,8 @@ class OpBuilder:
             try:
                 if self.find() is None:
                     reasons += self._build_objections()
+                    if settings.prebuilt() == "require":
+                        reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
             except OpIncompatibleError as error:
                 reasons += error.reasons
             except (CacheDirError, SourceNotFoundError, ToolchainError) as error:

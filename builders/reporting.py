@@ -191,7 +191,14 @@ def compilers() -> list[dict[str, str]]:
             # Only the host's must be there; of a device's it is enough to say that it is not.
             first = str(problem).partition(" Looked for")[0]
             needed = name == DEVICES["cpu"]
-            told.append({"name": name, "path": "", "version": "" if needed else first, "problem": str(problem) if needed else ""})
+            told.append(
+                {
+                    "name": name,
+                    "path": "",
+                    "version": "" if needed else first,
+                    "problem": str(problem) if needed else "",
+                }
+            )
         except OpforgeError as problem:
             told.append({"name": name, "path": "", "version": "", "problem": str(problem)})
     try:

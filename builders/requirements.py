@@ -79,9 +79,9 @@ def torch_lacks(libraries: Sequence[str]) -> str | None:
     """Why torch here cannot serve a library that needs these of torch's own libraries, or None."""
     folder = torch_folder()
     for name in libraries:
-        if folder and name.startswith(("libtorch_", "libc10_")):
-            if not os.path.exists(os.path.join(folder, "lib", name)):
-                return f"it needs torch's {name}, which the installed torch {torch_version(folder)} does not have"
+        of_torch = folder and name.startswith(("libtorch_", "libc10_"))
+        if folder and of_torch and not os.path.exists(os.path.join(folder, "lib", name)):
+            return f"it needs torch's {name}, which the installed torch {torch_version(folder)} does not have"
     return None
 
 

@@ -22,13 +22,15 @@ INSTALL = "Install it (Debian, Ubuntu: apt install hipcc), or set ROCM_HOME to a
 ADVICE = "Set ROCM_HOME to a whole ROCm installation, or mend this one"
 CONFIGURATION = re.compile(r"^(ROCM_PATH|HIP_CLANG_PATH|DEVICE_LIB_PATH|HIP_LIB_PATH)=(.*)$", re.MULTILINE)
 CLANGS = ("clang++", "clang++-15", "clang++-16", "clang++-17", "clang")
-FLAGS_OF_GCC = frozenset({"-fno-gnu-unique"})
+NOTHING = ("-###", "-x", "hip", "-c", os.devnull, "-o", os.devnull)
+"""What it would do with a source that has nothing in it."""
 
 
 class Hipcc(DeviceToolchain):
     """hipcc by HIP_PATH, ROCM_HOME or ROCM_PATH, from PATH, or from /opt/rocm."""
 
     device, root, suffixes = "hip", "rocm", (".hip", ".cu")
+    translates = True
     obeyed = ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "DEVICE_LIB_PATH", *VARIABLES)
     read = obeyed
 
@@ -60,7 +62,9 @@ class Hipcc(DeviceToolchain):
         clang = re.search(r"(\S*clang version \S+)", told)
         where = self._configuration()
         root = os.path.realpath(where.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))
-        compiler = next(filter(None, (on_path(os.path.join(where.get("HIP_CLANG_PATH", ""), one)) for one in CLANGS)), "")
+        compiler = next(
+            filter(None, (on_path(os.path.join(where.get("HIP_CLANG_PATH", ""), one)) for one in CLANGS)), ""
+        )
         library = where.get("DEVICE_LIB_PATH", "")
         bitcode = sorted(one for one in self._disk.names(library) if one.endswith(".bc"))
         programs = [self.argv[0], compiler, *(os.path.join(library, one) for one in bitcode)]
@@ -85,7 +89,7 @@ class Hipcc(DeviceToolchain):
         import subprocess
 
         told = subprocess.run(
-            [*self.argv, "--offload-arch=gfx900", "-###", "-x", "hip", "-c", os.devnull, "-o", os.devnull],
+            [*self.argv, "--offload-arch=gfx900", *NOTHING],
             env={**os.environ, "LC_ALL": "C", "HIPCC_VERBOSE": "7"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -103,20 +107,10 @@ class Hipcc(DeviceToolchain):
 
     def device_objection(self, arch: Sequence[str]) -> str | None:
         for one in arch:
-            if not self._takes(one):
+            if not self.takes(one, f"--offload-arch={one}", *NOTHING):
                 known = ", ".join(self.facts["known"]) or "none that it names"
                 return f"hipcc {self.facts['release']} does not know {one}; it knows {known}. Install a newer ROCm"
         return None
-
-    def _takes(self, code: str) -> bool:
-        def question() -> dict[str, Any]:
-            command = (f"--offload-arch={code}", "-###", "-x", "hip", "-c", os.devnull, "-o", os.devnull)
-            status, _out, _said = identity.attempt(self.argv, *command, advice=ADVICE)
-            told = {"identity": {"code": code}, "stamps": self.facts["stamps"], "absent": []}
-            return told | {"takes": status == 0}
-
-        name = ("hipcc", *self.argv, code)
-        return bool(identity.remembered(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
 
     def part(self, abi: str) -> DevicePart:
         requires = (("hip", ".".join(str(self.facts["release"]).split(".")[:2])),)
@@ -128,20 +122,16 @@ class Hipcc(DeviceToolchain):
         return part._replace(defines=defines, stubs=("libtorch_hip.so",))
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        targets = (f"--offload-arch={one}" for one in arch)
-        return (*(flag for flag in flags if flag not in FLAGS_OF_GCC), "-fno-gpu-rdc", *targets)
+        return (*flags, "-fno-gpu-rdc", *(f"--offload-arch={one}" for one in arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         path, depfile = place_of(source, roots), output + ".d"
         made = path if path.endswith(".hip") else output + ".hip"
         include = [place_of(folder, roots) for folder in plan.include]
-        system = [place_of(folder, roots) for folder in plan.system_include if folder.root != self.root]
         argv = [
             *launcher(),
             *self.argv,
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in include for option in ("-I", folder)),
-            *(option for folder in system for option in ("-isystem", folder)),
+            *self.options(plan, roots),
             *plan.device_flags,
             *prefix_maps(plan, roots),
             *("-x", "hip", "-MD", "-MF", depfile, "-c", made, "-o", output),
@@ -154,4 +144,6 @@ class Hipcc(DeviceToolchain):
         path, include = place_of(source, roots), [place_of(folder, roots) for folder in plan.include]
         step = self.host.compile(plan, roots, source, output)
         made = output + os.path.splitext(path)[1]
-        return through(step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, include)
+        return through(
+            step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, include
+        )

@@ -18,6 +18,7 @@ class OpenCL(DeviceToolchain):
     """No compiler beside the host's: `relu.cl` becomes `extern "C" const char opforge_cl_relu[]`."""
 
     device, root, suffixes = "opencl", "opencl", (".cl",)
+    translates = True
 
     def _find(self) -> tuple[str, ...]:
         return self.host.argv
@@ -33,7 +34,7 @@ class OpenCL(DeviceToolchain):
 
     def device_objection(self, arch: Sequence[str]) -> str | None:
         if arch:
-            return f"OpenCL sources are compiled by the device's driver: write the target as opencl, not for {'+'.join(arch)}"
+            return f"the device's driver compiles OpenCL: write the target as opencl, without {'+'.join(arch)}"
         return None
 
     def part(self, abi: str) -> DevicePart:
@@ -43,5 +44,3 @@ class OpenCL(DeviceToolchain):
         path, made = place_of(source, roots), output + ".cpp"
         step = self.host.compile(plan, roots, source, output)
         return through(step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, [])
-
-

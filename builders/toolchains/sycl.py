@@ -20,15 +20,14 @@ TOLD = {**SHAPE, "release": str}
 HOMES = {"CMPLR_ROOT": "bin/icpx", "ONEAPI_ROOT": "compiler/latest/bin/icpx"}
 DEFAULT = "/opt/intel/oneapi/compiler/latest/bin/icpx"
 INSTALL = (
-    "Install Intel's oneAPI DPC++/C++ compiler (the package intel-oneapi-compiler-dpcpp-cpp of Intel's own repository; no"
+    "Install Intel's oneAPI DPC++/C++ compiler (intel-oneapi-compiler-dpcpp-cpp, from Intel's own repository: no"
     " distribution has it) and source its setvars.sh. A prebuilt entry needs none."
 )
 ADVICE = "Set CMPLR_ROOT to a whole DPC++ installation, or mend this one"
-FLAGS_OF_GCC = frozenset({"-fno-gnu-unique"})
 
 
 class Sycl(DeviceToolchain):
-    """icpx from PATH, by CMPLR_ROOT or ONEAPI_ROOT, or from /opt/intel. It links too, since it makes the device's code."""
+    """icpx from PATH, by CMPLR_ROOT or ONEAPI_ROOT, or from /opt/intel. It links too: it makes the device's code."""
 
     device, root, suffixes = "xpu", "oneapi", (".sycl",)
     read = tuple(HOMES)
@@ -73,17 +72,14 @@ class Sycl(DeviceToolchain):
         return part._replace(defines=(("USE_XPU", ""),), stubs=("libtorch_xpu.so",))
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        return (*(flag for flag in flags if flag not in FLAGS_OF_GCC), *_targets(arch))
+        return (*flags, *_targets(arch))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         path, depfile = place_of(source, roots), output + ".d"
-        system = [place_of(folder, roots) for folder in plan.system_include if folder.root != self.root]
         argv = [
             *launcher(),
             *self.argv,
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
-            *(option for folder in system for option in ("-isystem", folder)),
+            *self.options(plan, roots),
             *plan.device_flags,
             *prefix_maps(plan, roots),
             *("-x", "c++", "-MD", "-MF", depfile, "-c", path, "-o", output),

@@ -17,7 +17,10 @@ import sys
 from collections.abc import Sequence
 
 INCLUDE = re.compile(r'^(\s*#\s*include\s*)"([^"]+)"', re.MULTILINE)
-CUDA_HEADERS = re.compile(r'^(\s*#\s*include\s*[<"])(cuda\w*|cub/cub|curand_kernel|nvtx3/nvToolsExt|cooperative_groups)(\.h|\.cuh)([>"])', re.M)
+CUDA_HEADERS = re.compile(
+    r'^(\s*#\s*include\s*[<"])(cuda\w*|cub/cub|curand_kernel|nvtx3/nvToolsExt|cooperative_groups)(\.h|\.cuh)([>"])',
+    re.M,
+)
 HEADERS = {
     "cuda": "hip/hip_runtime",
     "cuda_runtime": "hip/hip_runtime",
@@ -50,7 +53,9 @@ SHUFFLE = re.compile(r"\b(__shfl(?:_up|_down|_xor)?)_sync\s*\(\s*[^,()]+,\s*")
 
 def hip_of(text: str) -> str:
     """CUDA source as HIP, line by line the same."""
-    text = CUDA_HEADERS.sub(lambda one: f"{one[1]}{HEADERS.get(one[2], one[2])}{'.hpp' if one[2] == 'cub/cub' else '.h'}{one[4]}", text)
+    text = CUDA_HEADERS.sub(
+        lambda one: f"{one[1]}{HEADERS.get(one[2], one[2])}{'.hpp' if one[2] == 'cub/cub' else '.h'}{one[4]}", text
+    )
     text = WORD.sub(lambda one: NAMES[one[0]], text)
     text = SHUFFLE.sub(r"\1(", text)
     return RULE.sub(lambda one: "hipDeviceAttribute" if one[1] else "hip", text)
@@ -58,10 +63,11 @@ def hip_of(text: str) -> str:
 
 def c_of(path: str, text: str) -> str:
     """OpenCL source as a C string, `opforge_cl_<name of the file>`."""
-    name = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
-    lines = [line.replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n")]
-    body = "\n".join(f'"{line}\\n"' for line in lines)
-    return f'extern "C" __attribute__((visibility("hidden"))) const char opforge_cl_{name}[];\nconst char opforge_cl_{name}[] =\n{body};\n'
+    name = "opforge_cl_" + re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
+    lines = text.replace("\\", "\\\\").replace('"', '\\"').split("\n")
+    body = '\\n"\n"'.join(lines)
+    declared = f'extern "C" __attribute__((visibility("hidden"))) const char {name}[];'
+    return f"{declared}\nconst char {name}[] =\n\"{body}\";\n"
 
 
 def translate(source: str, made: str, folders: Sequence[str]) -> dict[str, str]:
@@ -78,17 +84,18 @@ def translate(source: str, made: str, folders: Sequence[str]) -> dict[str, str]:
         done[made] = source
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
-        quoted = {}
+        written, at = [], 0
         for found in INCLUDE.finditer(text):
             header = _find(found[2], [os.path.dirname(source), *folders])
-            if header:
-                copy = os.path.join("translated", header.strip("/"))
-                quoted[found[2]] = os.path.abspath(copy)
-                if copy not in done:
-                    waiting.append((header, copy))
-                    done[copy] = header
-        text = INCLUDE.sub(lambda one, quoted=quoted: f'{one[1]}"{quoted.get(one[2], one[2])}"', hip_of(text))
-        _write(made, f'#line 1 "{source}"\n{text}')
+            if header is None:
+                continue  # a header of the compiler's own: its name is translated like any other
+            copy = os.path.abspath(os.path.join("translated", header.strip("/")))
+            if copy not in done:
+                waiting.append((header, copy))
+                done[copy] = header
+            written += [hip_of(text[at : found.start()]), f'{found[1]}"{copy}"']
+            at = found.end()
+        _write(made, "".join([f'#line 1 "{source}"\n', *written, hip_of(text[at:])]))
     return done
 
 

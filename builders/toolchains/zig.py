@@ -26,7 +26,7 @@ LEVELS = {"x86-64": "baseline", "aarch64": "baseline"}
 class ZigToolchain(HostToolchain):
     """zig's clang, with the libc++ that it brings linked in: the library asks for glibc and nothing else."""
 
-    shared_flags = ("-g",)
+    shared_flags: tuple[str, ...] = ("-g",)
     # Without the processor's level: zig builds its libc++ once for each that the linker is told, a minute each time.
 
     def __init__(self, layout: Layout, disk: Disk, machine: str) -> None:
@@ -45,7 +45,11 @@ class ZigToolchain(HostToolchain):
     def _ask(self) -> dict[str, Any]:
         version = identity.run((self.zig,), "version", advice=ADVICE).strip()
         program = os.path.realpath(self.zig)
-        told = {"version": f"zig {version}", "target": " ".join(self.argv[2:]), "zig sha256": self._disk.digest(program)}
+        told = {
+            "version": f"zig {version}",
+            "target": " ".join(self.argv[2:]),
+            "zig sha256": self._disk.digest(program),
+        }
         return {
             "identity": told,
             "machine": f"{self.machine}-linux-gnu",
@@ -62,11 +66,6 @@ class ZigToolchain(HostToolchain):
 
     def seals(self) -> Mapping[str, str]:
         return {ROOT: os.path.basename(os.path.realpath(self.zig))}
-
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
-        if device != "cpu":
-            return f"portable libraries are built for the CPU, not for {device}: {device}'s compiler needs the system's own"
-        return super().objection(device, arch)
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         compile_flags, link_flags = super().flags()
@@ -91,5 +90,3 @@ def machine_of(arch: Sequence[str]) -> str:
     """The processor that code for these levels runs on, as a triple names it."""
     level = arch[0] if arch else ""
     return MACHINES.get(level.rpartition("-v")[0] or level, os.uname().machine)
-
-

@@ -48,14 +48,19 @@ void scale_(Tensor x, double by) {
 STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("scale_(Tensor(a!) x, float by) -> ()"); }
 STABLE_TORCH_LIBRARY_IMPL(@NAME@, CUDA, m) { m.impl("scale_", TORCH_BOX(&scale_)); }
 """
-OPENCL = "__kernel void twice(__global float* x) {\n  x[get_global_id(0)] *= 2; // \"quoted\" \\\n}\n"
+OPENCL = '__kernel void twice(__global float* x) {\n  x[get_global_id(0)] *= 2; // "quoted" \\\n}\n'
 READS_OPENCL = """\
 extern "C" const char opforge_cl_twice[];
 extern "C" __attribute__((visibility("default"))) const char* source() { return opforge_cl_twice; }
 """
 HOSTS = ("g++", "clang++", "zig")
 DEVICES = {"nvcc": "cuda:sm_80+sm_90a+ptx", "hipcc": "hip:gfx90a"}
-INSTALL = {"g++": "apt install g++", "clang++": "apt install clang", "zig": "pip install ziglang", "hipcc": "apt install hipcc"}
+INSTALL = {
+    "g++": "apt install g++",
+    "clang++": "apt install clang",
+    "zig": "pip install ziglang",
+    "hipcc": "apt install hipcc",
+}
 
 
 @pytest.fixture(scope="session")
@@ -244,7 +249,7 @@ def bin(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "HIP_PATH", "CMPLR_ROOT", "ONEAPI_ROOT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(nvcc, "_packaged", lambda: [])
+    monkeypatch.setattr(nvcc, "_packaged", list)
     return folder
 
 
@@ -306,7 +311,11 @@ def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "program", "how"),
-    [("nvcc", "CUDA", "pip install nvidia-cuda-nvcc"), ("sycl", "SYCL", "setvars.sh"), ("hipcc", "HIP", "apt install hipcc")],
+    [
+        ("nvcc", "CUDA", "pip install nvidia-cuda-nvcc"),
+        ("sycl", "SYCL", "setvars.sh"),
+        ("hipcc", "HIP", "apt install hipcc"),
+    ],
 )
 def test_a_compiler_that_is_not_here_says_how_to_get_it(name, program, how, tmp_path, monkeypatch, bin):
     for tool in ("g++", "as", "ld"):
@@ -353,5 +362,7 @@ def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_on
             return ()
 
     cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
-    own = type("Own", (cls,), {"toolchain": lambda self, store: Npu(store.layout, store.disk), "__module__": cls.__module__})
+    own = type(
+        "Own", (cls,), {"toolchain": lambda self, store: Npu(store.layout, store.disk), "__module__": cls.__module__}
+    )
     assert own(Target("npu", ("910b",))).load().one() == 1

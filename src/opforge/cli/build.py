@@ -17,7 +17,6 @@ from .output import emit_json, is_terminal, show_table
 from .progress import Reporter, reporter
 from .selection import OWN, Selected, all_targets, mode_options, offered, select, target_option
 
-
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
 """What --portable builds for where no target is named: the best that runs is picked when an op is loaded."""
 
