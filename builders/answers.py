@@ -22,7 +22,7 @@ from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
 from opforge.cache.store import is_ticket
 
-from . import abis, plan, planning, roots
+from . import abis, plan, planning, roots, toolchains
 from .toolchains import host, identity
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         ticket, looked = answer["ticket"], _watched()
         if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
             return None
-        if answer["code"] != CODE or answer["looked"] != looked:
+        if answer["code"] != _code(builder) or answer["looked"] != looked:
             return None
         if store.disk.flat_stamps([*answer["programs"], *looked, *answer["inputs"]]) != answer["stamps"]:
             return None
@@ -98,16 +98,16 @@ def remember(
     if not tickets.holds_by_stamps(ticket, places, store.disk):
         return  # an input is young: it could change again and keep its stamp
     programs = toolchain.programs()
-    looked = list(seen.stamps)
+    looked, code = list(seen.stamps), _code(builder)
     around = [*programs.values(), *seen.stamps.values()]
-    times = [*CODE[1::4], *CODE[2::4], *(time for stamp in around for time in stamp[1:3])]
+    times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]
     if any(time > seen.at - tickets.YOUNG_NS for time in times):
         return  # so could our code, a program, or a folder that it was found in
     inputs = [one[-6:] for one in (*ticket["open"], *ticket["folders"], *ticket["seals"])]
     answer = {
         "format": FORMAT,
         "question": os.path.basename(path)[: -len(".json")],
-        "code": CODE,
+        "code": code,
         "programs": list(programs),
         "looked": looked,
         "inputs": [f"{places[root]}/{below}" for root, below, *_stamp in inputs],
@@ -133,7 +133,7 @@ def _file(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> str | 
     question = builder.question()
     if question is None:
         return None
-    variables = [os.environ.get(name) for name in host.READ]
+    variables = [os.environ.get(name) for name in (*host.READ, *_device_reads(builder))]
     asked = [FORMAT, question, variables, _working_folder(), sorted(places.items())]
     # Plain strings and lists have one repr; it takes a third of the time that canonical JSON does.
     name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
@@ -155,6 +155,24 @@ def _folders(variable: str, default: str = "") -> list[str]:
 def _watched() -> list[str]:
     """The paths whose stamps an answer holds besides the compiler's programs': where they would be found."""
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
+
+
+def _code(builder: OpBuilder) -> list[int]:
+    """The stamps of our own code that shapes plans for the builder's device, as they were when it was first asked."""
+    device = builder.target.device
+    if device == "cpu":
+        return CODE
+    if device not in _device_code:
+        _device_code[device] = [*CODE, *Disk().flat_stamps(toolchains.code_for(device))]
+    return _device_code[device]
+
+
+_device_code: dict[str, list[int]] = {}
+
+
+def _device_reads(builder: OpBuilder) -> tuple[str, ...]:
+    device = builder.target.device
+    return () if device == "cpu" else toolchains.read_for(device)
 
 
 def _stamp(disk: Disk, path: str) -> list[int]:
