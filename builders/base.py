@@ -126,7 +126,7 @@ class OpBuilder:
             return None
         return [
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
-            self.portable,
+            (self.portable, settings.sysroot() if self.portable else ""),
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
             list(self.device_flags.get(self.target.device, ())),
@@ -153,7 +153,7 @@ class OpBuilder:
             if os.path.isabs(folder):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
-        if self.target.device != "cpu":
+        if self.target.device != "cpu" or self.portable:
             try:
                 places.update(self.toolchain(current_store()).places())
             except (ToolchainNotFoundError, ToolchainError):
