@@ -394,7 +394,7 @@ def test_code_for_another_processor_runs_there(places, tmp_path):
 
     entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).obtain()
     assert entry.binary["machine"] == "aarch64"
-    calls = '#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);'
+    calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
     calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
     main = fakes.write(tmp_path, "main.c", calls)
     program = str(tmp_path / "main")
