@@ -13,7 +13,10 @@ from opforge.errors import PrebuiltRequiredError, SettingError, ToolchainNotFoun
 CUDA = """\
 #include <cuda_runtime.h>
 __global__ void kernel(float* x) { x[threadIdx.x] *= 2; }
-extern "C" __attribute__((visibility("default"))) int twice(float* x) { kernel<<<1, 32>>>(x); return cudaGetLastError(); }
+extern "C" __attribute__((visibility("default"))) int twice(float* x) {
+  kernel<<<1, 32>>>(x);
+  return cudaGetLastError();
+}
 """
 
 
