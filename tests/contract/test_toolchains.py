@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 
@@ -188,6 +189,19 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
     assert loaded.origin == "built"
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
         assert loaded.scale(None, 10, None, None) != 0
+
+
+def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
+    needs(places, "nvcc")
+    import opforge
+
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
+    kernel, _ = fakes.write(tmp_path, "scale.cu", KERNEL), fakes.write(tmp_path, "scale.h", HEADER)
+    loaded = opforge.load(fakes.fresh("own"), kernel, extra_cuda_cflags=["-lineinfo"])
+    manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
+    with open(manifest) as file:
+        plan = json.load(file)["components"]
+    assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
 
 
 def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
