@@ -66,6 +66,8 @@ class Nvcc(DeviceToolchain):
         programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
         programs = [path for path in dict.fromkeys(map(os.path.realpath, [self.argv[0], *programs])) if _is_file(path)]
         digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs[::-1]}
+        # PyPI's packages keep their libraries where their own nvcc does not look.
+        libraries = [*plan["-L"], os.path.join(root, "lib")]
         known = identity.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
         known += identity.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
@@ -75,7 +77,7 @@ class Nvcc(DeviceToolchain):
             "root": root,
             "seal": os.path.relpath(programs[0], root),
             "include": include,
-            "lib": [os.path.realpath(one) for one in plan["-L"]],
+            "lib": [os.path.realpath(one) for one in libraries if os.path.isdir(one)],
             "release": found[1],
             "known": known,
             "refuses_host": self._refusal(),
