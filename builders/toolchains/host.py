@@ -32,6 +32,8 @@ OBEYED = (
 )
 READ = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED)
 """Every variable that the plan of a host op may depend on."""
+SWAYING = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
+"""The beginnings of flags that name other programs or folders of headers than the compiler's own."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -64,7 +66,11 @@ class HostToolchain:
     def _facts(self) -> dict[str, Any]:
         """What the compiler says of itself, checked once for this object, which lives no longer than one load."""
         if self._known is None:
-            self._known = identity.facts(self.argv, self.linker, self._layout, self._disk)
+            given = (*split("CPPFLAGS"), *split("CXXFLAGS"), *split("LDFLAGS"))
+            swaying = [
+                flag for before, flag in zip(("", *given), given) if flag.startswith(SWAYING) or before in SWAYING
+            ]
+            self._known = identity.facts(self.argv, self.linker, self._layout, self._disk, swaying)
         return self._known
 
     def programs(self) -> Mapping[str, list[int]]:

@@ -10,6 +10,7 @@ from typing import Any
 from opforge.cache.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, write_file
+from opforge.cache.tickets import YOUNG_NS
 from opforge.errors import ToolchainError
 
 FORMAT = 5
@@ -27,14 +28,14 @@ HOST_FACTS = {"machine": str, "version": str, "search": list, "linker_flags": li
 """What is told of a C++ compiler besides `identity`, `stamps` and `absent`, and of which type."""
 
 
-def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk) -> dict[str, Any]:
+def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk, swaying: Sequence[str] = ()) -> dict[str, Any]:
     """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `version`.
 
     `linker` is the path of one to prefer to the compiler's own, or empty; `linker_flags` are those that make it do so.
-    Raises ToolchainError.
+    `swaying` are the flags that name other programs, such as -B. Raises ToolchainError.
     """
-    name = (*argv, "", linker, *(os.environ.get(variable, "") for variable in SWAYED_BY))
-    return remembered(name, HOST_FACTS, layout, disk, lambda: _ask(argv, linker, disk))
+    name = (*argv, "", *swaying, "", linker, *(os.environ.get(variable, "") for variable in SWAYED_BY))
+    return remembered(name, HOST_FACTS, layout, disk, lambda: _ask(argv, linker, disk, swaying))
 
 
 def remembered(
@@ -49,6 +50,9 @@ def remembered(
     record = _asked.get(name) or _read(file, shape)
     if not record or _has_changed(record, disk):
         record = {"format": FORMAT, **ask()}
+        young = disk.now_ns() - YOUNG_NS
+        if any(time > young for stamp in record["stamps"].values() for time in stamp[1:3]):
+            return record  # a program could change again and keep its stamp: ask again next time
         _unsaved.add(name)
     _asked[name] = record
     if name in _unsaved:
@@ -110,14 +114,14 @@ def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[i
     return done.returncode, done.stdout, done.stderr
 
 
-def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
+def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -> dict[str, Any]:
     version = run(argv, "--version")
     machine = run(argv, "-dumpmachine").strip()
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
     absent = []
     for name in PROGRAMS:
         absent += _earlier(name)
-        path = run(argv, f"-print-prog-name={name}").strip()
+        path = run(argv, *swaying, f"-print-prog-name={name}").strip()
         if not os.path.isabs(path):
             import shutil
 
@@ -129,7 +133,7 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         programs["linker"] = os.path.realpath(linker)
     stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
     digests = {name: disk.digest(path) or "" for name, path in programs.items()}
-    folders = search(argv)
+    folders = search([*argv, *swaying])
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,

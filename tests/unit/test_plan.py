@@ -51,7 +51,7 @@ def bin(tmp_path, monkeypatch):
 def toolchain(tmp_path, store="store"):
     root = str(tmp_path / store)
     prepare(root, frozenset({0, os.geteuid()}))
-    return host.HostToolchain(Layout(root), Disk())
+    return host.HostToolchain(Layout(root), fakes.LaterDisk())
 
 
 def asked(bin):
@@ -414,3 +414,29 @@ def test_a_compiler_for_another_system_says_so(tmp_path, bin):
     fakes.compiler(bin, "g++", ANSWERS.format(machine="arm64-apple-darwin23", include=tmp_path / "include"))
     objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
     assert objection == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
+
+
+def test_a_compiler_that_has_just_been_installed_is_asked_again(tmp_path, bin):
+    """Its stamp could stay as it is when it is replaced once more."""
+    root = str(tmp_path / "store")
+    prepare(root, frozenset({0, os.geteuid()}))
+    host.HostToolchain(Layout(root), Disk()).identity()
+    questions = asked(bin)
+    host.HostToolchain(Layout(root), Disk()).identity()
+    assert asked(bin) == 2 * questions
+
+
+@pytest.mark.parametrize(("variable", "spelling"), [("LDFLAGS", "-B{}"), ("CXXFLAGS", "-B {}")])
+def test_a_program_that_a_flag_names_is_part_of_the_compilers_identity(tmp_path, bin, monkeypatch, variable, spelling):
+    """The fake compiler finds programs by COMPILER_PATH, as a real one does by -B."""
+    before = toolchain(tmp_path).identity()
+    folder = tmp_path / "other"
+    folder.mkdir()
+    fakes.compiler(folder, "as", "echo another assembler")
+    monkeypatch.setenv(variable, spelling.format(folder))
+    said = fakes.ANSWERS.replace("@VERSION@", "12.2")
+    search = 'for word in "$@"; do case "$word" in -B?*) COMPILER_PATH="${word#-B}";; -B) ;; /*) COMPILER_PATH="$word";; esac; done\n'
+    fakes.compiler(bin, "g++", f'echo "$@" >> "{bin}/asked"\n{search}{said}')
+    after = toolchain(tmp_path).identity()
+    changed = {name for name, value in after if dict(before).get(name) != value}
+    assert "as sha256" in changed
