@@ -68,7 +68,9 @@ class HostToolchain:
         if self._known is None:
             given = (*split("CPPFLAGS"), *split("CXXFLAGS"), *split("LDFLAGS"))
             swaying = [
-                flag for before, flag in zip(("", *given), given) if flag.startswith(SWAYING) or before in SWAYING
+                flag
+                for before, flag in zip(("", *given), (*given, ""), strict=True)
+                if flag.startswith(SWAYING) or before in SWAYING
             ]
             self._known = identity.facts(self.argv, self.linker, self._layout, self._disk, swaying)
         return self._known

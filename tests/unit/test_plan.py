@@ -435,7 +435,10 @@ def test_a_program_that_a_flag_names_is_part_of_the_compilers_identity(tmp_path,
     fakes.compiler(folder, "as", "echo another assembler")
     monkeypatch.setenv(variable, spelling.format(folder))
     said = fakes.ANSWERS.replace("@VERSION@", "12.2")
-    search = 'for word in "$@"; do case "$word" in -B?*) COMPILER_PATH="${word#-B}";; -B) ;; /*) COMPILER_PATH="$word";; esac; done\n'
+    search = (
+        'for word in "$@"; do case "$word" in'
+        ' -B?*) COMPILER_PATH="${word#-B}";; -B) ;; /*) COMPILER_PATH="$word";; esac; done\n'
+    )
     fakes.compiler(bin, "g++", f'echo "$@" >> "{bin}/asked"\n{search}{said}')
     after = toolchain(tmp_path).identity()
     changed = {name for name, value in after if dict(before).get(name) != value}
