@@ -154,6 +154,7 @@ class Nvcc(DeviceToolchain):
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         own = [flag if flag.startswith(OWN_FLAGS) else f"-Xcompiler={flag}" for flag in flags]
+        own += [f"-Xcompiler={flag}" for flag in self.host.target_flags("cpu", ())]
         if "-g" in flags:
             own.append("-lineinfo")
         return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
