@@ -35,6 +35,8 @@ class BuildPlan(NamedTuple):
     """The variables that compilers read: CPATH, LIBRARY_PATH, ..."""
     debug_roots: tuple[tuple[str, str], ...] = ()
     """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
+    kernels: tuple[tuple[str, str], ...] = ()
+    """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
 
     @property
     def key(self) -> str:
@@ -49,6 +51,7 @@ class BuildPlan(NamedTuple):
             "requires": dict(self.requires),
             "environment": dict(self.environment),
             "debug_roots": dict(self.debug_roots),
+            "kernels": dict(self.kernels),
         }
 
 

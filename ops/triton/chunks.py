@@ -1,0 +1,91 @@
+"""Many tensors as one table of chunks, so that one launch updates them all.
+
+A row of the table holds the addresses at which each list's chunk begins, and how many values it has. Tables are kept for
+as long as the addresses stay, so that a step whose tensors lie where they did copies nothing to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import registry
+
+CHUNK = 1 << 16
+"""Values of one row: a multiple of every kernel's block."""
+KEPT = 16
+"""How many tables are kept, the newest."""
+
+
+class Table(NamedTuple):
+    """The table on its device, and for each tensor its first row and the row after its last."""
+
+    rows: Tensor
+    spans: Tensor
+    aligned: bool
+    """Every address is divisible by 16."""
+
+
+_tables: dict[tuple[object, ...], Table] = {}
+
+
+def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
+    """The table of these lists, whose n-th tensors have one size; `numbered` adds the tensor's number before the count."""
+    pointers = [[one.data_ptr() for one in each] for each in lists]
+    sizes = [one.numel() for one in lists[0]]
+    device = lists[0][0].device
+    key = (str(device), numbered, tuple(sizes), *map(tuple, pointers))
+    found = _tables.pop(key, None)
+    if found is None:
+        steps = [one[0].element_size() for one in lists]
+        found = _make(pointers, sizes, steps, numbered, device)
+        while len(_tables) >= KEPT:
+            del _tables[next(iter(_tables))]
+    _tables[key] = found
+    return found
+
+
+def _make(
+    pointers: Sequence[Sequence[int]], sizes: Sequence[int], steps: Sequence[int], numbered: bool, device: torch.device
+) -> Table:
+    pieces, spans, row = [], [], 0
+    for number, size in enumerate(sizes):
+        starts = torch.arange(0, size, CHUNK, dtype=torch.int64)
+        columns = [each[number] + starts * step for each, step in zip(pointers, steps, strict=True)]
+        if numbered:
+            columns.append(torch.full_like(starts, number))
+        pieces.append(torch.stack([*columns, (size - starts).clamp_max(CHUNK)], 1))
+        spans.append((row, row + len(starts)))
+        row += len(starts)
+    aligned = not any(address % 16 for each in pointers for address in each)
+    return Table(torch.cat(pieces).to(device), torch.tensor(spans, dtype=torch.int64).to(device), aligned)
+
+
+def check(op: str, lists: dict[str, Sequence[Tensor]], states: Sequence[str]) -> None:
+    """Raises ValueError or TypeError unless the lists go together: one length, sizes and memory order in pairs, no gaps,
+    one device; one dtype for all but `states`, which are float32."""
+    names = list(lists)
+    first = lists[names[0]]
+    for name, tensors in lists.items():
+        if len(tensors) != len(first):
+            raise ValueError(f"{op}: {name} holds {len(tensors)} tensors, expected {len(first)} as {names[0]} does")
+        for index, (one, like) in enumerate(zip(tensors, first, strict=True)):
+            dtype = torch.float32 if name in states else first[0].dtype
+            if one.dtype != dtype:
+                raise TypeError(f"{op}: {name}[{index}] is {one.dtype}, expected {dtype}")
+            if one.shape != like.shape or one.stride() != like.stride() or one.device != first[0].device:
+                raise ValueError(
+                    f"{op}: {name}[{index}] has shape {tuple(one.shape)}, strides {one.stride()}, on {one.device}; "
+                    f"expected those of {names[0]}[{index}]: {tuple(like.shape)}, {like.stride()}, {first[0].device}"
+                )
+            if not torch._prims_common.is_non_overlapping_and_dense(one):
+                raise ValueError(f"{op}: {name}[{index}] has gaps between its values: pass .contiguous() tensors")
+
+
+def define(name: str, lists: dict[str, bool], numbers: str, run: Callable[..., None]) -> object:
+    """Register an op over lists of tensors that returns nothing; `lists` tells which of them it changes."""
+    told = [f"Tensor({'abcdefg'[i]}!)[] {one}" if changed else f"Tensor[] {one}" for i, (one, changed) in enumerate(lists.items())]
+    return registry.define(f"{name}({', '.join(told)}, *, {numbers}) -> ()", run, lambda *_lists, **_numbers: None)

@@ -1,0 +1,88 @@
+"""LAMB over many tensors in three launches: moments and directions, the trust ratios, the parameters.
+
+The formula: `opforge.ops.triton.references.lamb`. Nothing is added up by atomics: the same inputs give the same bits.
+"""
+
+import triton
+import triton.language as tl
+
+from .optimizer_table import address
+
+
+@triton.jit
+def direct(
+    table,
+    sums,
+    scale,
+    decay,
+    beta1,
+    rest1,
+    beta2,
+    rest2,
+    correction,
+    root,
+    eps,
+    DTYPE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a row (param, grad, exp_avg, exp_avg_sq, direction, count): updates the moments, writes the direction, and
+    to `sums` [rows, 2] the sums of squares of the parameters and of the direction. `correction` is 1 / (1 - beta1^step)."""
+    number = tl.program_id(0).to(tl.int64)
+    row = table + number * 6
+    param = address(row, 0, DTYPE, ALIGNED)
+    grad = address(row, 1, DTYPE, ALIGNED)
+    first = address(row, 2, tl.float32, ALIGNED)
+    second = address(row, 3, tl.float32, ALIGNED)
+    direction = address(row, 4, tl.float32, ALIGNED)
+    count = tl.load(row + 5)
+    of_param = tl.zeros((BLOCK,), tl.float32)
+    of_direction = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, count, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < count
+        p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
+        g = tl.load(grad + at, mask=here, other=0.0).to(tl.float32) * scale
+        m = beta1 * tl.load(first + at, mask=here, other=0.0) + rest1 * g
+        v = beta2 * tl.load(second + at, mask=here, other=0.0) + rest2 * g * g
+        u = m * correction / (tl.sqrt(v) * root + eps) + decay * p
+        tl.store(first + at, m, mask=here)
+        tl.store(second + at, v, mask=here)
+        tl.store(direction + at, u, mask=here)
+        of_param += p * p
+        of_direction += tl.where(here, u * u, 0.0)
+    tl.store(sums + number * 2, tl.sum(of_param, 0))
+    tl.store(sums + number * 2 + 1, tl.sum(of_direction, 0))
+
+
+@triton.jit
+def trust(spans, sums, ratios, BLOCK: tl.constexpr):
+    """One program a tensor: `spans` [tensors, 2] tells which rows are its; writes |param| / |direction|, or 1 if either is 0."""
+    number = tl.program_id(0).to(tl.int64)
+    begin = tl.load(spans + number * 2)
+    end = tl.load(spans + number * 2 + 1)
+    of_param = tl.zeros((BLOCK,), tl.float32)
+    of_direction = tl.zeros((BLOCK,), tl.float32)
+    for start in range(begin, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < end
+        of_param += tl.load(sums + at * 2, mask=here, other=0.0)
+        of_direction += tl.load(sums + at * 2 + 1, mask=here, other=0.0)
+    p = tl.sqrt(tl.sum(of_param, 0))
+    u = tl.sqrt(tl.sum(of_direction, 0))
+    tl.store(ratios + number, tl.where((p > 0) & (u > 0), p / u, 1.0))
+
+
+@triton.jit
+def apply(table, ratios, lr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
+    """One program a row (param, direction, tensor, count): param -= lr * ratio * direction."""
+    row = table + tl.program_id(0).to(tl.int64) * 4
+    param = address(row, 0, DTYPE, ALIGNED)
+    direction = address(row, 1, tl.float32, ALIGNED)
+    step = lr * tl.load(ratios + tl.load(row + 2))
+    count = tl.load(row + 3)
+    for start in range(0, count, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < count
+        p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
+        tl.store(param + at, (p - step * tl.load(direction + at, mask=here, other=0.0)).to(DTYPE), mask=here)
