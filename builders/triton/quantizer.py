@@ -8,7 +8,7 @@ from .base import TritonOpBuilder
 from .kernels import Kernel
 from .rows import DTYPES
 
-GROUPS = ((128, 64, 4), (1024, 8, 4), (8192, 1, 8))
+GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8))
 """(greatest size of a group, groups a program, warps)."""
 BLOCK = 1024
 

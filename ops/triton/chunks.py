@@ -81,11 +81,24 @@ def check(op: str, lists: dict[str, Sequence[Tensor]], states: Sequence[str]) ->
                     f"{op}: {name}[{index}] has shape {tuple(one.shape)}, strides {one.stride()}, on {one.device}; "
                     f"expected those of {names[0]}[{index}]: {tuple(like.shape)}, {like.stride()}, {first[0].device}"
                 )
-            if not torch._prims_common.is_non_overlapping_and_dense(one):
+            if not _is_dense(one):
                 raise ValueError(f"{op}: {name}[{index}] has gaps between its values: pass .contiguous() tensors")
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its values lie side by side, in whatever order of dimensions."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def define(name: str, lists: dict[str, bool], numbers: str, run: Callable[..., None]) -> object:
     """Register an op over lists of tensors that returns nothing; `lists` tells which of them it changes."""
-    told = [f"Tensor({'abcdefg'[i]}!)[] {one}" if changed else f"Tensor[] {one}" for i, (one, changed) in enumerate(lists.items())]
+    marks = [f"({letter}!)" if changed else "" for letter, changed in zip("abcdefg", lists.values(), strict=False)]
+    told = [f"Tensor{mark}[] {one}" for mark, one in zip(marks, lists, strict=True)]
     return registry.define(f"{name}({', '.join(told)}, *, {numbers}) -> ()", run, lambda *_lists, **_numbers: None)
