@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from opforge import settings
 from opforge.accelerator.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
@@ -18,6 +19,7 @@ from opforge.errors import (
     CacheDirError,
     LoadError,
     OpIncompatibleError,
+    PrebuiltRequiredError,
     SourceNotFoundError,
     ToolchainError,
     ToolchainNotFoundError,
@@ -66,6 +68,8 @@ class OpBuilder:
     """Searched, in order, after the class's own folder and before opforge's kernels."""
     defines: ClassVar[Mapping[str, str]] = {}
     cxx_flags: ClassVar[Sequence[str]] = ()
+    device_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Device -> flags for its own sources (`*.cu`, ...), in the words of its compiler."""
     link_flags: ClassVar[Sequence[str]] = ()
     libraries: ClassVar[Sequence[str]] = ()
     """Names for -l."""
@@ -103,7 +107,11 @@ class OpBuilder:
     def _concrete(self, asked: Target | None) -> Target:
         if asked is None:
             asked = Target("cpu") if "cpu" in self.devices else Target(self.devices[0])
-        if asked.device == "cpu" and (not asked.arch or asked.arch == ("native",)):
+        if asked.device != "cpu":
+            from .devices import concrete
+
+            return concrete(asked)
+        if not asked.arch or asked.arch == ("native",):
             level = read_cpuinfo("/").level
             return Target("cpu", (level,) if level else ())
         return asked
@@ -117,6 +125,7 @@ class OpBuilder:
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
+            list(self.device_flags.get(self.target.device, ())),
             [(root.name, root.include) for root in self.kernel_roots],
             abis.part(self.abi, self.name, self.name, self.torch_target).requires if self.abi == abis.TORCH else (),
         ]
@@ -140,6 +149,11 @@ class OpBuilder:
             if os.path.isabs(folder):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
+        if self.target.device != "cpu":
+            try:
+                places.update(self.toolchain(current_store()).places())
+            except (ToolchainNotFoundError, ToolchainError):
+                return places  # what was prebuilt needs no compiler, and so none of its headers
         return places
 
     def describe(self) -> OpDescription:
@@ -149,14 +163,20 @@ class OpBuilder:
         self._check()
         disk, places = Disk(), self.places()
         located = roots.locate(self.name, self.sources, self.search_roots())
-        part = abis.part(self.abi, self.name, self.name, self.torch_target)
+        part, target = abis.part(self.abi, self.name, self.name, self.torch_target), self.target
         return OpDescription(
             op=self.name,
             version=self.version,
             abi=self.abi,
-            target=str(self.target),
+            # One library may hold code for many devices: what it holds is its record's to tell.
+            target=str(target) if target.device == "cpu" else target.device,
             torch_target=self.torch_target if self.abi == abis.STABLE else "",
-            flags=(*self.cxx_flags, *self._mode_flags(), *(f"link {flag}" for flag in self.link_flags)),
+            flags=(
+                *self.cxx_flags,
+                *self._mode_flags(),
+                *(f"link {flag}" for flag in self.link_flags),
+                *(f"{target.device} {flag}" for flag in self.device_flags.get(target.device, ())),
+            ),
             defines=tuple(sorted(self.defines.items())),
             libraries=tuple(self.libraries),
             sources=tuple((*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located),
@@ -208,6 +228,10 @@ class OpBuilder:
             objection = cpu_objection(target.arch)
             if objection:
                 reasons.append(objection)
+        else:
+            from .devices import cannot_load
+
+            reasons += cannot_load(target, self.abi)
         if type(self).gate is not OpBuilder.gate:
             from opforge.accelerator.select import get_accelerator
 
@@ -223,7 +247,11 @@ class OpBuilder:
 
     def toolchain(self, store: Store) -> Toolchain:
         """The compiler for this op's target. Raises ToolchainNotFoundError."""
-        return HostToolchain(store.layout, store.disk)
+        if self.target.device == "cpu":
+            return HostToolchain(store.layout, store.disk)
+        from .toolchains import for_device
+
+        return for_device(self.name, self.target, store.layout, store.disk)
 
     # -- finding, building, loading ----------------------------------------------------------------------------------
 
@@ -290,6 +318,10 @@ class OpBuilder:
         if entry:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
+        if settings.prebuilt() == "require":
+            raise PrebuiltRequiredError(
+                self.name, str(self.target), [f"{one.where}: {one.reason}" for one in self.trace]
+            )
         reasons = ["it was asked for"] if force else [f"{one.where}: {one.reason}" for one in self.trace]
         emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .building import build

@@ -33,6 +33,8 @@ class BuildPlan(NamedTuple):
     """torch and Python, where the ABI ties the binary to them."""
     environment: tuple[tuple[str, str], ...]
     """The variables that compilers read: CPATH, LIBRARY_PATH, ..."""
+    device_flags: tuple[str, ...] = ()
+    """The flags for the device's own sources, where the target is a device; `compile_flags` are the host's."""
     debug_roots: tuple[tuple[str, str], ...] = ()
     """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
     kernels: tuple[tuple[str, str], ...] = ()

@@ -90,9 +90,10 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
 
     if hasattr(cache, "triton_key"):
         cache.triton_key = lambda: ""  # hashes half a gigabyte, for the key of a cache that lives as long as this task
-    text = arch.startswith("ptx_")
+    text = arch.startswith("compute_")
     warp = WARP.get(device) or (64 if arch.startswith(WAVE_OF_64) else 32)
-    target = GPUTarget(device, arch if device == "hip" else int(re.findall(r"\d+", arch)[0]), warp)
+    number = re.findall(r"\d+", arch)[0] if device == "cuda" else 0
+    target = GPUTarget(device, int(number) if device == "cuda" else arch.partition(":")[0], warp)
     arguments = dict(kernel["arguments"])
     constants = {name: _constant(value) for name, value in kernel["constants"].items()}
     signature = {name: arguments[name].partition(":")[0] if name in arguments else "constexpr" for name in function.arg_names}

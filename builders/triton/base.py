@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +11,7 @@ from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.builders import abis, roots
 from opforge.builders.base import OpBuilder
+from opforge.builders.toolchains.triton import LAUNCHER, TritonToolchain, exact
 from opforge.cache.store import Store
 from opforge.errors import BuilderError
 
@@ -50,8 +52,6 @@ class TritonOpBuilder(OpBuilder):
     @property
     def sources(self) -> Sequence[str]:  # type: ignore[override]
         """The kernels' files and the launcher's."""
-        from opforge.builders.toolchains.triton import LAUNCHER
-
         return (*dict.fromkeys(kernel.source for kernel in self.kernels), *LAUNCHER)
 
     def search_roots(self) -> tuple[roots.KernelRoot, ...]:
@@ -59,8 +59,6 @@ class TritonOpBuilder(OpBuilder):
         return (own, *others[:-1], KERNELS, others[-1])
 
     def toolchain(self, store: Store) -> Toolchain:
-        from opforge.builders.toolchains.triton import TritonToolchain
-
         return TritonToolchain(store.layout, store.disk)
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
@@ -77,10 +75,9 @@ class TritonOpBuilder(OpBuilder):
         check(type(self).__name__, self.kernels)
 
     def _concrete(self, asked: Target | None) -> Target:
-        """The target as asked; where no architecture is named, or `native`, that of the device in use here."""
-        if asked is not None and asked.arch and asked.arch != ("native",):
-            return asked
-        return present_device(asked.device if asked else None) or asked or Target(self.devices[0])
+        """The target as asked, its architectures as Triton compiles for them; by default the GPU that torch uses here."""
+        target = super()._concrete(asked or present_device())
+        return Target("cuda", exact(target.arch)) if target.device == "cuda" else target
 
     def load(self, verbose: bool = False) -> TritonOp:
         """The op's functions, as attributes; see OpBuilder.load. Raises as it does.
@@ -109,14 +106,12 @@ class TritonOpBuilder(OpBuilder):
         return TritonOp(self.name, kernels, functions, origin, library)
 
 
-def present_device(wanted: str | None = None) -> Target | None:
-    """The GPU in use here, by torch, as a target; None where there is none, or not of the device that is wanted."""
-    import torch
-
-    device = "hip" if torch.version.hip else "cuda"
-    if (wanted and wanted != device) or not torch.cuda.is_available():
+def present_device() -> Target | None:
+    """The GPU that torch uses in this process, as a target; None where there is none, or torch has not been imported."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
         return None
-    if device == "hip":
-        return Target("hip", (torch.cuda.get_device_properties().gcnArchName.partition(":")[0],))
+    if torch.version.hip:
+        return Target("hip", (torch.cuda.get_device_properties().gcnArchName,))
     major, minor = torch.cuda.get_device_capability()
     return Target("cuda", (f"sm_{major}{minor}",))

@@ -48,7 +48,7 @@ struct Arch {
 
 Arch read_arch(const char* name) {
     char* end = nullptr;
-    if (!std::strncmp(name, "ptx_", 4)) return {Kind::kText, static_cast<int>(std::strtol(name + 4, &end, 10))};
+    if (!std::strncmp(name, "compute_", 8)) return {Kind::kText, static_cast<int>(std::strtol(name + 8, &end, 10))};
     if (std::strncmp(name, "sm_", 3)) return {Kind::kOther, 0};
     const int capability = static_cast<int>(std::strtol(name + 3, &end, 10));
     return {*end ? Kind::kExact : Kind::kFamily, capability};

@@ -12,7 +12,7 @@
 struct opforge_image {
   const char* kernel;   // the name that a launch asks for
   const char* symbol;   // the function's name inside the image
-  const char* arch;     // sm_90, sm_90a (that device alone), ptx_80 (text, for that device and later ones), gfx942
+  const char* arch;     // sm_90, sm_90a (that device alone), compute_80 (PTX, for that device and later ones), gfx942
   const void* data;
   size_t size;
   uint32_t shared;      // bytes of dynamic shared memory of a block
