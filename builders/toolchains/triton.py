@@ -179,7 +179,10 @@ def _find() -> str:
     loaded = sys.modules.get("triton")
     origin = getattr(loaded, "__file__", None)
     if origin is None:
-        spec = importlib.util.find_spec("triton")
+        try:
+            spec = importlib.util.find_spec("triton")
+        except (ImportError, ValueError):
+            spec = None  # something in this process forbids it
         origin = spec.origin if spec else None
     if origin is None:
         raise ToolchainNotFoundError("Triton", ["the package triton, in this Python's environment"], ADVICE)

@@ -164,18 +164,33 @@ def _entry(output: str, index: int, kernel: dict[str, Any], image: dict[str, Any
 
 def _complaint(error: BaseException, path: str, line: int, what: str) -> str:
     """The error as compilers print theirs, so that whoever reads the output finds the place."""
+    # Triton wraps an error once for each function that it passes through: the innermost names the place.
+    inner = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+        if hasattr(inner, "node") and hasattr(inner, "src"):
+            error = inner
     node = getattr(error, "node", None)
-    cause = error.__cause__
-    while cause is not None and getattr(cause, "node", None) is not None:
-        node, error = cause.node, cause  # type: ignore[attr-defined]
-        cause = cause.__cause__
     if node is not None:
+        path, line = _place_of(getattr(error, "src", None), path, line)
         line += node.lineno - 1
     if isinstance(error, SyntaxError) and error.lineno:
         path, line = error.filename or path, error.lineno
-    said = getattr(error, "error_message", None) or (str(cause) if cause else str(error))
+    said = getattr(error, "error_message", None) or (error.__cause__ and repr(error.__cause__)) or str(error)
     first = str(said).strip().splitlines() or [type(error).__name__]
     return f"{path}:{line}: error: {type(error).__name__}: {first[0]} ({what})\n" + "\n".join(first[1:]) + "\n"
+
+
+def _place_of(source: str | None, path: str, line: int) -> tuple[str, int]:
+    """The file of the function with this source, and the line of its `def`, where Triton's own lines begin to count."""
+    from triton.runtime.jit import JITFunction
+
+    for module in list(sys.modules.values()):
+        for one in list(vars(module).values()):
+            if isinstance(one, JITFunction) and one.src == source:
+                above = next((i for i, text in enumerate(one.raw_src) if text.lstrip().startswith("def ")), 0)
+                return sys.modules[one.__module__].__file__ or path, one.starting_line_number + above
+    return path, line
 
 
 def _read(known: set[str], triton: str) -> list[str]:
