@@ -77,7 +77,7 @@ def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor
 
 def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
     count = codes.numel() * (8 // bits if bits in (8, 4) else 1)
-    size = count // scales.numel() if scales.numel() else 1
+    size = count // scales.numel() if scales.numel() else 2  # of no groups, any size will do
     _check(count, size, bits)
     if count != size * scales.numel() or offsets.numel() not in (0, scales.numel()):
         wanted = "one scale a group, and one offset a group or none"

@@ -272,7 +272,7 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
     Every.kernels = kernels
     entry = Every("cuda:sm_90").obtain()
     assert len(kernels) > 25 and entry.binary["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
-    Every.kernels = kernels[::5]
+    Every.kernels = kernels[::8]
     assert os.path.getsize(Every("hip:gfx942").obtain().library) > 4096
 
 
