@@ -44,9 +44,9 @@ def _is_due(layout: Layout, now: float) -> bool:
 
 
 def _bytes(layout: Layout) -> int:
-    """The bytes of entries and objects, without reading any of them."""
+    """The bytes of entries and of what counts besides them, without reading any."""
     total = 0
-    for area in ("entries", "objects"):
+    for area in ("entries", *upkeep.SPARE):
         for place, _folders, names in os.walk(layout.path(area)):
             for name in names:
                 try:

@@ -83,7 +83,9 @@ def scale_op(folder: Any, name: str = "") -> Any:
     fakes.write(folder, "kernels.py", KERNELS)
     fakes.write(folder, "factor.py", FACTOR)
     fakes.write(folder, f"{name}_front.py", FRONT)
-    fakes.write(folder, f"{name}.py", BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_front", f"{name}_front"))
+    fakes.write(
+        folder, f"{name}.py", BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_front", f"{name}_front")
+    )
     sys.path.insert(0, str(folder))
     try:
         importlib.import_module(f"{name}_front")

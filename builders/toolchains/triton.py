@@ -1,4 +1,4 @@
-"""Triton: kernels in Python, for NVIDIA's and AMD's GPUs, compiled ahead of time; the host's compiler links the library."""
+"""Triton: kernels in Python for NVIDIA's and AMD's GPUs, compiled ahead of time and linked by the host's compiler."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ LAUNCHER = tuple(f"launcher/{name}.cpp" for name in ("launch", "open", "cuda_dri
 DEVICES = ("cuda", "hip")
 OLDEST = (7, 5)
 EXACT = 90
-"""From sm_90 on Triton compiles for one architecture alone, in PTX too; PTX that later devices take is older than that."""
+"""From sm_90 on Triton compiles for one architecture alone, in PTX too; PTX that later devices take is older than
+that."""
 PORTABLE = "compute_80"
 
 

@@ -96,7 +96,9 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
     target = GPUTarget(device, int(number) if device == "cuda" else arch.partition(":")[0], warp)
     arguments = dict(kernel["arguments"])
     constants = {name: _constant(value) for name, value in kernel["constants"].items()}
-    signature = {name: arguments[name].partition(":")[0] if name in arguments else "constexpr" for name in function.arg_names}
+    signature = {
+        name: arguments[name].partition(":")[0] if name in arguments else "constexpr" for name in function.arg_names
+    }
     promised = [name in arguments and arguments[name].endswith(":16") for name in function.arg_names]
     attributes = {(index,): [["tt.divisibility", 16]] for index, aligned in enumerate(promised) if aligned}
     source = ASTSource(function, signature, constexprs=constants, attrs=attributes)
@@ -195,7 +197,9 @@ def _place_of(source: str | None, path: str, line: int) -> tuple[str, int]:
 
 def _read(known: set[str], triton: str) -> list[str]:
     """The files of the modules that the kernels imported; Triton's and Python's own are told by their versions."""
-    named = {file for name, one in sys.modules.items() if name not in known and (file := getattr(one, "__file__", None))}
+    named = {
+        file for name, one in sys.modules.items() if name not in known and (file := getattr(one, "__file__", None))
+    }
     vouched = (os.path.join(triton, "triton", ""), os.path.join(os.path.dirname(os.__file__), ""))
     packages = os.path.join(vouched[1], "site-packages", "")
     return [file for file in named if not file.startswith(vouched) or file.startswith(packages)]

@@ -23,18 +23,16 @@ if TYPE_CHECKING:
     from opforge.builders.plan import BuildPlan
     from opforge.builders.toolchains.protocol import Toolchain
 
-KERNELS = roots.KernelRoot(
-    "opforge-triton", os.path.join(os.path.dirname(roots.OPFORGE.path), "triton"), include=""
-)
+KERNELS = roots.KernelRoot("opforge-triton", os.path.join(os.path.dirname(roots.OPFORGE.path), "triton"), include="")
 """Where opforge's own Triton kernels lie, in `kernels`. They are named by their files, never imported by module."""
 
 
 class TritonOpBuilder(OpBuilder):
     """Declares the kernels of one op. `load()` gives the functions of `front`, which launch them.
 
-    The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither Triton
-    nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is built: the same
-    functions launch through Triton itself, which compiles, or interprets, what it meets.
+    The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither
+    Triton nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is
+    built: the same functions launch through Triton itself, which compiles, or interprets, what it meets.
     """
 
     abi: ClassVar[str] = abis.PLAIN
@@ -42,8 +40,8 @@ class TritonOpBuilder(OpBuilder):
     kernels: ClassVar[Sequence[Kernel]] = ()
     """The signatures to compile, each with a name that the front launches it by."""
     front: ClassVar[str] = ""
-    """A module, by name, with the op's functions: `bind(kernels)` is called with what launches them, and gives them back
-    by name. It must import no Triton."""
+    """A module, by name, with the op's functions: `bind(kernels)` is called with what launches them, and gives them
+    back by name. It must import no Triton."""
 
     def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
         super().__init__(target, debug=debug, sanitize=sanitize)
@@ -75,7 +73,7 @@ class TritonOpBuilder(OpBuilder):
         check(type(self).__name__, self.kernels)
 
     def _concrete(self, asked: Target | None) -> Target:
-        """The target as asked, its architectures as Triton compiles for them; by default the GPU that torch uses here."""
+        """The target as asked, as Triton compiles for it; by default the GPU that torch uses here."""
         target = super()._concrete(asked or present_device())
         return Target("cuda", exact(target.arch)) if target.device == "cuda" else target
 
@@ -107,7 +105,7 @@ class TritonOpBuilder(OpBuilder):
 
 
 def present_device() -> Target | None:
-    """The GPU that torch uses in this process, as a target; None where there is none, or torch has not been imported."""
+    """The GPU that torch uses here, as a target; None where there is none, or torch has not been imported."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None

@@ -29,8 +29,8 @@ class Kernel(NamedTuple):
     function: str
     arguments: Mapping[str, str]
     constants: Mapping[str, int | float | bool | str | None] = {}
-    """The values of all the other arguments: those that the function declares `tl.constexpr`, and None for a pointer that
-    is not there. "dtype:float16" stands for Triton's own float16."""
+    """The values of all the other arguments: those that the function declares `tl.constexpr`, and None for a pointer
+    that is not there. "dtype:float16" stands for Triton's own float16."""
     warps: int = 4
     stages: int = 1
 

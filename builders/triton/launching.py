@@ -50,7 +50,9 @@ class TritonOp:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._functions:
             offered = ", ".join(self.__dict__.get("_functions", ()))
-            raise AttributeError(f"the op {self.__dict__.get('__name__')!r} has no function {name!r}; it has: {offered}")
+            raise AttributeError(
+                f"the op {self.__dict__.get('__name__')!r} has no function {name!r}; it has: {offered}"
+            )
         return self._functions[name]
 
     def __dir__(self) -> list[str]:
@@ -77,7 +79,7 @@ class PrebuiltKernels:
         return name in self._packing
 
     def images(self) -> list[dict[str, Any]]:
-        """What the library holds: kernel, arch, bytes, shared memory (bytes a block), threads a block, of each image."""
+        """Each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
         lines = self._library.opforge_kernels().decode().splitlines()
         names = ("bytes", "shared", "threads")
         return [

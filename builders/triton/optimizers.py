@@ -12,12 +12,12 @@ BLOCK, WARPS = 1024, 4
 
 
 def _kernels(source: str, function: str, before: Sequence[str], numbers: Sequence[str]) -> list[Kernel]:
-    """For each dtype of the parameters, with wide loads and without. `before` are the pointers that come after the table."""
+    """For each dtype, with wide loads and without. `before` are the pointers that come after the table."""
     found = []
     for dtype, element in zip(DTYPES, ("float32", "float16", "bfloat16"), strict=True):
         for name, aligned in (("aligned", True), ("any", False)):
             arguments = {"table": "*i64", **dict.fromkeys(before, "*fp32"), **dict.fromkeys(numbers, "fp32")}
-            constants = {"DTYPE": f"dtype:{element}", "ALIGNED": aligned, "BLOCK": BLOCK}
+            constants: dict[str, str | int] = {"DTYPE": f"dtype:{element}", "ALIGNED": aligned, "BLOCK": BLOCK}
             found.append(Kernel(f"{function}_{dtype}_{name}", source, function, arguments, constants, warps=WARPS))
     return found
 
@@ -30,7 +30,9 @@ class TritonAdamBuilder(TritonOpBuilder):
 
     name = "triton_adam"
     front = "opforge.ops.triton.adam"
-    kernels = _kernels("kernels/adam.py", "update", (), ("scale", "keep", "decay", *MOMENTS, "step_size", "root", "eps"))
+    kernels = _kernels(
+        "kernels/adam.py", "update", (), ("scale", "keep", "decay", *MOMENTS, "step_size", "root", "eps")
+    )
 
 
 class TritonLionBuilder(TritonOpBuilder):
@@ -48,6 +50,8 @@ class TritonLambBuilder(TritonOpBuilder):
     front = "opforge.ops.triton.lamb"
     kernels = [
         *_kernels("kernels/lamb.py", "direct", ("sums",), ("scale", "decay", *MOMENTS, "correction", "root", "eps")),
-        Kernel("trust", "kernels/lamb.py", "trust", {"spans": "*i64", "sums": "*fp32", "ratios": "*fp32"}, {"BLOCK": 256}),
+        Kernel(
+            "trust", "kernels/lamb.py", "trust", {"spans": "*i64", "sums": "*fp32", "ratios": "*fp32"}, {"BLOCK": 256}
+        ),
         *_kernels("kernels/lamb.py", "apply", ("ratios",), ("lr",)),
     ]

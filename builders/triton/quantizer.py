@@ -25,9 +25,18 @@ def _kernels() -> Iterator[Kernel]:
                     constants = {"BITS": bits, "SYMMETRIC": symmetric, "ROWS": rows, "BLOCK": size, **gone}
                     name = f"quantize_{way}_{bits}_{dtype}_{size}"
                     yield Kernel(name, "kernels/quantize.py", "quantize", arguments, constants, warps=warps)
-                arguments = {"codes": "*i8", "scales": "*fp32", **offsets, "y": f"*{dtype}", "count": "i64", "size": "i32"}
+                arguments = {
+                    "codes": "*i8",
+                    "scales": "*fp32",
+                    **offsets,
+                    "y": f"*{dtype}",
+                    "count": "i64",
+                    "size": "i32",
+                }
                 constants = {"BITS": bits, "SYMMETRIC": symmetric, "BLOCK": BLOCK, **gone}
-                yield Kernel(f"dequantize_{way}_{bits}_{dtype}", "kernels/quantize.py", "dequantize", arguments, constants)
+                yield Kernel(
+                    f"dequantize_{way}_{bits}_{dtype}", "kernels/quantize.py", "dequantize", arguments, constants
+                )
 
 
 class TritonQuantizerBuilder(TritonOpBuilder):

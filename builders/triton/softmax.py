@@ -13,7 +13,9 @@ def _kernels(dtype: str, size: Size) -> list[Kernel]:
     forward = {"x": row, "y": row, **columns, "x_stride": stride, "y_stride": stride}
     backward = {"dy": row, "y": row, "dx": row, **columns, "dy_stride": stride, "y_stride": stride, "dx_stride": stride}
     return [
-        Kernel(f"{function}_{dtype}_{size.name}", "kernels/softmax.py", function, arguments, constants, warps=size.warps)
+        Kernel(
+            f"{function}_{dtype}_{size.name}", "kernels/softmax.py", function, arguments, constants, warps=size.warps
+        )
         for function, arguments in (("forward", forward), ("backward", backward))
     ]
 

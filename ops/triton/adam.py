@@ -34,8 +34,8 @@ def multi_adam(
 ) -> None:
     """One step of Adam, or AdamW, in place, over all tensors in one launch; `step` counts from 1.
 
-    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are multiplied
-    by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
+    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
+    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
     """
     numbers = {"step": step, "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
     modes = {"adamw_mode": adamw_mode, "bias_correction": bias_correction, "grad_scale": grad_scale}
@@ -83,7 +83,7 @@ def _run(
 _multi_adam: Any = chunks.define(
     "multi_adam",
     {"params": True, "grads": False, "exp_avgs": True, "exp_avg_sqs": True},
-    "int step, float lr, float beta1, float beta2, float eps, float weight_decay, bool adamw_mode, bool bias_correction,"
-    " float grad_scale",
+    "int step, float lr, float beta1, float beta2, float eps, float weight_decay,"
+    " bool adamw_mode, bool bias_correction, float grad_scale",
     _run,
 )

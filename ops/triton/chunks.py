@@ -1,12 +1,12 @@
 """Many tensors as one table of chunks, so that one launch updates them all.
 
-A row of the table holds the addresses at which each list's chunk begins, and how many values it has. Tables are kept for
-as long as the addresses stay, so that a step whose tensors lie where they did copies nothing to the device.
+A row of the table holds the addresses at which each list's chunk begins, and how many values it has. Tables are kept
+for as long as the addresses stay, so that a step whose tensors lie where they did copies nothing to the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,7 +33,7 @@ _tables: dict[tuple[object, ...], Table] = {}
 
 
 def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
-    """The table of these lists, whose n-th tensors have one size; `numbered` adds the tensor's number before the count."""
+    """The table of lists whose n-th tensors have one size; `numbered` adds n before the count."""
     pointers = [[one.data_ptr() for one in each] for each in lists]
     sizes = [one.numel() for one in lists[0]]
     device = lists[0][0].device
@@ -64,9 +64,9 @@ def _make(
     return Table(torch.cat(pieces).to(device), torch.tensor(spans, dtype=torch.int64).to(device), aligned)
 
 
-def check(op: str, lists: dict[str, Sequence[Tensor]], states: Sequence[str]) -> None:
-    """Raises ValueError or TypeError unless the lists go together: one length, sizes and memory order in pairs, no gaps,
-    one device; one dtype for all but `states`, which are float32."""
+def check(op: str, lists: Mapping[str, Sequence[Tensor]], states: Sequence[str]) -> None:
+    """Raises ValueError or TypeError unless the lists go together: one length, sizes and memory order in pairs, no
+    gaps, one device; one dtype for all but `states`, which are float32."""
     names = list(lists)
     first = lists[names[0]]
     for name, tensors in lists.items():
@@ -90,7 +90,9 @@ def _is_dense(tensor: Tensor) -> bool:
     if tensor.is_contiguous():
         return True
     expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1
+    ):
         if stride != expected:
             return False
         expected *= size

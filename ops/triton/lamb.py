@@ -32,11 +32,11 @@ def multi_lamb(
     bias_correction: bool = True,
     grad_scale: float = 1.0,
 ) -> None:
-    """One step of LAMB, in place, over all tensors in three launches; `step` counts from 1. The same inputs give the same
-    bits. Needs float32 memory for one more copy of the parameters while it runs.
+    """One step of LAMB, in place, over all tensors in three launches; `step` counts from 1. The same inputs give the
+    same bits. Needs float32 memory for one more copy of the parameters while it runs.
 
-    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are multiplied
-    by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
+    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
+    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
     """
     numbers = {"step": step, "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
     modes = {"bias_correction": bias_correction, "grad_scale": grad_scale}
@@ -90,12 +90,13 @@ def _scratch(params: Sequence[Tensor]) -> list[Tensor]:
     """Room for each parameter's direction, in one piece, each beginning at a multiple of 16 bytes."""
     sizes = [-(-one.numel() // 4) * 4 for one in params]
     whole = torch.empty(sum(sizes), dtype=torch.float32, device=params[0].device)
-    return [piece[: one.numel()] for piece, one in zip(whole.split(sizes), params, strict=True)]
+    return [piece[: one.numel()] for piece, one in zip(torch.split(whole, sizes), params, strict=True)]
 
 
 _multi_lamb: Any = chunks.define(
     "multi_lamb",
     {"params": True, "grads": False, "exp_avgs": True, "exp_avg_sqs": True},
-    "int step, float lr, float beta1, float beta2, float eps, float weight_decay, bool bias_correction, float grad_scale",
+    "int step, float lr, float beta1, float beta2, float eps, float weight_decay,"
+    " bool bias_correction, float grad_scale",
     _run,
 )

@@ -73,10 +73,10 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def quantize(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The codes of groups of neighbours, one a row and unpacked, with the groups' scales and offsets (empty: symmetric).
+    """The codes of groups of neighbours, unpacked, a group a row; their scales and offsets (empty: symmetric).
 
-    Symmetric: scale = max |x| / (2^(bits-1) - 1), code = round(x / scale). Asymmetric: scale = (max - min) / (2^bits - 1),
-    code = round((x - min) / scale). A group whose scale is 0 has codes of 0. Halves are rounded to even.
+    Symmetric: scale = max |x| / (2^(bits-1) - 1), code = round(x / scale). Asymmetric: scale = (max - min) / (2^bits -
+    1), code = round((x - min) / scale). A group whose scale is 0 has codes of 0. Halves are rounded to even.
     """
     groups = x.reshape(-1, group_size)
     if symmetric:

@@ -19,7 +19,7 @@ from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.rows import Size, fitting
 
 NAMESPACE = "opforge_triton"
-LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 """The dtypes that there are kernels for, in Triton's words."""
 _bound: dict[str, Kernels] = {}
@@ -40,10 +40,10 @@ def kernels(op: str, builder: str) -> Kernels:
 
 
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Register an op and give it back. `fake` makes the outputs from the inputs' shapes and dtypes, for torch.compile."""
+    """Register an op and give it back. `fake` makes the outputs from the inputs' shapes, for torch.compile."""
     name = schema.partition("(")[0]
-    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 

@@ -71,7 +71,7 @@ def paranoid() -> bool:
 
 
 def triton_jit() -> bool:
-    """Whether Triton ops launch through Triton itself: OPFORGE_TRITON_JIT=1, or TRITON_INTERPRET=1, which implies it."""
+    """Whether Triton ops launch through Triton itself: OPFORGE_TRITON_JIT=1, or TRITON_INTERPRET=1."""
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
 
 

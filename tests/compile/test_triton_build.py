@@ -51,7 +51,7 @@ def parts(tmp_path_factory):
 
 @pytest.fixture
 def launch(parts, tmp_path):
-    """Load the prebuilt op in a Python without Triton, where no compiler works, launch it, and give back what happened."""
+    """Load the prebuilt op without Triton and where no compiler works, launch it; tells what happened."""
 
     def run(do: str = SCALE, target: str = "cuda:sm_90", driver: str | None = "", **settings: str):
         log = tmp_path / "driver.log"
@@ -120,7 +120,10 @@ def test_an_empty_tensor_launches_nothing(launch):
         ),
         ({"FAKE_GPU_FAIL": "cuLaunchKernel=701"}, "cuLaunchKernel: "),
         ({"FAKE_GPU_FAIL": "cuInit=100"}, "cuInit: "),
-        ({"do": "op.scale(Tensor(4097), Tensor(8192), 0.5)"}, "argument 0 was declared to be divisible by 16, and is 4097"),
+        (
+            {"do": "op.scale(Tensor(4097), Tensor(8192), 0.5)"},
+            "argument 0 was declared to be divisible by 16, and is 4097",
+        ),
         ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
         ({"do": "op.kernels.launch('triple', (1, 1, 1), Tensor(0))"}, "the builder declares no such kernel"),
         ({"driver": "/nowhere"}, "the CUDA driver could not be loaded (libcuda.so.1: cannot open shared object file"),
@@ -207,7 +210,7 @@ def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
     assert ">   11 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
     fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
     fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
-    with pytest.raises(CompileError, match=r"factor.py:6: error: .*bye is not defined"):
+    with pytest.raises(CompileError, match=r"factor\.py:6: error: .*bye is not defined"):
         builder("cuda:sm_80").obtain()
 
 
@@ -225,7 +228,7 @@ def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
 def test_a_declaration_that_does_not_match_its_function_is_refused(tmp_path, change, said):
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(**change)]
-    with pytest.raises(CompileError, match="kernels.py:[0-9]+: error") as caught:
+    with pytest.raises(CompileError, match=r"kernels\.py:[0-9]+: error") as caught:
         builder("cuda:sm_80").obtain()
     assert said in str(caught.value)
 
@@ -233,7 +236,7 @@ def test_a_declaration_that_does_not_match_its_function_is_refused(tmp_path, cha
 def test_a_feature_that_the_launcher_lacks_is_refused_when_it_is_built(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(name="bad name", warps=3)]
-    with pytest.raises(BuilderError, match="warps=3. Expected a power of two"):
+    with pytest.raises(BuilderError, match=r"warps=3. Expected a power of two"):
         builder("cuda:sm_80").obtain()
 
 

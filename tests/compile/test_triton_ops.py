@@ -1,4 +1,4 @@
-"""The Triton ops against their references in float64, by Triton's interpreter: float32 and float16, which it gets right.
+"""The Triton ops by Triton's interpreter, against references in float64: float32 and float16, which it gets right.
 
 bfloat16, which the interpreter gets wrong, and real launches are tested on a GPU: tests/device/test_triton.py.
 """
@@ -38,7 +38,9 @@ def interpreted(monkeypatch):
     import triton.language.standard
 
     if not type(triton.language.standard.zeros).__name__.startswith("Interpreted"):
-        pytest.skip("triton was imported before this file, not to be interpreted; run this file in a process of its own")
+        pytest.skip(
+            "triton was imported before this file, not to be interpreted; run this file in a process of its own"
+        )
     monkeypatch.setenv(INTERPRET, "1")
     monkeypatch.setattr(registry, "_bound", {})
     torch.manual_seed(0)
@@ -59,7 +61,17 @@ def matrix(rows: int, columns: int, dtype: torch.dtype, gap: int = 0) -> torch.T
     return whole[:, :columns].detach().requires_grad_()
 
 
-SHAPES = [(3, 96, 0), (2, 77, 0), (5, 1, 0), (1, 16, 16), (2, 4000, 0), (2, 96, 3), (2, 17000, 8), (2, 5001, 0), (0, 8, 0)]
+SHAPES = [
+    (3, 96, 0),
+    (2, 77, 0),
+    (5, 1, 0),
+    (1, 16, 16),
+    (2, 4000, 0),
+    (2, 96, 3),
+    (2, 17000, 8),
+    (2, 5001, 0),
+    (0, 8, 0),
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -93,7 +105,9 @@ def test_norms_take_float32_weights_beside_low_precision(columns):
 
 def test_norms_without_weights_and_with_a_mean_far_from_zero():
     x = torch.randn(4, 3, 20000) + 1000.0
-    close(ops.layer_norm(x), references.layer_norm(x.double(), torch.ones(()), torch.zeros(()), 1e-5), torch.float32, 500)
+    close(
+        ops.layer_norm(x), references.layer_norm(x.double(), torch.ones(()), torch.zeros(()), 1e-5), torch.float32, 500
+    )
     close(ops.rms_norm(x), references.rms_norm(x.double(), torch.ones(()), 1e-6), torch.float32)
 
 
@@ -186,7 +200,9 @@ def test_quantisation_agrees_with_the_reference_and_comes_back(groups, size, bit
     back = ops.dequantize(codes, scales, offsets, bits, torch.float32, (groups, size))
     # A code may be off by one where a division rounds the other way.
     off = (back - references.dequantize(wanted, wanted_scales, wanted_offsets)).abs()
-    assert (off <= scales[:, None] * 1.001 + 1e-6).all() and ((off > scales[:, None] / 2).sum() <= max(1, x.numel() // 1000))
+    assert (off <= scales[:, None] * 1.001 + 1e-6).all() and (
+        (off > scales[:, None] / 2).sum() <= max(1, x.numel() // 1000)
+    )
     assert ((back - x.float()).abs() <= scales[:, None] * 0.501 + 1e-6).all()
     assert codes.shape == (x.shape if bits == 8 else (x.numel() // 2,)) and codes.dtype == torch.int8
 
@@ -202,13 +218,29 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
     ("call", "error", "said"),
     [
         (lambda: ops.quantize(torch.zeros(8), 8, 5), ValueError, "bits is 5, expected 8 or 4"),
-        (lambda: ops.quantize(torch.zeros(9), 3, 4), ValueError, "group_size is 3, expected an even number from 1 to 8192"),
+        (
+            lambda: ops.quantize(torch.zeros(9), 3, 4),
+            ValueError,
+            "group_size is 3, expected an even number from 1 to 8192",
+        ),
         (lambda: ops.quantize(torch.zeros(9), 2), ValueError, "x has 9 values, expected a multiple of group_size, 2"),
-        (lambda: ops.softmax(torch.zeros(2, dtype=torch.float64)), TypeError, "torch.float64, expected one of torch.float32"),
+        (
+            lambda: ops.softmax(torch.zeros(2, dtype=torch.float64)),
+            TypeError,
+            "torch.float64, expected one of torch.float32",
+        ),
         (lambda: ops.softmax(torch.tensor(1.0)), ValueError, "x has no dimension"),
         (lambda: ops.gelu(torch.zeros(2), "exact"), ValueError, "approximate is 'exact', expected 'none' or 'tanh'"),
-        (lambda: ops.swiglu(torch.zeros(2), torch.zeros(3)), ValueError, "up has shape torch.Size([3]), expected that of gate"),
-        (lambda: ops.rms_norm(torch.zeros(2, 4), torch.zeros(3)), ValueError, "weight has shape (3,) on cpu, expected (4,)"),
+        (
+            lambda: ops.swiglu(torch.zeros(2), torch.zeros(3)),
+            ValueError,
+            "up has shape torch.Size([3]), expected that of gate",
+        ),
+        (
+            lambda: ops.rms_norm(torch.zeros(2, 4), torch.zeros(3)),
+            ValueError,
+            "weight has shape (3,) on cpu, expected (4,)",
+        ),
         (lambda: lists("multi_adam", torch.zeros(4), step=0), ValueError, "step is 0, expected 1 or more"),
         (lambda: lists("multi_lion", torch.zeros(4, 4)[:, :2]), ValueError, "has gaps between its values"),
         (lambda: lists("multi_lamb", torch.zeros(4, dtype=torch.float64), step=1), TypeError, "expected torch.float"),
@@ -278,7 +310,10 @@ def test_a_table_is_kept_while_the_addresses_stay():
     tensors = [torch.zeros(70000), torch.zeros(3)]
     first = chunks.table([tensors])
     assert chunks.table([tensors]) is first
-    assert first.rows[:, 1].tolist() == [chunks.CHUNK, 70000 - chunks.CHUNK, 3] and first.spans.tolist() == [[0, 2], [2, 3]]
+    assert first.rows[:, 1].tolist() == [chunks.CHUNK, 70000 - chunks.CHUNK, 3] and first.spans.tolist() == [
+        [0, 2],
+        [2, 3],
+    ]
     assert chunks.table([[torch.zeros(70000), tensors[1]]]) is not first
     for _ in range(3 * chunks.KEPT):
         tensors.append(torch.zeros(1))
@@ -337,7 +372,7 @@ def test_every_builder_offers_its_functions(monkeypatch):
         offered |= {one for one in dir(op) if callable(getattr(op, one)) and not one.startswith("_")}
     assert offered == set(ops.__all__)
     with pytest.raises(AttributeError, match="the op 'triton_swiglu' has no function 'sofmax'; it has: swiglu"):
-        op.sofmax  # noqa: B018
+        op.sofmax
 
 
 def test_a_kernel_that_is_not_declared_or_not_aligned_is_not_launched():

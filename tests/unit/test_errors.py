@@ -62,7 +62,9 @@ EXAMPLES = {
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.LaunchError: (
-        errors.LaunchError("adam", "update_fp32", "it is built for sm_90a, and device 0 is sm_80: build it for that too"),
+        errors.LaunchError(
+            "adam", "update_fp32", "it is built for sm_90a, and device 0 is sm_80: build it for that too"
+        ),
         "adam: the kernel 'update_fp32' was not launched: it is built for sm_90a, and device 0 is sm_80: build it for",
     ),
     errors.NamespaceClashError: (

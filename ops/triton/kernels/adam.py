@@ -23,8 +23,9 @@ def update(
     ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, count). `keep` is 1 - lr * weight_decay for AdamW, otherwise 1;
-    `decay` the weight decay of Adam; `rest1` 1 - beta1; `root` 1 / sqrt of the second moment's correction."""
+    """One program a row (param, grad, exp_avg, exp_avg_sq, count). `keep` is 1 - lr * weight_decay for AdamW,
+    otherwise 1; `decay` the weight decay of Adam; `rest1` 1 - beta1; `root` 1 / sqrt of the second moment's
+    correction."""
     row = table + tl.program_id(0).to(tl.int64) * 5
     param = address(row, 0, DTYPE, ALIGNED)
     grad = address(row, 1, DTYPE, ALIGNED)

@@ -26,8 +26,9 @@ def direct(
     ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, direction, count): updates the moments, writes the direction, and
-    to `sums` [rows, 2] the sums of squares of the parameters and of the direction. `correction` is 1 / (1 - beta1^step)."""
+    """One program a row (param, grad, exp_avg, exp_avg_sq, direction, count): updates the moments, writes the
+    direction, and to `sums` [rows, 2] the sums of squares of the parameters and of the direction. `correction` is 1 /
+    (1 - beta1^step)."""
     number = tl.program_id(0).to(tl.int64)
     row = table + number * 6
     param = address(row, 0, DTYPE, ALIGNED)
@@ -57,7 +58,7 @@ def direct(
 
 @triton.jit
 def trust(spans, sums, ratios, BLOCK: tl.constexpr):
-    """One program a tensor: `spans` [tensors, 2] tells which rows are its; writes |param| / |direction|, or 1 if either is 0."""
+    """One program a tensor, whose rows `spans` [tensors, 2] tells: |param| / |direction|, or 1 if either is 0."""
     number = tl.program_id(0).to(tl.int64)
     begin = tl.load(spans + number * 2)
     end = tl.load(spans + number * 2 + 1)

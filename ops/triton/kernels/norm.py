@@ -1,8 +1,8 @@
 """Layer norm and RMS norm along the rows of a matrix, forward and backward.
 
 A row that fits a block is read once (ONCE). A longer one is read twice, the second time from the cache as a rule. The
-gradients of weight and bias are kept in registers by each program over all of its rows, and written as one row of partial
-sums a program: no atomics, so the same inputs give the same bits.
+gradients of weight and bias are kept in registers by each program over all of its rows, and written as one row of
+partial sums a program: no atomics, so the same inputs give the same bits.
 """
 
 import triton
@@ -73,7 +73,9 @@ def forward(
         else:
             squares = tl.sum(value * value, 0)
         rstd = 1.0 / tl.sqrt(squares / columns + eps)
-        tl.store(y + at, _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED), mask=here)
+        tl.store(
+            y + at, _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED), mask=here
+        )
     else:
         mean, squares = _moments(x, columns, CENTRED, BLOCK)
         rstd = 1.0 / tl.sqrt(squares / columns + eps)

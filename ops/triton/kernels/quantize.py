@@ -1,4 +1,4 @@
-"""Group quantisation to 8 and 4 bits, symmetric and asymmetric, and back. Two 4-bit values share a byte, the first below.
+"""Group quantisation to 8 and 4 bits, and back. Two 4-bit values share a byte, the first in its low half.
 
 The formula: `opforge.ops.triton.references.quantize`.
 """
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def _rounded(x):
-    """To the nearest whole number, halves to the even one; |x| < 2^22. Adding 1.5 * 2^23 leaves no bit for a fraction."""
+    """To the nearest whole number, halves to even; |x| < 2^22. The sum leaves no bit for a fraction."""
     return (x + 12582912.0) - 12582912.0
 
 
