@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import subprocess
 import sys
 from typing import Any
 
 import fakes
+import pytest
+
+# Not importorskip: test_triton_ops.py must be the first to import Triton, so that it can be interpreted.
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="pip install triton")
 
 KERNELS = """\
 import triton

@@ -11,8 +11,7 @@ import triton_parts
 
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
-pytestmark = pytest.mark.compile
-pytest.importorskip("triton", reason="pip install triton")
+pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
 LAUNCH = """
 from opforge.builders.base import OpBuilder

@@ -15,8 +15,7 @@ import opforge
 from opforge.cache import upkeep
 from opforge.cache.layout import Layout
 
-pytestmark = pytest.mark.compile
-pytest.importorskip("triton", reason="pip install triton")
+pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
 COMPILE = """
 import json, os, sys
