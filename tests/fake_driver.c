@@ -29,7 +29,8 @@ static int number(const char* variable, int otherwise) {
 
 static int launched(const char* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared,
                     void* stream, void** parameters) {
-  char text[1024];
+  char text[1024] = "";
+  if (!getenv("FAKE_GPU_LOG")) return called(function, text);  // so that a launch can be timed
   int used = snprintf(text, sizeof text, "grid %u %u %u threads %u shared %u stream %llu", x, y, z, threads, shared,
                       (unsigned long long)(uintptr_t)stream);
   for (int i = 0; i < number("FAKE_GPU_PARAMETERS", 0); ++i) {

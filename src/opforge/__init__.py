@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
-    from opforge.builders.triton.caching import triton_cache
     from opforge.builders.user import load, load_inline
+    from opforge.ops.triton.caching import triton_cache
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -22,7 +22,7 @@ _PLACES = {
     "load": "opforge.builders.user",
     "load_inline": "opforge.builders.user",
     "set_accelerator": "opforge.accelerator.select",
-    "triton_cache": "opforge.builders.triton.caching",
+    "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
 __all__ = ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "triton_cache", "use_accelerator"]

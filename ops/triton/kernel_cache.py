@@ -4,7 +4,7 @@
     v1/triton/KEY/__grp__NAME  which of those belong together: names and digests, so that the store can be moved
 
 Triton is told of it by `opforge.triton_cache()`, or by
-TRITON_CACHE_MANAGER=opforge.builders.triton.kernel_cache:StoreCache.
+TRITON_CACHE_MANAGER=opforge.ops.triton.kernel_cache:StoreCache.
 """
 
 from __future__ import annotations
