@@ -51,7 +51,8 @@ class OpBuilder:
     """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
-    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address".
+    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
+    that older systems load too, and may be built for another processor.
     """
 
     name: ClassVar[str] = ""
@@ -82,10 +83,12 @@ class OpBuilder:
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are looked for first; by default the folder of the class's own file."""
 
-    def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
+    def __init__(
+        self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "", portable: bool = False
+    ) -> None:
         self._asked = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
-        self.debug, self.sanitize = debug, sanitize
+        self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace: list[Rejected] = []
         """Every stored entry that the last look-up saw and did not take, with the reason."""
         self._module: Any = None
@@ -123,6 +126,7 @@ class OpBuilder:
             return None
         return [
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
+            (self.portable, settings.sysroot() if self.portable else ""),
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
             list(self.device_flags.get(self.target.device, ())),
@@ -149,7 +153,7 @@ class OpBuilder:
             if os.path.isabs(folder):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
-        if self.target.device != "cpu":
+        if self.target.device != "cpu" or self.portable:
             try:
                 places.update(self.toolchain(current_store()).places())
             except (ToolchainNotFoundError, ToolchainError):
@@ -209,6 +213,8 @@ class OpBuilder:
             try:
                 if self.find() is None:
                     reasons += self._build_objections()
+                    if settings.prebuilt() == "require":
+                        reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
             except OpIncompatibleError as error:
                 reasons += error.reasons
             except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
@@ -247,11 +253,12 @@ class OpBuilder:
 
     def toolchain(self, store: Store) -> Toolchain:
         """The compiler for this op's target. Raises ToolchainNotFoundError."""
-        if self.target.device == "cpu":
+        if self.target.device == "cpu" and not self.portable:
             return HostToolchain(store.layout, store.disk)
-        from .toolchains import for_device
+        from .toolchains import for_device, portable
 
-        return for_device(self.name, self.target, store.layout, store.disk)
+        made = portable if self.portable else for_device
+        return made(self.name, self.target, store.layout, store.disk)
 
     # -- finding, building, loading ----------------------------------------------------------------------------------
 

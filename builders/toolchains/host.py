@@ -49,6 +49,9 @@ class HostToolchain:
     `variable` is one that names it in CXX's stead, where it is set: a device compiler's own wish for its host.
     """
 
+    shared_flags: tuple[str, ...] = ("-fsanitize", "-m", "-g")
+    """What the linker is to be told too."""
+
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find(variable if os.environ.get(variable) else "CXX")
@@ -151,8 +154,8 @@ class HostToolchain:
             *self.argv,
             "-shared",
             *objects,
-            *(flag for flag in plan.compile_flags if flag.startswith(("-fsanitize", "-m", "-g"))),
-            *("-Wl,--no-as-needed", "-L.", *(f"-l:{stub}" for stub in plan.stubs)),
+            *(flag for flag in plan.compile_flags if flag.startswith(self.shared_flags)),
+            *("-Wl,--no-as-needed", *plan.stubs),
             *(f"-l{name}" for name in plan.libraries),
             "-Wl,-z,noexecstack",
             *device,

@@ -17,6 +17,8 @@ PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+PATIENCE = 60.0
+"""Seconds that a compiler has for a question about itself."""
 _asked: dict[tuple[str, ...], dict[str, Any]] = {}
 _unsaved: set[tuple[str, ...]] = set()
 
@@ -101,7 +103,7 @@ def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[i
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,
+            timeout=PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error
@@ -127,19 +129,19 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         programs["linker"] = os.path.realpath(linker)
     stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
     digests = {name: disk.digest(path) or "" for name, path in programs.items()}
-    search = _search(argv)
+    folders = search(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
         "arguments": " ".join(argv[1:]),
-        "search": key_of(search),
+        "search": key_of(folders),
         **{f"{name} sha256": digest for name, digest in digests.items()},
     }
     return {
         "identity": dict(identity),
         "machine": machine,
         "version": version,
-        "search": search,
+        "search": folders,
         "linker_flags": linker_flags,
         "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
@@ -175,7 +177,7 @@ def _answers(argv: Sequence[str], *options: str) -> bool:
         return False
 
 
-def _search(argv: Sequence[str]) -> list[str]:
+def search(argv: Sequence[str]) -> list[str]:
     """The folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
     said = run(argv, "-x", "c++", "-E", "-v", os.devnull)
     folders, inside = [], False

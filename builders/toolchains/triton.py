@@ -52,12 +52,12 @@ def exact(arch: Sequence[str]) -> tuple[str, ...]:
 
 
 class TritonToolchain(Toolchain):
-    """The Triton that this Python would import, with the host's compiler. Raises ToolchainNotFoundError without one."""
+    """The Triton that this Python would import, with `host` or the host's compiler. Raises ToolchainNotFoundError."""
 
-    def __init__(self, layout: Layout, disk: Disk) -> None:
-        self._folder = _find()
+    def __init__(self, layout: Layout, disk: Disk, host: HostToolchain | None = None) -> None:
+        self._folder = find()
         self._layout, self._disk = layout, disk
-        self.host = HostToolchain(layout, disk)
+        self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
         self._known: dict[str, Any] | None = None
 
@@ -100,6 +100,12 @@ class TritonToolchain(Toolchain):
 
     def search_folders(self) -> tuple[str, ...]:
         return self.host.search_folders()
+
+    def places(self) -> Mapping[str, str]:
+        return self.host.places()
+
+    def seals(self) -> Mapping[str, str]:
+        return self.host.seals()
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Compile the kernels in batches, each to a unit that holds its images; link those with the launcher."""
@@ -175,8 +181,8 @@ def _is(where: Located, name: str) -> bool:
     return os.path.normpath(name) in (where.path, os.sep + where.path)
 
 
-def _find() -> str:
-    """The folder that holds the package `triton`, without importing it."""
+def find() -> str:
+    """The folder that holds the package `triton`, without importing it. Raises ToolchainNotFoundError."""
     loaded = sys.modules.get("triton")
     origin = getattr(loaded, "__file__", None)
     if origin is None:

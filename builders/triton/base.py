@@ -11,6 +11,8 @@ from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.builders import abis, roots
 from opforge.builders.base import OpBuilder
+from opforge.builders.toolchains import portable
+from opforge.builders.toolchains.host import HostToolchain
 from opforge.builders.toolchains.triton import LAUNCHER, TritonToolchain, exact
 from opforge.cache.store import Store
 from opforge.errors import BuilderError
@@ -43,9 +45,7 @@ class TritonOpBuilder(OpBuilder):
     """A module, by name, with the op's functions: `bind(kernels)` is called with what launches them, and gives them
     back by name. It must import no Triton."""
 
-    def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
-        super().__init__(target, debug=debug, sanitize=sanitize)
-        self._op: TritonOp | None = None
+    _op: TritonOp | None = None
 
     @property
     def sources(self) -> Sequence[str]:  # type: ignore[override]
@@ -57,7 +57,12 @@ class TritonOpBuilder(OpBuilder):
         return (own, *others[:-1], KERNELS, others[-1])
 
     def toolchain(self, store: Store) -> Toolchain:
-        return TritonToolchain(store.layout, store.disk)
+        if not self.portable:
+            return TritonToolchain(store.layout, store.disk)
+        machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
+        host = portable(self.name, machine, store.layout, store.disk)
+        assert isinstance(host, HostToolchain)
+        return TritonToolchain(store.layout, store.disk, host)
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         return super().plan(toolchain)._replace(kernels=tuple(declared(self.kernels).items()))
