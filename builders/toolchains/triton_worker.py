@@ -32,7 +32,7 @@ def main(argument: str) -> int:
     os.environ["TRITON_CACHE_DIR"], os.environ["TRITON_HOME"] = private, private
     # A path in the binary would make it another in another folder.
     os.environ["TRITON_DISABLE_LINE_INFO"] = "0" if task["debug"] else "1"
-    sys.path.append(task["triton"])
+    sys.path.insert(0, task["triton"])  # this Triton, whichever another folder holds
     importlib.import_module("triton.compiler")
     known = set(sys.modules)
     modules: dict[str, Any] = {}
