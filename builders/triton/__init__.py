@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from .base import TritonOpBuilder
-from .kernels import Kernel
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .base import TritonOpBuilder
+    from .kernels import Kernel
 
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
 TRITON_BUILDERS: dict[str, str] = {
@@ -17,3 +20,16 @@ TRITON_BUILDERS: dict[str, str] = {
     "TritonSoftmaxBuilder": "opforge.builders.triton.softmax:TritonSoftmaxBuilder",
     "TritonSwigluBuilder": "opforge.builders.triton.activations:TritonSwigluBuilder",
 }
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: whoever reads the table alone need not."""
+    if name == "Kernel":
+        from .kernels import Kernel
+
+        return Kernel
+    if name == "TritonOpBuilder":
+        from .base import TritonOpBuilder
+
+        return TritonOpBuilder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

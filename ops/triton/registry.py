@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opforge import settings
 from opforge.builders.triton import TRITON_BUILDERS
+from opforge.builders.triton.base import present_device
 from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.rows import Size, fitting
+from opforge.errors import OpIncompatibleError
 
 NAMESPACE = "opforge_triton"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -31,9 +34,12 @@ def bind(kernels: Kernels) -> None:
 
 
 def kernels(op: str, builder: str) -> Kernels:
-    """The kernels of an op; loads the op if nothing has. Raises what OpBuilder.load raises."""
+    """The kernels of an op; loads the op if nothing has, for torch's current device. Raises what OpBuilder.load raises."""
     found = _bound.get(op)
     if found is None:
+        if present_device() is None and not settings.triton_jit():
+            reason = "torch can use no GPU here. TRITON_INTERPRET=1 runs the op without one, slowly"
+            raise OpIncompatibleError(op, "this machine", [reason])
         module, _, name = TRITON_BUILDERS[builder].partition(":")
         found = getattr(importlib.import_module(module), name)().load().kernels  # which binds them
     return found

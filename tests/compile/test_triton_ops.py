@@ -22,7 +22,7 @@ if "triton" not in sys.modules:  # Triton decides when it is imported; other tes
         del os.environ[INTERPRET]
 
 from opforge.builders.triton import TRITON_BUILDERS  # noqa: E402
-from opforge.errors import LaunchError  # noqa: E402
+from opforge.errors import LaunchError, OpIncompatibleError  # noqa: E402
 from opforge.ops import triton as ops  # noqa: E402
 from opforge.ops.triton import chunks, norms, references, registry  # noqa: E402
 
@@ -386,3 +386,11 @@ def test_a_kernel_that_is_not_declared_or_not_aligned_is_not_launched():
     with pytest.raises(LaunchError, match="x was declared to be divisible by 16, and is"):
         kernels.launch("forward_fp32_fp32_1024", (1, 1, 1), *arguments)
     assert norms.rms_norm(whole[1:].view(1, 64)).eq(0).all()
+
+
+def test_without_a_gpu_and_without_the_interpreter_nothing_is_built(monkeypatch):
+    monkeypatch.delenv(INTERPRET)
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(OpIncompatibleError, match="torch can use no GPU here. TRITON_INTERPRET=1 runs the op"):
+        ops.softmax(torch.zeros(2))
