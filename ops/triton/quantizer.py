@@ -62,14 +62,21 @@ def _check(count: int, size: int, bits: int) -> None:
         raise ValueError(f"{OP}: x has {count} values, expected a multiple of group_size, {size}")
 
 
+def _is_wide(size: int, *tensors: Tensor) -> bool:
+    return size % 16 == 0 and all(one.data_ptr() % 16 == 0 for one in tensors)
+
+
 def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:
     _check(x.numel(), group_size, bits)
     dtype, x = registry.dtype_name(OP, x), x.contiguous()
     codes, scales, offsets = _fake(x, group_size, bits, symmetric)
     groups = x.numel() // group_size
     if groups:
-        block, rows, _warps = next(one for one in declared.GROUPS if group_size <= one[0])
-        name = f"quantize_{'symmetric' if symmetric else 'asymmetric'}_{bits}_{dtype}_{block}"
+        wide = _is_wide(group_size, x, codes)
+        fitting = (one for one in declared.GROUPS if group_size <= one[0])
+        block, rows, _warps = next(fitting) if wide else declared.GROUPS[-1]
+        way = "symmetric" if symmetric else "asymmetric"
+        name = f"quantize_{way}_{bits}_{dtype}_{block if wide else 'any'}"
         tensors = [x, codes, scales, *([] if symmetric else [offsets])]
         grid = (-(-groups // rows), 1, 1)
         registry.kernels(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, groups, group_size)
@@ -90,8 +97,10 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
             raise TypeError(f"{OP}: {name} is {one.dtype}, expected {expected}, as quantize gives it")
     values = _fake_back(codes, scales, offsets, bits, dtype)
     way = "asymmetric" if offsets.numel() else "symmetric"
-    name = f"dequantize_{way}_{bits}_{registry.dtype_name(OP, values)}"
-    tensors = [codes.contiguous(), scales.contiguous(), *([offsets.contiguous()] if offsets.numel() else []), values]
+    codes = codes.contiguous()
+    suffix = "aligned" if _is_wide(size, codes, values) else "any"
+    name = f"dequantize_{way}_{bits}_{registry.dtype_name(OP, values)}_{suffix}"
+    tensors = [codes, scales.contiguous(), *([offsets.contiguous()] if offsets.numel() else []), values]
     grid = (-(-count // declared.BLOCK), 1, 1)
     if count:
         registry.kernels(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, count, size)

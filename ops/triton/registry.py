@@ -34,7 +34,7 @@ def bind(kernels: Kernels) -> None:
 
 
 def kernels(op: str, builder: str) -> Kernels:
-    """The kernels of an op; loads the op if nothing has, for torch's current device. Raises what OpBuilder.load raises."""
+    """The kernels of an op; loads the op if nothing has, for torch's current device. Raises as OpBuilder.load does."""
     found = _bound.get(op)
     if found is None:
         if present_device() is None and not settings.triton_jit():

@@ -10,6 +10,27 @@ from .optimizer_table import address
 
 
 @triton.jit
+def _direct(
+    param, grad, first, second, direction, at, count, scale, decay, beta1, rest1, beta2, rest2, correction, root, eps,
+    WHOLE: tl.constexpr,
+):  # fmt: skip
+    """One block: the squares of the parameters and of the direction, 0 where there is nothing."""
+    here = None if WHOLE else at < count  # a mask would forbid wide loads
+    p = tl.load(param + at, mask=here).to(tl.float32)
+    g = tl.load(grad + at, mask=here).to(tl.float32) * scale
+    m = beta1 * tl.load(first + at, mask=here) + rest1 * g
+    v = beta2 * tl.load(second + at, mask=here) + rest2 * g * g
+    u = m * correction / (tl.sqrt(v) * root + eps) + decay * p
+    tl.store(first + at, m, mask=here)
+    tl.store(second + at, v, mask=here)
+    tl.store(direction + at, u, mask=here)
+    p, u = p * p, u * u
+    if not WHOLE:
+        p, u = tl.where(here, p, 0.0), tl.where(here, u, 0.0)
+    return p, u
+
+
+@triton.jit
 def direct(
     table,
     sums,
@@ -41,17 +62,18 @@ def direct(
     of_direction = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        here = at < count
-        p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
-        g = tl.load(grad + at, mask=here, other=0.0).to(tl.float32) * scale
-        m = beta1 * tl.load(first + at, mask=here, other=0.0) + rest1 * g
-        v = beta2 * tl.load(second + at, mask=here, other=0.0) + rest2 * g * g
-        u = m * correction / (tl.sqrt(v) * root + eps) + decay * p
-        tl.store(first + at, m, mask=here)
-        tl.store(second + at, v, mask=here)
-        tl.store(direction + at, u, mask=here)
-        of_param += p * p
-        of_direction += tl.where(here, u * u, 0.0)
+        if start + BLOCK <= count:
+            of_p, of_u = _direct(
+                param, grad, first, second, direction, at, count,
+                scale, decay, beta1, rest1, beta2, rest2, correction, root, eps, True,
+            )  # fmt: skip
+        else:
+            of_p, of_u = _direct(
+                param, grad, first, second, direction, at, count,
+                scale, decay, beta1, rest1, beta2, rest2, correction, root, eps, False,
+            )  # fmt: skip
+        of_param += of_p
+        of_direction += of_u
     tl.store(sums + number * 2, tl.sum(of_param, 0))
     tl.store(sums + number * 2 + 1, tl.sum(of_direction, 0))
 
@@ -84,6 +106,10 @@ def apply(table, ratios, lr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: 
     count = tl.load(row + 3)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        here = at < count
-        p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
-        tl.store(param + at, (p - step * tl.load(direction + at, mask=here, other=0.0)).to(DTYPE), mask=here)
+        if start + BLOCK <= count:
+            p = tl.load(param + at).to(tl.float32)
+            tl.store(param + at, (p - step * tl.load(direction + at)).to(DTYPE))
+        else:
+            here = at < count
+            p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
+            tl.store(param + at, (p - step * tl.load(direction + at, mask=here, other=0.0)).to(DTYPE), mask=here)
