@@ -17,7 +17,7 @@ SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
     "opforge_find": (_TEXT, [_TEXT, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
     "opforge_launch": (
         _TEXT,
-        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, _TEXT],
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, _TEXT],
     ),
 }
 """The launcher's functions; see ops/csrc/launcher/launch.cpp."""
@@ -91,7 +91,12 @@ class PrebuiltKernels:
         """See Kernels.launch."""
         device = arguments[0].get_device()
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
-        packed = self._packing[name](*[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments])
+        try:
+            packed = self._packing[name](
+                *[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments]
+            )
+        except struct.error as error:
+            raise LaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
         problem = self._launch(ready, self._stream(device), *grid, packed)  # type: ignore[misc]
         if problem is not None:
             raise LaunchError(self.op, name, problem.decode(errors="replace"))

@@ -30,6 +30,8 @@ class Table(NamedTuple):
 
 
 _tables: dict[tuple[object, ...], Table] = {}
+_captured: list[Table | None] = []
+"""Tables that graphs read whenever they are replayed: these stay."""
 
 
 def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
@@ -39,6 +41,14 @@ def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
     device = lists[0][0].device
     key = (str(device), numbered, tuple(sizes), *map(tuple, pointers))
     found = _tables.pop(key, None)
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if capturing and found is None:
+        raise RuntimeError(
+            "the addresses of these tensors are not on the device yet, and nothing can be copied there while a graph is"
+            " captured: run one step with the same tensors first"
+        )
+    if capturing:
+        _captured.append(found)
     if found is None:
         steps = [one[0].element_size() for one in lists]
         found = _make(pointers, sizes, steps, numbered, device)

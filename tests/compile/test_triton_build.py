@@ -124,6 +124,11 @@ def test_an_empty_tensor_launches_nothing(launch):
             "argument 0 was declared to be divisible by 16, and is 4097",
         ),
         ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
+        ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "a grid of 4294967296 x 1 x 1 was asked for"),
+        (
+            {"do": "op.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1 << 63, 1.0)"},
+            "its arguments do not fit what was declared",
+        ),
         ({"do": "op.kernels.launch('triple', (1, 1, 1), Tensor(0))"}, "the builder declares no such kernel"),
         ({"driver": "/nowhere"}, "the CUDA driver could not be loaded (libcuda.so.1: cannot open shared object file"),
     ],
@@ -145,7 +150,8 @@ def test_the_same_launcher_serves_hip(launch):
     assert launches[0] == "hipModuleLaunchKernel grid 2 1 1 threads 256 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
     assert calls[-1] == "hipSetDevice 0", "the thread's device is as it was"
     told, _calls = launch(target="hip:gfx942", FAKE_GPU_FAIL="hipModuleLoadData=209")
-    assert "hipModuleLoadData: no kernel image is available" in told["error"]
+    assert "can be loaded: hipModuleLoadData: no kernel image is available" in told["error"]
+    assert "none of its images (gfx9" in told["error"]
 
 
 def test_a_library_tells_what_it_holds(parts, monkeypatch):

@@ -25,7 +25,7 @@ public:
     const char* open() override {
         if (open_) return nullptr;
         // torch's wheels bring the first; the others are installed with ROCm.
-        static const char* const names[] = {"libamdhip64.so",   "libamdhip64.so.7", "libamdhip64.so.6",
+        static const char* const names[] = {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6",
                                             "libamdhip64.so.5", nullptr};
         void* library = nullptr;
         if (const char* problem = open_library("the HIP runtime", names, &library)) return problem;

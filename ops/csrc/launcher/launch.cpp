@@ -1,9 +1,10 @@
 // Launches the kernels that a library holds, over the driver alone: no compiler, no Triton, no CUDA runtime.
 //
-// opforge_find makes a kernel ready on a device: it chooses the image, loads it, and gives back a handle that stays good
-// until the process ends. opforge_launch launches it. Both give back null, or the reason why not; a launch that gives
-// back null has been handed to the driver. Both may be called from any thread.
+// opforge_find makes a kernel ready on a device: it chooses the image, loads it, and gives back a handle that stays
+// good until the process ends. opforge_launch launches it. Both give back null, or the reason why not; a launch that
+// gives back null has been handed to the driver. Both may be called from any thread.
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr unsigned kParameters = 64;
 constexpr unsigned kArches = 32;
+constexpr uint64_t kGrid = 0x7fffffff;
 
 struct Ready {
     const opforge_image* image;
@@ -122,6 +124,11 @@ const char* choose(const char* kernel, int device, Ready** out) {
                       limits.capability);
     }
     if (limits.capability) problem = make_ready(best, driver, device, limits, &function);
+    if (problem && !limits.capability && count > 1) {
+        char last[256];
+        std::snprintf(last, sizeof last, "%s", problem);  // `refuse` writes where it stands
+        return refuse("none of its images (%s) can be loaded: %s", built, last);
+    }
     if (problem) return problem;
     *out = new Ready{best, &driver, function, device, all_ready};
     all_ready = *out;
@@ -166,11 +173,17 @@ OPFORGE_EXPORT const char* opforge_find(const char* kernel, int device, const Re
     return problem;
 }
 
-// `arguments` holds the kernel's run-time arguments, one slot of eight bytes each. A grid with a 0 in it launches nothing.
-OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, unsigned x, unsigned y, unsigned z,
+// `arguments` holds the kernel's run-time arguments, one slot of eight bytes each. A grid with a 0 in it launches
+// nothing.
+OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uint64_t x, uint64_t y, uint64_t z,
                                           const uint64_t* arguments) {
     using namespace opforge::launcher;
     if (!x || !y || !z) return nullptr;
+    if (x > kGrid || y > kGrid || z > kGrid) {
+        return refuse("a grid of %llu x %llu x %llu was asked for, and at most %llu can be launched",
+                      static_cast<unsigned long long>(x), static_cast<unsigned long long>(y),
+                      static_cast<unsigned long long>(z), static_cast<unsigned long long>(kGrid));
+    }
     const opforge_image& image = *kernel->image;
     const unsigned total = image.parameters + image.hidden;
     if (total > kParameters) return refuse("it has %u parameters, and at most %u can be passed", total, kParameters);
@@ -184,9 +197,10 @@ OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uns
         parameters[i] = const_cast<uint64_t*>(&arguments[i]);
     }
     for (unsigned i = image.parameters; i < total; ++i) parameters[i] = &none;
-    const unsigned grid[3] = {x, y, z};
+    const unsigned grid[3] = {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
     if (const char* problem = kernel->driver->enter(kernel->device)) return problem;
-    const char* problem = kernel->driver->launch(kernel->function, grid, image.threads, image.shared, stream, parameters);
+    const char* problem =
+        kernel->driver->launch(kernel->function, grid, image.threads, image.shared, stream, parameters);
     kernel->driver->leave();
     return problem;
 }
