@@ -57,8 +57,8 @@ def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Te
     """The kernels' name for the dtypes, and weight and bias in a dtype that there are kernels for."""
     dtype = registry.dtype_name(op, x)
     for name, one in zip(("weight", "bias"), parameters, strict=False):
-        if one.shape != x.shape[-1:] or one.device != x.device:
-            wanted = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension"
+        if x.dim() == 0 or one.shape != x.shape[-1:] or one.device != x.device:
+            wanted = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension that it is as long as"
             raise ValueError(f"{op}: {name} has shape {tuple(one.shape)} on {one.device}, expected {wanted}")
         registry.dtype_name(op, one)
     kept = all(one.dtype == x.dtype for one in parameters)

@@ -241,6 +241,7 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
             ValueError,
             "weight has shape (3,) on cpu, expected (4,)",
         ),
+        (lambda: ops.rms_norm(torch.tensor(1.0)), ValueError, "expected x to have a dimension that it is as long as"),
         (lambda: lists("multi_adam", torch.zeros(4), step=0), ValueError, "step is 0, expected 1 or more"),
         (lambda: lists("multi_lion", torch.zeros(4, 4)[:, :2]), ValueError, "has gaps between its values"),
         (lambda: lists("multi_lamb", torch.zeros(4, dtype=torch.float64), step=1), TypeError, "expected torch.float"),
