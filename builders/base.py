@@ -31,7 +31,7 @@ from .compatibility import Compatibility
 from .finding import find
 from .opened import current_store
 from .planning import make_plan
-from .requirements import cpu_objection
+from .requirements import cpu_objection, device_objection
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -286,6 +286,8 @@ class OpBuilder:
         """Find or build, then load. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             entry = self.obtain(on_progress=_log_progress if verbose else None)
+            if self.target.device != "cpu" and (problem := device_objection(entry.binary, self.target.arch)):
+                raise LoadError(self.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
                 module = loader.load_entry(self.name, entry, self.fakes, self.signatures)

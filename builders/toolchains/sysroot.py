@@ -21,7 +21,9 @@ class SysrootToolchain(HostToolchain):
     def __init__(self, layout: Layout, disk: Disk, folder: str) -> None:
         super().__init__(layout, disk)
         if not os.path.isdir(folder):
-            raise SettingError("OPFORGE_SYSROOT", folder, "a folder that holds a system's usr/include and its libraries")
+            raise SettingError(
+                "OPFORGE_SYSROOT", folder, "a folder that holds a system's usr/include and its libraries"
+            )
         self._folder = os.path.realpath(folder)
         self._own = self.argv[1:]
         self.argv = (*self.argv, f"--sysroot={self._folder}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 
@@ -15,7 +16,7 @@ from opforge.builders.opened import current_store
 from opforge.builders.toolchains import host, nvcc, triton, zig
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import CompileError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 pytestmark = pytest.mark.compile
 KERNEL = """\
@@ -188,6 +189,31 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
     assert loaded.origin == "built"
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
         assert loaded.scale(None, 10, None, None) != 0
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
+    needs(places, name)
+    fakes.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
+    header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
+    cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
+    with pytest.raises(CompileError) as refused:
+        cls(DEVICES[name]).obtain()
+    assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
+    assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
+
+
+def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
+    needs(places, "nvcc")
+    import opforge
+
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
+    kernel, _ = fakes.write(tmp_path, "scale.cu", KERNEL), fakes.write(tmp_path, "scale.h", HEADER)
+    loaded = opforge.load(fakes.fresh("own"), kernel, extra_cuda_cflags=["-lineinfo"])
+    manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
+    with open(manifest) as file:
+        plan = json.load(file)["components"]
+    assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
 
 
 def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
@@ -394,7 +420,7 @@ def test_code_for_another_processor_runs_there(places, tmp_path):
 
     entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).obtain()
     assert entry.binary["machine"] == "aarch64"
-    calls = '#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);'
+    calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
     calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
     main = fakes.write(tmp_path, "main.c", calls)
     program = str(tmp_path / "main")
