@@ -13,5 +13,6 @@ QUESTIONS = (
     "rebuild_one_of_ten",
     "cold_all_ops",
     "precompiled_header",
+    "triton_prebuild",
 )
 """The modules of this package that have a `run(scratch) -> Report`, in the order in which they run."""

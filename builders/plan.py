@@ -37,6 +37,8 @@ class BuildPlan(NamedTuple):
     """The flags for the device's own sources, where the target is a device; `compile_flags` are the host's."""
     debug_roots: tuple[tuple[str, str], ...] = ()
     """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
+    kernels: tuple[tuple[str, str], ...] = ()
+    """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
 
     @property
     def key(self) -> str:
@@ -51,6 +53,7 @@ class BuildPlan(NamedTuple):
             "requires": dict(self.requires),
             "environment": dict(self.environment),
             "debug_roots": dict(self.debug_roots),
+            "kernels": dict(self.kernels),
         }
 
 

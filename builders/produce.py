@@ -137,7 +137,7 @@ def _build_until_stable(
 
 def _unit(job: Job, step: Step) -> str:
     """The key of all that one compilation is told: equal for the same source in two ops with the same flags."""
-    told = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=())
+    told = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
     return key_of([UNIT_FORMAT, told.components(), step.unit])
 
 

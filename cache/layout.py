@@ -10,6 +10,7 @@ v1/pins/                  which entries no limit evicts
 v1/sources/               the sources of load_inline
 v1/answers/               what each look-up came to, so that the next one makes no plan
 v1/toolchains/            what each compiler said of itself
+v1/triton/KEY/            Triton's own cache, for kernels that are given to Triton itself
 v1/locks/ staging/ failures/ logs/ quarantine/
 """
 

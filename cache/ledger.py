@@ -1,4 +1,4 @@
-"""The bytes that a store's entries and objects take, as a running sum: a build need not walk the store to know them.
+"""The bytes that a store's entries and objects take, and Triton's kernels, as a running sum: a build need not walk the store to know them.
 
     v1/bytes    lines: "=N", counted by a walk; "+N" and "-N", what came and went since that walk began
 
@@ -13,7 +13,9 @@ import os
 from .layout import Layout
 
 FILE = "bytes"
-AREAS = ("entries", "objects")
+SPARE = ("objects", "triton")
+"""What the size limit counts besides entries, and takes before them: a folder for each thing, made again when
+needed."""
 LONGEST = 64 << 10
 """Bytes of the file after which the store is walked again, and the file begun anew."""
 
@@ -68,8 +70,8 @@ def measure(layout: Layout) -> int:
 
 
 def count(layout: Layout) -> int:
-    """The bytes of every entry and object there is now, by a walk."""
-    return sum(size_of(layout.path(area)) for area in AREAS)
+    """The bytes of all that the size limit counts, by a walk."""
+    return sum(size_of(layout.path(area)) for area in ("entries", *SPARE))
 
 
 def size_of(folder: str) -> int:

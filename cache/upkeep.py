@@ -31,8 +31,10 @@ KEPT_SECONDS = {
     "peaks": 180 * DAY,
     "quarantine": 7 * DAY,
     "sources": 30 * DAY,
+    "triton": 30 * DAY,
 }
-"""How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them."""
+"""How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them;
+`triton` are the kernels of Triton's own cache, from their last use."""
 DRAFT_SECONDS = 3600.0
 """A file that is being written has its own name by then: one that has not was left by a process that was killed."""
 KINDS = {
@@ -49,6 +51,7 @@ KINDS = {
     "sources": "source",
     "staging": "abandoned build",
     "toolchains": "compiler record",
+    "triton": "Triton kernel",
 }
 
 
@@ -69,18 +72,18 @@ class Condemned(NamedTuple):
 def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Condemned]:
     """What `gc` removes: what is beyond the limits, the least recently used first, and what nobody needs any more.
 
-    `max_size` is in bytes and counts entries and the objects kept for their next build; objects go before entries.
-    `max_age` is in seconds since the last use. Changes nothing.
+    `max_size` is in bytes and counts entries, the objects kept for their next build, and Triton's kernels; entries go
+    last. `max_age` is in seconds since the last use. Changes nothing.
     """
     stored = sorted(usage.entries(layout), key=lambda one: one.used)
     leftovers = _leftovers(layout, now)
-    objects = _objects(layout, now, {one.path for one in leftovers})
-    excess = sum(one.size for one in stored) + sum(size for _path, size, _idle in objects)
+    spare = _spare(layout, now, {one.path for one in leftovers})
+    excess = sum(one.size for one in stored) + sum(size for _area, _path, size, _idle in spare)
     excess -= excess if max_size is None else max_size
-    for path, size, idle in objects:
+    for area, path, size, idle in spare:
         if excess > 0 and idle >= YOUNG_SECONDS:
             excess -= size
-            leftovers.append(_condemned("objects", path, SURPLUS))
+            leftovers.append(_condemned(area, path, SURPLUS))
     gone, stays = [], pinned(layout)
     for one in stored:
         idle = now - max(one.built, one.used)
@@ -95,14 +98,15 @@ def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: fl
     return [condemned for _result, condemned in gone] + _orphans(layout, kept) + leftovers
 
 
-def _objects(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, int, float]]:
-    """(folder, bytes, seconds since its last change) of every unit's objects, the oldest first."""
+def _spare(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, str, int, float]]:
+    """(area, folder, bytes, seconds since its last change) of what is no entry and counts, the oldest first."""
     found = []
-    for folder in usage.subfolders(layout.path("objects")):
-        stat = usage.stat_of(folder.path)
-        if stat and folder.path not in besides:
-            found.append((folder.path, _size(folder.path), now - stat.st_mtime))
-    return sorted(found, key=lambda one: -one[2])
+    for area in ledger.SPARE:
+        for folder in usage.subfolders(layout.path(area)):
+            stat = usage.stat_of(folder.path)
+            if stat and folder.path not in besides:
+                found.append((area, folder.path, _size(folder.path), now - stat.st_mtime))
+    return sorted(found, key=lambda one: -one[3])
 
 
 def everything(layout: Layout, ops: Collection[str] | None = None) -> list[Condemned]:
@@ -173,7 +177,7 @@ def remove(layout: Layout, condemned: Iterable[Condemned]) -> list[Condemned]:
     for one in condemned:
         if _remove(layout, one):
             gone.append(one)
-            if one.kind in ("entry", KINDS["objects"]):
+            if one.kind in ("entry", *(KINDS[area] for area in ledger.SPARE)):
                 ledger.note(layout, -one.size)
             emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
     return gone

@@ -17,6 +17,7 @@ TOOLCHAINS = {
     "hipcc": "opforge.builders.toolchains.hipcc:Hipcc",
     "sycl": "opforge.builders.toolchains.sycl:Sycl",
     "opencl": "opforge.builders.toolchains.opencl:OpenCL",
+    "triton": "opforge.builders.toolchains.triton:TritonToolchain",
 }
 """Name to "module:Class"; a new compiler is one line here and one file beside this one."""
 DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl": "opencl"}

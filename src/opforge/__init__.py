@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
     from opforge.builders.user import load, load_inline
+    from opforge.ops.triton.caching import triton_cache
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -21,9 +22,10 @@ _PLACES = {
     "load": "opforge.builders.user",
     "load_inline": "opforge.builders.user",
     "set_accelerator": "opforge.accelerator.select",
+    "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
-__all__ = ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "use_accelerator"]
+__all__ = ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "triton_cache", "use_accelerator"]
 
 
 def __getattr__(name: str) -> Any:

@@ -213,6 +213,14 @@ class LoadError(OpforgeError, ImportError):
         super().__init__(f"{op}: {path} could not be loaded: {problem}. {advice}")
 
 
+class LaunchError(OpforgeError, RuntimeError):
+    """A kernel was not launched; its output is untouched."""
+
+    def __init__(self, op: str, kernel: str, problem: str) -> None:
+        super().__init__(f"{op}: the kernel {kernel!r} was not launched: {problem}.")
+        self.op, self.kernel, self.problem = op, kernel, problem
+
+
 class NamespaceClashError(OpforgeError, RuntimeError):
     """An op of this public name is registered already, by another op or by a library that opforge did not load."""
 

@@ -82,6 +82,11 @@ def paranoid() -> bool:
     return _flag("OPFORGE_PARANOID")
 
 
+def triton_jit() -> bool:
+    """Whether Triton ops launch through Triton itself: OPFORGE_TRITON_JIT=1, or TRITON_INTERPRET=1."""
+    return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
+
+
 def lock_timeout() -> float | None:
     """How many seconds to wait for another process's build; None: for as long as it lives."""
     value = os.environ.get("OPFORGE_LOCK_TIMEOUT", "").strip()

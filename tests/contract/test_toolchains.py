@@ -13,7 +13,7 @@ import pytest
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
 from opforge.builders.opened import current_store
-from opforge.builders.toolchains import host, nvcc, zig
+from opforge.builders.toolchains import host, nvcc, triton, zig
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import CompileError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
@@ -68,7 +68,7 @@ INSTALL = {
 def places():
     """What is on this machine: name -> why it is not, empty where it is."""
     missing = {name: "" if shutil.which(name) else INSTALL[name] for name in ("g++", "clang++", "hipcc")}
-    for name, find in (("zig", zig.find), ("nvcc", nvcc.find)):
+    for name, find in (("zig", zig.find), ("nvcc", nvcc.find), ("triton", triton.find)):
         try:
             find()
             missing[name] = ""
@@ -114,7 +114,7 @@ def test_it_refuses_a_device_that_is_not_its_own(name, places, monkeypatch):
     assert "for the CPU, not for cuda" in made(name).objection("cuda", ("sm_90",))
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", [*DEVICES, "triton"])
 def test_a_device_compiler_refuses_the_cpu(name, places):
     needs(places, name)
     assert "not for cpu" in made(name).objection("cpu", ("x86-64",))

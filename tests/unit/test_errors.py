@@ -88,6 +88,11 @@ EXAMPLES = {
     errors.LaunchError: (
         errors.LaunchError("b gave no answer", "See that it is up"),
         "b gave no answer. See that it is up.",
+    errors.LaunchError: (
+        errors.LaunchError(
+            "adam", "update_fp32", "it is built for sm_90a, and device 0 is sm_80: build it for that too"
+        ),
+        "adam: the kernel 'update_fp32' was not launched: it is built for sm_90a, and device 0 is sm_80: build it for",
     ),
     errors.NamespaceClashError: (
         errors.NamespaceClashError("relu", "ns::relu"),

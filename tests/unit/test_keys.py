@@ -32,6 +32,7 @@ PLAN = BuildPlan(
     environment=(("CPATH", "/x"),),
     device_flags=("-Xcompiler=-fPIC",),
     debug_roots=(("own", "/a"),),
+    kernels=(("scale", "{}"),),
 )
 OTHER_PLANS = {
     "op": ["gelu"],
@@ -56,6 +57,7 @@ OTHER_PLANS = {
     "stubs": [(), ("libc10.so",)],
     "requires": [(), (("torch", "2.12.0"),), (("python", "cpython-311"),)],
     "environment": [(), (("CPATH", "/y"),), (("LIBRARY_PATH", "/x"),)],
+    "kernels": [(), (("scale", '{"warps":8}'),), (("half", "{}"),)],
     "device_flags": [(), ("-lineinfo",)],
     "debug_roots": [(), (("own", "/b"),)],
 }

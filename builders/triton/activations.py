@@ -1,0 +1,51 @@
+"""The builders of GELU and SwiGLU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .base import TritonOpBuilder
+from .kernels import Kernel
+from .rows import DTYPES, Size
+
+BLOCK = 1024
+SIZES = (Size("aligned", BLOCK, 4, False, True), Size("any", BLOCK, 4, False, False))
+
+
+def _gelu() -> Iterator[Kernel]:
+    for dtype in DTYPES:
+        for size in SIZES:
+            row = size.pointer(dtype)
+            for form in ("erf", "tanh"):
+                constants: dict[str, int] = {"TANH": form == "tanh", "BLOCK": BLOCK}
+                forward = {"x": row, "y": row, "count": "i64"}
+                backward = {"dy": row, "x": row, "dx": row, "count": "i64"}
+                for way, arguments in (("forward", forward), ("backward", backward)):
+                    name = f"{way}_{form}_{dtype}_{size.name}"
+                    yield Kernel(name, "kernels/activation.py", f"gelu_{way}", arguments, constants)
+
+
+def _swiglu() -> Iterator[Kernel]:
+    for dtype in DTYPES:
+        for size in SIZES:
+            for way, tensors in (("forward", ("gate", "up", "y")), ("backward", ("dy", "gate", "up", "dgate", "dup"))):
+                arguments = dict.fromkeys(tensors, size.pointer(dtype)) | {"columns": size.integer("i32")}
+                arguments |= {f"{tensor}_stride": size.integer("i64") for tensor in tensors}
+                name = f"{way}_{dtype}_{size.name}"
+                yield Kernel(name, "kernels/activation.py", f"swiglu_{way}", arguments, {"BLOCK": BLOCK})
+
+
+class TritonGeluBuilder(TritonOpBuilder):
+    """gelu and gelu_backward; see opforge.ops.triton.activations."""
+
+    name = "triton_gelu"
+    front = "opforge.ops.triton.activations"
+    kernels = list(_gelu())
+
+
+class TritonSwigluBuilder(TritonOpBuilder):
+    """swiglu and swiglu_backward; see opforge.ops.triton.activations."""
+
+    name = "triton_swiglu"
+    front = "opforge.ops.triton.activations"
+    kernels = list(_swiglu())

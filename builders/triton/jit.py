@@ -1,0 +1,71 @@
+"""Launches kernels through Triton itself, which compiles what it meets, or interprets it: for writing kernels."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from opforge.builders import roots
+from opforge.errors import LaunchError, ToolchainNotFoundError
+
+from .kernels import Kernel
+
+
+class JitKernels:
+    """The declared kernels as Triton's own functions. Raises ToolchainNotFoundError where there is no Triton."""
+
+    def __init__(self, op: str, kernels: Iterable[Kernel], search: Sequence[roots.KernelRoot]) -> None:
+        from opforge.builders.toolchains.triton import ADVICE
+
+        try:
+            importlib.import_module("triton")
+        except ImportError as error:
+            raise ToolchainNotFoundError("Triton", [f"the package triton ({error})"], ADVICE) from error
+        self.op = op
+        self._kernels = {kernel.name: kernel for kernel in kernels}
+        places = {root.name: root.path for root in search}
+        names = sorted({kernel.source for kernel in self._kernels.values()})
+        located = zip(names, roots.locate(op, names, search), strict=True)
+        self._files = {name: os.path.join(places.get(where.root, "/"), where.path) for name, where in located}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kernels
+
+    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+        """See Kernels.launch."""
+        if name not in self._kernels:
+            raise LaunchError(self.op, name, "the builder declares no such kernel")
+        kernel = self._kernels[name]
+        if 0 in grid:
+            return
+        function = getattr(module(self._files[kernel.source]), kernel.function)
+        given = dict(zip(kernel.arguments, arguments, strict=True))
+        for argument, kind in kernel.arguments.items():
+            value = given[argument] if isinstance(given[argument], (int, float)) else given[argument].data_ptr()
+            if kind.endswith(":16") and value % 16:
+                reason = f"{argument} was declared to be divisible by 16, and is {value}"
+                raise LaunchError(self.op, name, reason)
+        constants = {name: _constant(value) for name, value in kernel.constants.items()}
+        function[grid](**given, **constants, num_warps=kernel.warps, num_stages=kernel.stages)
+
+
+def _constant(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith("dtype:"):
+        return value
+    import triton.language
+
+    return getattr(triton.language, value.partition(":")[2])
+
+
+def module(path: str) -> types.ModuleType:
+    """A file of kernels, imported as a module of a package that is made up for its folder."""
+    folder, name = os.path.split(path)
+    package = "opforge_kernels_" + "".join(char if char.isalnum() else "_" for char in folder)
+    if package not in sys.modules:
+        sys.modules[package] = types.ModuleType(package)
+        sys.modules[package].__path__ = [folder]
+    return importlib.import_module(f"{package}.{name.removesuffix('.py')}")

@@ -1,0 +1,118 @@
+"""Launches kernels that were compiled ahead of time, through the launcher inside their library."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from opforge.errors import LaunchError
+
+from .kernels import Kernel
+
+_TEXT = ctypes.c_char_p
+SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
+    "opforge_kernels": (_TEXT, []),
+    "opforge_find": (_TEXT, [_TEXT, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
+    "opforge_launch": (
+        _TEXT,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, _TEXT],
+    ),
+}
+"""The launcher's functions; see ops/csrc/launcher/launch.cpp."""
+
+
+class Kernels(Protocol):
+    """Whatever launches an op's kernels: its own library, or Triton."""
+
+    op: str
+
+    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+        """Launch the kernel `name` on the device and the current stream of the first argument, a tensor.
+
+        `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises LaunchError.
+        """
+
+    def __contains__(self, name: object) -> bool: ...
+
+
+class TritonOp:
+    """A loaded Triton op: its functions as attributes. `kernels` launches a kernel by name, for tests and tools."""
+
+    def __init__(
+        self, name: str, kernels: Kernels, functions: Mapping[str, Callable[..., Any]], origin: str, library: Any
+    ) -> None:
+        self.__name__, self.kernels, self.origin, self.library = name, kernels, origin, library
+        self.path = library.path if library else ""
+        self._functions = dict(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._functions:
+            offered = ", ".join(self.__dict__.get("_functions", ()))
+            raise AttributeError(
+                f"the op {self.__dict__.get('__name__')!r} has no function {name!r}; it has: {offered}"
+            )
+        return self._functions[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._functions})
+
+    def __repr__(self) -> str:
+        return f"<op {self.__name__!r} ({self.origin}) from {self.path or 'Triton itself'}>"
+
+
+class PrebuiltKernels:
+    """The kernels of a loaded library."""
+
+    def __init__(self, op: str, library: Any, kernels: Iterable[Kernel]) -> None:
+        self.op = op
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        self._find, self._launch, self._library = library.opforge_find, library.opforge_launch, library
+        self._packing = {kernel.name: struct.Struct(kernel.packing()).pack for kernel in kernels}
+        self._ready: dict[tuple[str, int], ctypes.c_void_p] = {}
+        self._stream: Callable[[int], int] | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._packing
+
+    def images(self) -> list[dict[str, Any]]:
+        """Each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
+        lines = self._library.opforge_kernels().decode().splitlines()
+        names = ("bytes", "shared", "threads")
+        return [
+            {"kernel": kernel, "arch": arch, **dict(zip(names, map(int, numbers), strict=True))}
+            for kernel, arch, *numbers in (line.split() for line in lines)
+        ]
+
+    def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
+        """See Kernels.launch."""
+        device = arguments[0].get_device()
+        ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
+        try:
+            packed = self._packing[name](
+                *[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments]
+            )
+        except struct.error as error:
+            raise LaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
+        problem = self._launch(ready, self._stream(device), *grid, packed)  # type: ignore[misc]
+        if problem is not None:
+            raise LaunchError(self.op, name, problem.decode(errors="replace"))
+
+    def _make_ready(self, name: str, device: int, tensor: Any) -> ctypes.c_void_p:
+        if device < 0:
+            raise LaunchError(self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU")
+        if name not in self._packing:
+            raise LaunchError(self.op, name, "the builder declares no such kernel")
+        handle = ctypes.c_void_p()
+        problem = self._find(name.encode(), device, ctypes.byref(handle))
+        if problem is not None:
+            raise LaunchError(self.op, name, problem.decode(errors="replace"))
+        if self._stream is None:
+            import torch
+
+            self._stream = torch._C._cuda_getCurrentRawStream
+        self._ready[name, device] = handle
+        return handle

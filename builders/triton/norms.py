@@ -1,0 +1,68 @@
+"""The builders of layer norm and RMS norm."""
+
+from __future__ import annotations
+
+from .base import TritonOpBuilder
+from .kernels import Kernel
+from .rows import BACKWARD, FORWARD, Size, mixed
+
+SOURCE = "kernels/norm.py"
+
+
+def _forward(dtype: str, weight: str, size: Size, centred: bool) -> Kernel:
+    row, column = size.pointer(dtype), size.pointer(weight)
+    arguments = {"x": row, "weight": column, "bias": column, "y": row, "means": "*fp32", "rstds": "*fp32"}
+    arguments |= {"columns": size.integer("i32"), "x_stride": size.integer("i64"), "y_stride": size.integer("i64")}
+    constants = {"CENTRED": centred, "ONCE": size.once, "BLOCK": size.block}
+    return _kernel("forward", dtype, weight, size, {**arguments, "eps": "fp32"}, constants)
+
+
+def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel]:
+    row, column = size.pointer(dtype), size.pointer(weight)
+    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32"}
+    sums = {"dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32")}
+    columns, stride = {"columns": size.integer("i32")}, size.integer("i64")
+    strides = {"dy_stride": stride, "x_stride": stride}
+    written = {"dx": row, **sums, "rows": "i32", **columns, **strides, "dx_stride": stride}
+    constants: dict[str, int] = {"CENTRED": centred, "BLOCK": size.block}
+    if size.once:
+        return [_kernel("backward", dtype, weight, size, {**given, **written}, constants)]
+    half = {**given, "sums": "*fp32"}
+    return [
+        _kernel("backward_sums", dtype, weight, size, {**half, **columns, **strides}, constants),
+        _kernel("backward_columns", dtype, weight, size, {**half, **written}, constants),
+    ]
+
+
+def _kernel(
+    function: str, dtype: str, weight: str, size: Size, arguments: dict[str, str], constants: dict[str, int]
+) -> Kernel:
+    absent = {} if constants["CENTRED"] else {"bias": None, "means": None, "dbiases": None}
+    there = {name: kind for name, kind in arguments.items() if name not in absent}
+    gone = {name: None for name in absent if name in arguments}
+    name = f"{function}_{dtype}_{weight}_{size.name}"
+    return Kernel(name, SOURCE, function, there, {**constants, **gone}, warps=size.warps)
+
+
+def _kernels(centred: bool) -> list[Kernel]:
+    found = []
+    for dtype, weight in mixed():
+        found += [_forward(dtype, weight, size, centred) for size in FORWARD]
+        found += [kernel for size in BACKWARD for kernel in _backward(dtype, weight, size, centred)]
+    return found
+
+
+class TritonLayerNormBuilder(TritonOpBuilder):
+    """layer_norm and layer_norm_backward; see opforge.ops.triton.norms."""
+
+    name = "triton_layer_norm"
+    front = "opforge.ops.triton.norms"
+    kernels = _kernels(centred=True)
+
+
+class TritonRMSNormBuilder(TritonOpBuilder):
+    """rms_norm and rms_norm_backward; see opforge.ops.triton.norms."""
+
+    name = "triton_rms_norm"
+    front = "opforge.ops.triton.norms"
+    kernels = _kernels(centred=False)

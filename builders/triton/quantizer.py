@@ -1,0 +1,44 @@
+"""The builder of group quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .base import TritonOpBuilder
+from .kernels import Kernel
+from .rows import DTYPES
+
+GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8))
+"""(greatest size of a group, groups a program, warps)."""
+BLOCK = 1024
+SOURCE = "kernels/quantize.py"
+
+
+def _kernels() -> Iterator[Kernel]:
+    """Each with wide loads, for groups of a multiple of 16 values, and for any group with the largest block alone."""
+    for dtype in DTYPES:
+        for bits in (8, 4):
+            for way, symmetric in (("symmetric", True), ("asymmetric", False)):
+                offsets = {} if symmetric else {"offsets": "*fp32"}
+                gone: dict[str, None] = {"offsets": None} if symmetric else {}
+                common: dict[str, int | None] = {"BITS": bits, "SYMMETRIC": symmetric, **gone}
+                name = f"{way}_{bits}_{dtype}"
+                for (size, rows, warps), wide in (*((one, ":16") for one in GROUPS), (GROUPS[-1], "")):
+                    arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "scales": "*fp32", **offsets}
+                    arguments |= {"groups": "i64", "size": f"i32{wide}"}
+                    constants = {**common, "ROWS": rows, "BLOCK": size}
+                    full = f"quantize_{name}_{size if wide else 'any'}"
+                    yield Kernel(full, SOURCE, "quantize", arguments, constants, warps=warps)
+                for suffix, wide in (("aligned", ":16"), ("any", "")):
+                    arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
+                    arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
+                    full = f"dequantize_{name}_{suffix}"
+                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "BLOCK": BLOCK})
+
+
+class TritonQuantizerBuilder(TritonOpBuilder):
+    """quantize and dequantize; see opforge.ops.triton.quantizer."""
+
+    name = "triton_quantizer"
+    front = "opforge.ops.triton.quantizer"
+    kernels = list(_kernels())

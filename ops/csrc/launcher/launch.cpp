@@ -1,0 +1,206 @@
+// Launches the kernels that a library holds, over the driver alone: no compiler, no Triton, no CUDA runtime.
+//
+// opforge_find makes a kernel ready on a device: it chooses the image, loads it, and gives back a handle that stays
+// good until the process ends. opforge_launch launches it. Both give back null, or the reason why not; a launch that
+// gives back null has been handed to the driver. Both may be called from any thread.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "driver.h"
+#include "opforge/kernel_image.h"
+
+#define OPFORGE_EXPORT extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+// The linker names the section's ends; they are this library's own.
+extern const opforge_image* const __start_opforge_images[] __attribute__((visibility("hidden")));
+extern const opforge_image* const __stop_opforge_images[] __attribute__((visibility("hidden")));
+}
+
+namespace opforge::launcher {
+namespace {
+
+constexpr unsigned kParameters = 64;
+constexpr unsigned kArches = 32;
+constexpr uint64_t kGrid = 0x7fffffff;
+
+struct Ready {
+    const opforge_image* image;
+    Driver* driver;
+    void* function;
+    int device;
+    Ready* next;
+};
+
+std::mutex& mutex() {
+    static std::mutex* mutex = new std::mutex;
+    return *mutex;
+}
+Ready* all_ready = nullptr;  // guarded by the mutex; never freed: callers hold pointers into it
+
+enum class Kind { kExact, kFamily, kText, kOther };
+
+struct Arch {
+    Kind kind;
+    int capability;
+};
+
+Arch read_arch(const char* name) {
+    char* end = nullptr;
+    if (!std::strncmp(name, "compute_", 8)) return {Kind::kText, static_cast<int>(std::strtol(name + 8, &end, 10))};
+    if (std::strncmp(name, "sm_", 3)) return {Kind::kOther, 0};
+    const int capability = static_cast<int>(std::strtol(name + 3, &end, 10));
+    return {*end ? Kind::kExact : Kind::kFamily, capability};
+}
+
+// How well an image suits a device; 0 where it cannot run there. Code for one compute capability runs on later ones of
+// the same major number, unless it is made for one device alone; text runs on every later one, compiled by the driver.
+int fitness(const char* name, int capability) {
+    const Arch arch = read_arch(name);
+    if (arch.kind == Kind::kOther) return 1;
+    if (arch.capability > capability) return 0;
+    if (arch.kind == Kind::kExact) return arch.capability == capability ? 1000000 : 0;
+    if (arch.kind == Kind::kText) return 1 + arch.capability;
+    return arch.capability / 10 == capability / 10 ? 1000 + arch.capability : 0;
+}
+
+Driver& driver_of(const opforge_image* image) { return std::strncmp(image->arch, "gfx", 3) ? cuda() : hip(); }
+
+const char* make_ready(const opforge_image* image, Driver& driver, int device, const Limits& limits, void** function) {
+    if (limits.shared_memory > 0 && image->shared > static_cast<unsigned>(limits.shared_memory)) {
+        return refuse("it needs %u bytes of shared memory a block, and the device has %d", image->shared,
+                      limits.shared_memory);
+    }
+    if (const char* problem = driver.enter(device)) return problem;
+    void* module = nullptr;
+    const char* problem = driver.load(image->data, &module);
+    if (!problem) problem = driver.find(module, image->symbol, function);
+    if (!problem) problem = driver.allow_shared_memory(*function, static_cast<int>(image->shared));
+    driver.leave();
+    return problem;
+}
+
+void append(char* list, size_t size, const char* text) {
+    const size_t used = std::strlen(list);
+    if (used + std::strlen(text) + 3 > size) return;
+    if (used) std::strcat(list, ", ");
+    std::strcat(list, text);
+}
+
+const char* choose(const char* kernel, int device, Ready** out) {
+    const opforge_image* candidates[kArches];
+    unsigned count = 0;
+    char built[256] = "";
+    for (const opforge_image* const* one = __start_opforge_images; one != __stop_opforge_images; ++one) {
+        if (std::strcmp((*one)->kernel, kernel) || count == kArches) continue;
+        candidates[count++] = *one;
+        append(built, sizeof built, (*one)->arch);
+    }
+    if (!count) return refuse("the library holds no kernel '%s'", kernel);
+    Driver& driver = driver_of(candidates[0]);
+    Limits limits = {};
+    if (const char* problem = driver.open()) return problem;
+    if (const char* problem = driver.limits(device, &limits)) return problem;
+    const opforge_image* best = nullptr;
+    int best_fitness = 0;
+    const char* problem = nullptr;
+    void* function = nullptr;
+    for (unsigned i = 0; i < count; ++i) {
+        const int fit = fitness(candidates[i]->arch, limits.capability);
+        if (!limits.capability) {  // the runtime says which image is for this device
+            problem = make_ready(candidates[i], driver, device, limits, &function);
+            best = candidates[i];
+            if (!problem) break;
+        } else if (fit > best_fitness) {
+            best = candidates[i];
+            best_fitness = fit;
+        }
+    }
+    if (!best) {
+        return refuse("it is built for %s, and device %d is sm_%d: build it for that too", built, device,
+                      limits.capability);
+    }
+    if (limits.capability) problem = make_ready(best, driver, device, limits, &function);
+    if (problem && !limits.capability && count > 1) {
+        char last[256];
+        std::snprintf(last, sizeof last, "%s", problem);  // `refuse` writes where it stands
+        return refuse("none of its images (%s) can be loaded: %s", built, last);
+    }
+    if (problem) return problem;
+    *out = new Ready{best, &driver, function, device, all_ready};
+    all_ready = *out;
+    return nullptr;
+}
+
+}  // namespace
+}  // namespace opforge::launcher
+
+using opforge::launcher::all_ready;
+using opforge::launcher::Ready;
+
+// The kernels and what each is built for, a line each: NAME ARCH BYTES SHARED THREADS. The text stays valid.
+OPFORGE_EXPORT const char* opforge_kernels() {
+    static const char* const text = [] {
+        size_t size = 1;
+        for (auto one = __start_opforge_images; one != __stop_opforge_images; ++one) {
+            size += std::strlen((*one)->kernel) + std::strlen((*one)->arch) + 64;
+        }
+        char* out = static_cast<char*>(std::calloc(size, 1));
+        size_t used = 0;
+        for (auto one = __start_opforge_images; out && one != __stop_opforge_images; ++one) {
+            used += static_cast<size_t>(std::snprintf(out + used, size - used, "%s %s %zu %u %u\n", (*one)->kernel,
+                                                      (*one)->arch, (*one)->size, (*one)->shared, (*one)->threads));
+        }
+        return out;
+    }();
+    return text;
+}
+
+OPFORGE_EXPORT const char* opforge_find(const char* kernel, int device, const Ready** out) {
+    const std::lock_guard<std::mutex> guard(opforge::launcher::mutex());
+    for (Ready* one = all_ready; one; one = one->next) {
+        if (one->device == device && !std::strcmp(one->image->kernel, kernel)) {
+            *out = one;
+            return nullptr;
+        }
+    }
+    Ready* made = nullptr;
+    const char* problem = opforge::launcher::choose(kernel, device, &made);
+    *out = made;
+    return problem;
+}
+
+// `arguments` holds the kernel's run-time arguments, one slot of eight bytes each. A grid with a 0 in it launches
+// nothing.
+OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uint64_t x, uint64_t y, uint64_t z,
+                                          const uint64_t* arguments) {
+    using namespace opforge::launcher;
+    if (!x || !y || !z) return nullptr;
+    if (x > kGrid || y > kGrid || z > kGrid) {
+        return refuse("a grid of %llu x %llu x %llu was asked for, and at most %llu can be launched",
+                      static_cast<unsigned long long>(x), static_cast<unsigned long long>(y),
+                      static_cast<unsigned long long>(z), static_cast<unsigned long long>(kGrid));
+    }
+    const opforge_image& image = *kernel->image;
+    const unsigned total = image.parameters + image.hidden;
+    if (total > kParameters) return refuse("it has %u parameters, and at most %u can be passed", total, kParameters);
+    void* parameters[kParameters];
+    uint64_t none = 0;
+    for (unsigned i = 0; i < image.parameters; ++i) {
+        if (image.aligned >> i & 1 && arguments[i] % 16) {
+            return refuse("argument %u was declared to be divisible by 16, and is %llu", i,
+                          static_cast<unsigned long long>(arguments[i]));
+        }
+        parameters[i] = const_cast<uint64_t*>(&arguments[i]);
+    }
+    for (unsigned i = image.parameters; i < total; ++i) parameters[i] = &none;
+    const unsigned grid[3] = {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+    if (const char* problem = kernel->driver->enter(kernel->device)) return problem;
+    const char* problem =
+        kernel->driver->launch(kernel->function, grid, image.threads, image.shared, stream, parameters);
+    kernel->driver->leave();
+    return problem;
+}

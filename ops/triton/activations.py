@@ -1,0 +1,126 @@
+"""GELU and SwiGLU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opforge.builders.triton import activations as declared
+from opforge.builders.triton.launching import Kernels
+
+from . import registry
+
+GELU, SWIGLU = declared.TritonGeluBuilder.name, declared.TritonSwigluBuilder.name
+FORMS = {"none": "erf", "tanh": "tanh"}
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x * P(normal < x), by the error function ("none") or by tanh ("tanh"), as torch's; x's dtype, float32 inside.
+
+    Raises ValueError, TypeError, LaunchError.
+    """
+    y: Tensor = _gelu(x, approximate)
+    return y
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """gate * sigmoid(gate) * up, for tensors of one shape; the halves of one tensor need not be copied first.
+
+    Raises ValueError, TypeError, LaunchError.
+    """
+    y: Tensor = _swiglu(gate, up)
+    return y
+
+
+def bind(kernels: Kernels) -> dict[str, Any]:
+    """Launch these kernels from now on; gives back the op's functions by name."""
+    registry.bind(kernels)
+    return {"gelu": gelu} if kernels.op == GELU else {"swiglu": swiglu}
+
+
+def _launch_gelu(way: str, approximate: str, tensors: dict[str, Tensor]) -> Tensor:
+    registry.same(GELU, tensors)
+    flat = [one.contiguous() for one in tensors.values()]
+    dtype, out = registry.dtype_name(GELU, flat[0]), torch.empty_like(flat[0])
+    if approximate not in FORMS:
+        raise ValueError(f"{GELU}: approximate is {approximate!r}, expected 'none' or 'tanh'")
+    aligned = all(one.data_ptr() % 16 == 0 for one in (*flat, out))
+    name = f"{way}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
+    grid = (-(-out.numel() // declared.BLOCK), 1, 1)
+    if out.numel():
+        registry.kernels(GELU, "TritonGeluBuilder").launch(name, grid, *flat, out, out.numel())
+    return out
+
+
+def _gelu_forward(x: Tensor, approximate: str) -> Tensor:
+    return _launch_gelu("forward", approximate, {"x": x})
+
+
+def _gelu_backward(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
+    return _launch_gelu("backward", approximate, {"the gradient": dy, "x": x})
+
+
+def _launch_swiglu(way: str, inputs: dict[str, Tensor], outputs: int) -> list[Tensor]:
+    registry.same(SWIGLU, inputs)
+    like = next(iter(inputs.values()))
+    if like.dim() == 0:
+        raise ValueError(f"{SWIGLU}: gate has no dimension, expected at least one")
+    dtype = registry.dtype_name(SWIGLU, like)
+    out = [torch.empty_like(like, memory_format=torch.contiguous_format) for _ in range(outputs)]
+    if like.numel() == 0:
+        return out
+    rows = [registry.as_rows(one) for one in (*inputs.values(), *out)]
+    count, columns = rows[0].shape
+    size = registry.row_size(declared.SIZES, rows)
+    grid = (count, -(-columns // size.block), 1)
+    kernels = registry.kernels(SWIGLU, "TritonSwigluBuilder")
+    kernels.launch(f"{way}_{dtype}_{size.name}", grid, *rows, columns, *(one.stride(0) for one in rows))
+    return out
+
+
+def _swiglu_forward(gate: Tensor, up: Tensor) -> Tensor:
+    return _launch_swiglu("forward", {"gate": gate, "up": up}, 1)[0]
+
+
+def _swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    dgate, dup = _launch_swiglu("backward", {"the gradient": dy, "gate": gate, "up": up}, 2)
+    return dgate, dup
+
+
+def _fake(x: Tensor, *_others: Any) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return _fake(gate), _fake(up)
+
+
+_gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
+_gelu_gradient = registry.define("gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake)
+_swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
+_swiglu_gradient = registry.define(
+    "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two
+)
+
+
+def _save_gelu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0])
+    ctx.approximate = inputs[1]
+
+
+def _gelu_autograd(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    return _gelu_gradient(dy, *ctx.saved_tensors, ctx.approximate), None
+
+
+def _save_swiglu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _swiglu_autograd(ctx: Any, dy: Tensor) -> Any:
+    return _swiglu_gradient(dy, *ctx.saved_tensors)
+
+
+torch.library.register_autograd(_gelu, _gelu_autograd, setup_context=_save_gelu, lib=registry.LIBRARY)
+torch.library.register_autograd(_swiglu, _swiglu_autograd, setup_context=_save_swiglu, lib=registry.LIBRARY)

@@ -1,0 +1,218 @@
+"""Layer norm and RMS norm along the rows of a matrix, forward and backward.
+
+A row that fits a block is read once (ONCE). A longer one is read twice, the second time from the cache as a rule. The
+gradients of weight and bias are kept in registers by each program over all of its rows, and written as one row of
+partial sums a program: no atomics, so the same inputs give the same bits.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _moments(x, columns, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
+    """The mean (0 unless CENTRED) and the sum of squares about it, of one row, read once, block by block."""
+    mean = 0.0
+    squares = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < columns
+        value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+        if CENTRED:
+            # Chan, Golub, LeVeque: the moments of a whole from those of its parts, without cancellation.
+            count = tl.minimum(columns - start, BLOCK).to(tl.float32)
+            part = tl.sum(value, 0) / count
+            about = tl.where(here, value - part, 0.0)
+            total = start + count
+            apart = part - mean
+            mean += apart * (count / total)
+            squares += tl.sum(about * about, 0) + apart * apart * (start * (count / total))
+        else:
+            squares += tl.sum(value * value, 0)
+    return mean, squares
+
+
+@triton.jit
+def _scaled(x, mean, rstd, weight, bias, here, CENTRED: tl.constexpr):
+    value = (x - mean) * rstd if CENTRED else x * rstd
+    value = value * tl.load(weight, mask=here, other=0.0).to(tl.float32)
+    if CENTRED:
+        value += tl.load(bias, mask=here, other=0.0).to(tl.float32)
+    return value
+
+
+@triton.jit
+def forward(
+    x,
+    weight,
+    bias,
+    y,
+    means,
+    rstds,
+    columns,
+    x_stride,
+    y_stride,
+    eps,
+    CENTRED: tl.constexpr,
+    ONCE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a row: y = (x - mean) * rstd * weight + bias if CENTRED, x * rstd * weight otherwise."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * x_stride
+    y += row * y_stride
+    if ONCE:
+        at = tl.arange(0, BLOCK)
+        here = at < columns
+        value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+        mean = 0.0
+        if CENTRED:
+            mean = tl.sum(value, 0) / columns
+            about = tl.where(here, value - mean, 0.0)
+            squares = tl.sum(about * about, 0)
+        else:
+            squares = tl.sum(value * value, 0)
+        rstd = 1.0 / tl.sqrt(squares / columns + eps)
+        tl.store(
+            y + at, _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED), mask=here
+        )
+    else:
+        mean, squares = _moments(x, columns, CENTRED, BLOCK)
+        rstd = 1.0 / tl.sqrt(squares / columns + eps)
+        for start in range(0, columns, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            here = at < columns
+            value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+            scaled = _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED)
+            tl.store(y + at, scaled, mask=here)
+    tl.store(rstds + row, rstd)
+    if CENTRED:
+        tl.store(means + row, mean)
+
+
+@triton.jit
+def _normal(x, dy, weight, mean, rstd, CENTRED: tl.constexpr):
+    """The normalised row, and its gradient."""
+    normal = (x - mean) * rstd if CENTRED else x * rstd
+    return normal, dy * weight
+
+
+@triton.jit
+def backward(
+    dy,
+    x,
+    weight,
+    means,
+    rstds,
+    dx,
+    dweights,
+    dbiases,
+    rows,
+    columns,
+    dy_stride,
+    x_stride,
+    dx_stride,
+    CENTRED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Rows that fit a block: each program takes every n-th, and writes its sums to its row of dweights and dbiases."""
+    program = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    here = at < columns
+    w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
+    dw = tl.zeros((BLOCK,), tl.float32)
+    db = tl.zeros((BLOCK,), tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
+        rstd = tl.load(rstds + row)
+        mean = tl.load(means + row) if CENTRED else 0.0
+        normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
+        along = tl.sum(gradient * normal, 0) / columns
+        result = gradient - normal * along
+        if CENTRED:
+            result -= tl.sum(gradient, 0) / columns
+            db += given
+        dw += given * normal
+        tl.store(dx + row * dx_stride + at, result * rstd, mask=here)
+    tl.store(dweights + program * columns + at, dw, mask=here)
+    if CENTRED:
+        tl.store(dbiases + program * columns + at, db, mask=here)
+
+
+@triton.jit
+def backward_sums(
+    dy,
+    x,
+    weight,
+    means,
+    rstds,
+    sums,
+    columns,
+    dy_stride,
+    x_stride,
+    CENTRED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Long rows, first half: one program a row, which writes the means of gradient * normal and of gradient to `sums`
+    [rows, 2]."""
+    row = tl.program_id(0).to(tl.int64)
+    rstd = tl.load(rstds + row)
+    mean = tl.load(means + row) if CENTRED else 0.0
+    along = tl.zeros((BLOCK,), tl.float32)
+    plain = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < columns
+        given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
+        w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
+        normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
+        along += gradient * normal
+        plain += gradient
+    tl.store(sums + row * 2, tl.sum(along, 0) / columns)
+    if CENTRED:
+        tl.store(sums + row * 2 + 1, tl.sum(plain, 0) / columns)
+
+
+@triton.jit
+def backward_columns(
+    dy,
+    x,
+    weight,
+    means,
+    rstds,
+    sums,
+    dx,
+    dweights,
+    dbiases,
+    rows,
+    columns,
+    dy_stride,
+    x_stride,
+    dx_stride,
+    CENTRED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Long rows, second half: a program takes one block of columns of every n-th row."""
+    program = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    here = at < columns
+    w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
+    dw = tl.zeros((BLOCK,), tl.float32)
+    db = tl.zeros((BLOCK,), tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
+        rstd = tl.load(rstds + row)
+        mean = tl.load(means + row) if CENTRED else 0.0
+        normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
+        result = gradient - normal * tl.load(sums + row * 2)
+        if CENTRED:
+            result -= tl.load(sums + row * 2 + 1)
+            db += given
+        dw += given * normal
+        tl.store(dx + row * dx_stride + at, result * rstd, mask=here)
+    tl.store(dweights + program * columns + at, dw, mask=here)
+    if CENTRED:
+        tl.store(dbiases + program * columns + at, db, mask=here)

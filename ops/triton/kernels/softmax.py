@@ -1,0 +1,66 @@
+"""Softmax along the rows of a matrix, forward and backward. A row that fits a block is read once (ONCE)."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, BLOCK: tl.constexpr):
+    """One program a row. A row that is -inf throughout gives NaN, as torch's does."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * x_stride
+    y += row * y_stride
+    if ONCE:
+        at = tl.arange(0, BLOCK)
+        here = at < columns
+        value = tl.load(x + at, mask=here, other=float("-inf")).to(tl.float32)
+        power = tl.exp(value - tl.max(value, 0))
+        tl.store(y + at, power / tl.sum(power, 0), mask=here)
+    else:
+        # Each lane keeps a maximum of its own and the sum of powers below it; they meet after the last block.
+        greatest = tl.full((BLOCK,), float("-inf"), tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, columns, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            value = tl.load(x + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+            above = tl.maximum(greatest, value, propagate_nan=tl.PropagateNan.ALL)
+            # A lane that has seen nothing but -inf would subtract it from itself.
+            shift = tl.where(above == float("-inf"), 0.0, above)
+            total = total * tl.exp(greatest - shift) + tl.exp(value - shift)
+            greatest = above
+        top = tl.max(greatest, 0)
+        scale = 1.0 / tl.sum(total * tl.exp(greatest - top), 0)
+        for start in range(0, columns, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            here = at < columns
+            value = tl.load(x + at, mask=here, other=float("-inf")).to(tl.float32)
+            tl.store(y + at, tl.exp(value - top) * scale, mask=here)
+
+
+@triton.jit
+def backward(dy, y, dx, columns, dy_stride, y_stride, dx_stride, ONCE: tl.constexpr, BLOCK: tl.constexpr):
+    """One program a row: dx = y * (dy - sum(dy * y))."""
+    row = tl.program_id(0).to(tl.int64)
+    dy += row * dy_stride
+    y += row * y_stride
+    dx += row * dx_stride
+    if ONCE:
+        at = tl.arange(0, BLOCK)
+        here = at < columns
+        given = tl.load(dy + at, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(y + at, mask=here, other=0.0).to(tl.float32)
+        tl.store(dx + at, value * (given - tl.sum(given * value, 0)), mask=here)
+    else:
+        along = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, columns, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            here = at < columns
+            given = tl.load(dy + at, mask=here, other=0.0).to(tl.float32)
+            along += given * tl.load(y + at, mask=here, other=0.0).to(tl.float32)
+        total = tl.sum(along, 0)
+        for start in range(0, columns, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            here = at < columns
+            given = tl.load(dy + at, mask=here, other=0.0).to(tl.float32)
+            value = tl.load(y + at, mask=here, other=0.0).to(tl.float32)
+            tl.store(dx + at, value * (given - total), mask=here)

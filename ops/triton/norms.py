@@ -1,0 +1,179 @@
+"""Layer norm and RMS norm of the last dimension, with gradients that are the same bits each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opforge.builders.triton import norms as declared
+from opforge.builders.triton.launching import Kernels
+from opforge.builders.triton.rows import BACKWARD, FORWARD
+
+from . import registry
+
+LAYER, RMS = declared.TritonLayerNormBuilder.name, declared.TritonRMSNormBuilder.name
+PROGRAMS = {1024: 8, 4096: 4, 8192: 2}
+"""Programs a multiprocessor, by block: as many as run at once, for each writes a row of partial sums."""
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype; float32 inside.
+
+    `weight` has the last dimension's size, in any of float32, bfloat16 and float16. Raises ValueError, TypeError,
+    LaunchError.
+    """
+    y: Tensor = _rms_forward(x, _ones(x) if weight is None else weight, eps)[0]
+    return y
+
+
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, in x's dtype; float32 inside.
+
+    `weight` and `bias` have the last dimension's size. Raises ValueError, TypeError, LaunchError.
+    """
+    weight = _ones(x) if weight is None else weight
+    bias = torch.zeros_like(weight) if bias is None else bias
+    y: Tensor = _layer_forward(x, weight, bias, eps)[0]
+    return y
+
+
+def bind(kernels: Kernels) -> dict[str, Any]:
+    """Launch these kernels from now on; gives back the op's functions by name."""
+    registry.bind(kernels)
+    return {"layer_norm": layer_norm} if kernels.op == LAYER else {"rms_norm": rms_norm}
+
+
+def _ones(x: Tensor) -> Tensor:
+    return torch.ones(x.shape[-1:], dtype=x.dtype, device=x.device)
+
+
+def _kernels(op: str) -> Kernels:
+    return registry.kernels(op, "TritonLayerNormBuilder" if op == LAYER else "TritonRMSNormBuilder")
+
+
+def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Tensor]]:
+    """The kernels' name for the dtypes, and weight and bias in a dtype that there are kernels for."""
+    dtype = registry.dtype_name(op, x)
+    for name, one in zip(("weight", "bias"), parameters, strict=False):
+        if x.dim() == 0 or one.shape != x.shape[-1:] or one.device != x.device:
+            wanted = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension that it is as long as"
+            raise ValueError(f"{op}: {name} has shape {tuple(one.shape)} on {one.device}, expected {wanted}")
+        registry.dtype_name(op, one)
+    kept = all(one.dtype == x.dtype for one in parameters)
+    parameters = [(one if kept else one.float()).contiguous() for one in parameters]
+    return f"{dtype}_{dtype if kept else 'fp32'}", parameters
+
+
+def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    dtypes, parameters = _columns(op, x, parameters)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    means, rstds = _statistics(op, x)
+    if x.numel() == 0:
+        return y, means.zero_(), rstds.fill_(eps**-0.5 if eps > 0 else float("inf"))
+    rows, out = registry.as_rows(x), y.view(-1, x.shape[-1])
+    size = registry.row_size(FORWARD, [rows, out], parameters)
+    tensors = [rows, *parameters, out, *([means] if op == LAYER else []), rstds]
+    numbers = [rows.shape[1], rows.stride(0), out.stride(0), eps]
+    _kernels(op).launch(f"forward_{dtypes}_{size.name}", (rows.shape[0], 1, 1), *tensors, *numbers)
+    return y, means, rstds
+
+
+def _statistics(op: str, x: Tensor) -> tuple[Tensor, Tensor]:
+    shape = x.shape[:-1]
+    empty = [torch.empty(shape, dtype=torch.float32, device=x.device) for _ in range(2 if op == LAYER else 1)]
+    return (empty[0] if op == LAYER else x.new_empty(0, dtype=torch.float32)), empty[-1]
+
+
+def _backward(
+    op: str, dy: Tensor, x: Tensor, parameters: list[Tensor], means: Tensor, rstds: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    registry.same(op, {"x": x, "the gradient": dy})
+    dtypes, weights = _columns(op, x, parameters)
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel() == 0:
+        return dx, [torch.zeros_like(one) for one in parameters]
+    given, rows, out = registry.as_rows(dy), registry.as_rows(x), dx.view(-1, x.shape[-1])
+    size = registry.row_size(BACKWARD, [given, rows, out], weights[:1])
+    count, columns = rows.shape
+    blocks = 1 if size.once else -(-columns // size.block)
+    programs = max(1, min(count, PROGRAMS[size.block] * registry.processors(x.device) // blocks))
+    sums = [torch.empty((programs, columns), dtype=torch.float32, device=x.device) for _ in parameters]
+    statistics = [means, rstds] if op == LAYER else [rstds]
+    read, strides = [given, rows, weights[0], *statistics], [given.stride(0), rows.stride(0)]
+    kernels, name = _kernels(op), f"{dtypes}_{size.name}"
+    numbers = [count, columns, *strides, out.stride(0)]
+    if size.once:
+        kernels.launch(f"backward_{name}", (programs, 1, 1), *read, out, *sums, *numbers)
+    else:
+        along = torch.empty((count, 2), dtype=torch.float32, device=x.device)
+        kernels.launch(f"backward_sums_{name}", (count, 1, 1), *read, along, columns, *strides)
+        kernels.launch(f"backward_columns_{name}", (programs, blocks, 1), *read, along, out, *sums, *numbers)
+    gradients = [one.sum(0).to(parameter.dtype) for one, parameter in zip(sums, parameters, strict=True)]
+    return dx, gradients
+
+
+def _rms(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    y, _means, rstds = _forward(RMS, x, [weight], eps)
+    return y, rstds
+
+
+def _rms_backward(dy: Tensor, x: Tensor, weight: Tensor, rstds: Tensor) -> tuple[Tensor, Tensor]:
+    dx, (dweight,) = _backward(RMS, dy, x, [weight], rstds, rstds)
+    return dx, dweight
+
+
+def _layer(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    return _forward(LAYER, x, [weight, bias], eps)
+
+
+def _layer_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, bias: Tensor, means: Tensor, rstds: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, (dweight, dbias) = _backward(LAYER, dy, x, [weight, bias], means, rstds)
+    return dx, dweight, dbias
+
+
+def _fake_forward(x: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    statistics = [x.new_empty(x.shape[:-1], dtype=torch.float32) for _ in range(len(others) - 1)]
+    return torch.empty_like(x, memory_format=torch.contiguous_format), *statistics
+
+
+def _fake_backward(dy: Tensor, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    parameters = others[: len(others) // 2]
+    return torch.empty_like(x, memory_format=torch.contiguous_format), *(torch.empty_like(one) for one in parameters)
+
+
+_rms_forward = registry.define("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)", _rms, _fake_forward)
+_rms_gradient = registry.define(
+    "rms_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor rstds) -> (Tensor, Tensor)",
+    _rms_backward,
+    _fake_backward,
+)
+_layer_forward = registry.define(
+    "layer_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)", _layer, _fake_forward
+)
+_layer_gradient = registry.define(
+    "layer_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor bias, Tensor means, Tensor rstds)"
+    " -> (Tensor, Tensor, Tensor)",
+    _layer_backward,
+    _fake_backward,
+)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:-1], *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _rms_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
+    return (*_rms_gradient(dy, *ctx.saved_tensors), None)
+
+
+def _layer_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
+    return (*_layer_gradient(dy, *ctx.saved_tensors), None)
+
+
+torch.library.register_autograd(_rms_forward, _rms_autograd, setup_context=_save, lib=registry.LIBRARY)
+torch.library.register_autograd(_layer_forward, _layer_autograd, setup_context=_save, lib=registry.LIBRARY)

@@ -1,0 +1,72 @@
+"""Softmax of the last dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opforge.builders.triton.launching import Kernels
+from opforge.builders.triton.rows import FORWARD
+from opforge.builders.triton.softmax import TritonSoftmaxBuilder
+
+from . import registry
+
+OP = TritonSoftmaxBuilder.name
+
+
+def softmax(x: Tensor) -> Tensor:
+    """exp(x) / sum(exp(x)) over the last dimension, in x's dtype; float32 inside. Raises TypeError, LaunchError."""
+    y: Tensor = _softmax(x)
+    return y
+
+
+def bind(kernels: Kernels) -> dict[str, Any]:
+    """Launch these kernels from now on; gives back the op's functions by name."""
+    registry.bind(kernels)
+    return {"softmax": softmax}
+
+
+def _launch(way: str, tensors: dict[str, Tensor]) -> Tensor:
+    """Launch over matrices of one shape, and give back the output, which has that shape too."""
+    registry.same(OP, tensors)
+    like = next(iter(tensors.values()))
+    dtype, out = registry.dtype_name(OP, like), torch.empty_like(like, memory_format=torch.contiguous_format)
+    if like.numel() == 0:
+        return out
+    rows = [registry.as_rows(one) for one in (*tensors.values(), out)]
+    name = f"{way}_{dtype}_{registry.row_size(FORWARD, rows).name}"
+    strides = [one.stride(0) for one in rows]
+    kernels = registry.kernels(OP, "TritonSoftmaxBuilder")
+    kernels.launch(name, (rows[0].shape[0], 1, 1), *rows, rows[0].shape[1], *strides)
+    return out
+
+
+def _forward(x: Tensor) -> Tensor:
+    if x.dim() == 0:
+        raise ValueError(f"{OP}: x has no dimension, expected at least one")
+    return _launch("forward", {"x": x})
+
+
+def _backward(dy: Tensor, y: Tensor) -> Tensor:
+    return _launch("backward", {"the gradient": dy, "y": y})
+
+
+def _fake(x: Tensor, *_others: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+_softmax = registry.define("softmax(Tensor x) -> Tensor", _forward, _fake)
+_gradient = registry.define("softmax_backward(Tensor dy, Tensor y) -> Tensor", _backward, _fake)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(output)
+
+
+def _autograd(ctx: Any, dy: Tensor) -> Any:
+    return _gradient(dy, *ctx.saved_tensors)
+
+
+torch.library.register_autograd(_softmax, _autograd, setup_context=_save, lib=registry.LIBRARY)

@@ -1,0 +1,115 @@
+"""Triton kernels as data: what is declared, what is refused, which kernel a row takes, what a target becomes."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+
+import pytest
+
+from opforge.accelerator.target import Target
+from opforge.builders.toolchains.triton import exact
+from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
+from opforge.builders.triton.kernels import check
+from opforge.builders.triton.rows import BACKWARD, FORWARD, fitting
+from opforge.errors import BuilderError
+
+KERNEL = Kernel("scale", "k.py", "scale", {"x": "*bf16:16", "count": "i64", "by": "fp32"}, {"BLOCK": 64})
+
+
+def builders() -> list[type[TritonOpBuilder]]:
+    found = []
+    for place in TRITON_BUILDERS.values():
+        module, _, name = place.partition(":")
+        found.append(getattr(importlib.import_module(module), name))
+    return found
+
+
+def test_every_declared_kernel_is_well_formed_and_named_once():
+    names = []
+    for builder in builders():
+        check(builder.__name__, builder.kernels)
+        assert builder.name.startswith("triton_") and builder.front.startswith("opforge.ops.triton.")
+        names.append(builder.name)
+    assert len(names) == len(set(names)) == len(TRITON_BUILDERS)
+
+
+def test_arguments_are_packed_into_slots_of_eight_bytes():
+    packed = struct.pack(KERNEL.packing(), 4096, 7, 0.5)
+    assert packed == struct.pack("<QqI4x", 4096, 7, 0x3F000000)
+    every = KERNEL._replace(arguments={"a": "i1", "b": "i32", "c": "i64", "d": "fp32", "e": "fp64", "f": "*i8"})
+    assert struct.calcsize(every.packing()) == 8 * len(every.arguments)
+
+
+def test_the_text_of_a_kernel_holds_all_that_decides_its_code():
+    texts = {
+        KERNEL.text(),
+        KERNEL._replace(function="other").text(),
+        KERNEL._replace(arguments={**KERNEL.arguments, "by": "fp64"}).text(),
+        KERNEL._replace(arguments=dict(reversed(KERNEL.arguments.items()))).text(),
+        KERNEL._replace(constants={"BLOCK": 128}).text(),
+        KERNEL._replace(constants={"BLOCK": None}).text(),
+        KERNEL._replace(warps=8).text(),
+        KERNEL._replace(stages=2).text(),
+        KERNEL._replace(source="l.py").text(),
+    }
+    assert len(texts) == 9
+    assert KERNEL.text() == KERNEL._replace(arguments=dict(KERNEL.arguments)).text()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a name of its own"),
+        ([KERNEL._replace(arguments={"x": "*bf17"})], "scale: x has the type '*bf17'. Expected '*' and one of i1, i8"),
+        ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then perhaps ':16'"),
+        ([KERNEL._replace(arguments={"x": "i32:8"})], "scale: x has the type 'i32:8'"),
+        ([KERNEL._replace(warps=12)], "scale: warps=12. Expected a power of two, such as 4"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(kernels, said):
+    with pytest.raises(BuilderError) as caught:
+        check("ScaleBuilder", kernels)
+    assert said in str(caught.value)
+
+
+def test_a_builder_without_kernels_is_refused():
+    class Empty(TritonOpBuilder):
+        name = "empty"
+
+    with pytest.raises(BuilderError, match="it declares no kernels"):
+        Empty("cuda:sm_90").describe()
+
+
+def test_a_row_takes_the_smallest_block_that_holds_it():
+    chosen = [fitting(FORWARD, columns, True).name for columns in (1, 1024, 1025, 4096, 16384, 16385, 1 << 17)]
+    assert chosen == ["1024", "1024", "4096", "4096", "16384", "long", "long"]
+    assert fitting(BACKWARD, 8193, True).name == "long"
+    assert {fitting(FORWARD, columns, False).name for columns in (1, 5000, 1 << 17)} == {"any"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "becomes"),
+    [
+        ("cuda:sm_80+sm_90+sm_100", "cuda:sm_80+sm_90a+sm_100a"),
+        ("cuda:sm_86", "cuda:sm_86"),
+        ("cuda:sm_100f", "cuda:sm_100a"),
+        ("cuda:sm_80+sm_90+ptx", "cuda:sm_80+sm_90a+ptx"),
+        ("cuda:sm_90+ptx", "cuda:sm_90a+compute_80"),
+        ("hip:gfx90a+gfx942", "hip:gfx90a+gfx942"),
+    ],
+)
+def test_a_target_says_what_triton_compiles_for(asked, becomes):
+    builder = builders()[0](asked)
+    assert str(builder.target) == becomes
+    assert Target.parse(becomes) == builder.target
+    if asked.startswith("cuda"):
+        assert exact(builder.target.arch) == builder.target.arch
+
+
+def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
+    import sys
+
+    for builder in builders():
+        builder("cuda:sm_90").describe()
+    assert not [name for name in sys.modules if name.startswith("opforge.ops.triton.kernels")]
