@@ -12,7 +12,7 @@ from opforge.errors import ToolchainNotFoundError
 
 from . import abis
 from .answers import look_around, recall, remember
-from .requirements import device_objection, lower_targets, unfit
+from .requirements import device_objection, lower_targets, other_levels, unfit
 
 if TYPE_CHECKING:
     from opforge.cache.entry import Entry
@@ -78,11 +78,22 @@ def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> 
     if builder.target.device != "cpu":
         return _match_device(builder, store, exact, own)
     description, places = builder.describe(), builder.places()
-    for target in [builder.target] if exact else lower_targets(builder.target):
+    fitting = [builder.target] if exact else lower_targets(builder.target)
+    for target in fitting:
         key = description._replace(target=str(target)).key
         entry = store.match(key, _objection, places, VOUCHED, builder.trace, own)
         if entry:
             return entry
+    for target in other_levels(builder.target, fitting):
+        # None of these answers; that there is one is what its owner will want to know.
+        trace: list[Rejected] = []
+        refusal = f"it is built for {target}, and {builder.target} is wanted"
+
+        def refuse(_told: Mapping[str, Any], why: str = refusal) -> str:
+            return why
+
+        store.match(description._replace(target=str(target)).key, refuse, places, VOUCHED, trace)
+        builder.trace += [one for one in trace if one.reason == refusal]
     return None
 
 

@@ -128,6 +128,12 @@ class ToolchainNotFoundError(OpforgeError, RuntimeError):
         super().__init__(f"No {what} was found. Looked for:{_bullets(searched)}\n{advice}")
         self.searched = tuple(searched)
 
+    def after(self, rejected: Sequence[str]) -> ToolchainNotFoundError:
+        """This error, with why each built entry that was looked at before could not be used instead."""
+        if rejected:
+            self.args = (f"{self.args[0]}\nWhat is built already was not used either:{_bullets(rejected)}",)
+        return self
+
 
 class ToolchainError(OpforgeError, RuntimeError):
     """A compiler was found but does not work."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
+from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import age_text, emit_json
@@ -46,11 +47,20 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     from opforge.cache.differences import nearest
 
     builder, store = one.builder(debug, sanitize), current_store()
-    known = planned(builder)
-    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
-    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
-    if known.found:
-        return told | {"path": known.found.library, "origin": known.found.origin}
+    found = builder.find()
+    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": "", "no_plan": ""}
+    told |= {"hit": found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
+    if found:
+        told |= {"path": found.library, "origin": found.origin}
+    try:
+        known = planned(builder, look_up=False)
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as error:
+        if found is None and not builder.trace:
+            raise
+        return told | {"no_plan": str(error)}  # what is prebuilt is judged without a compiler
+    told["plan"] = known.plan.key
+    if found:
+        return told
     near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
     return told | {"nearest": _nearest(near) if near else None}
 
@@ -88,10 +98,14 @@ def _print(told: dict[str, Any]) -> None:
     if told["hit"]:
         click.echo(f"hit: {label}, {told['path']}")
         return
-    click.echo(f"miss: {label}, plan {told['plan']}")
+    click.echo(f"miss: {label}" + (f", plan {told['plan']}" if told["plan"] else ""))
     for seen in told["rejected"]:
         click.echo(f"  looked at {seen['where']}: {seen['reason']}")
     near = told["nearest"]
+    if told["no_plan"]:
+        lines = told["no_plan"].splitlines()
+        click.echo("\n  ".join([f"  no plan can be made: {lines[0]}", *lines[1:]]))
+        return
     if near is None:
         click.echo("  no entry of this op is stored: it has not been built here yet, or was evicted")
         return
