@@ -228,3 +228,11 @@ class ArchiveError(OpforgeError, ValueError):
             " Export it again with `opforge cache export`."
         )
         self.problem, self.kept = problem, kept
+
+
+class InspectionError(OpforgeError, ValueError):
+    """A file, an entry or an op cannot be looked into."""
+
+    def __init__(self, what: str, problem: str, advice: str) -> None:
+        super().__init__(f"{what} cannot be inspected: {problem}. {advice}.")
+        self.what, self.problem = what, problem

@@ -43,6 +43,7 @@ EXAMPLES = {
         errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
+    errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it said nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
     errors.CompileError: (

@@ -14,6 +14,7 @@ COMMANDS = {
     "build-ops": ("opforge.cli.build:command", "Build ops ahead of time; also a command of its own."),
     "cache": ("opforge.cli.cache:group", "Look at the cache, check it, bound it, explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
+    "inspect": ("opforge.cli.inspect:command", "Show what a built op holds: kernels, registers, sizes, needs."),
     "report": (
         "opforge.cli.report:command",
         "Say what is here, and for every op: ready, cached, buildable or why not.",
