@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from setuptools import Command
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -27,14 +27,12 @@ from setuptools.errors import ExecError, OptionError
 from .shipped import FOLDER
 from .wheel_tag import Tag, records, tag_of
 
-if TYPE_CHECKING:
-    from setuptools.dist import Distribution
-
 LEVELS = {
     "x86_64": ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"),
     "aarch64": ("cpu:aarch64",),
 }
 """What is built where no target is named, by machine: the highest level that runs is picked when the op is loaded."""
+KNOWN = frozenset({"ops", "targets", "portable"})
 EXPECTED = 'expected ops = ["package.module:Class", ...], and, if you like, targets = ["cpu:x86-64-v3", ...], portable'
 
 
@@ -193,27 +191,14 @@ def _measured(built: Any) -> Tag | None:
         raise OptionError(f"opforge: {error}") from error
 
 
-def finalize(distribution: Distribution) -> None:
-    """Add the commands to a project whose pyproject.toml has a table [tool.opforge]; setuptools asks of each project.
-
-    Raises OptionError where the table is wrong.
-    """
-    if not os.path.isfile("pyproject.toml"):
-        return
-    from setuptools.config.pyprojecttoml import load_file
-
-    try:
-        table = load_file("pyproject.toml").get("tool", {}).get("opforge")
-    except ValueError:
-        return  # setuptools itself says what is wrong with it
-    if table is None:
-        return
-    known = {"ops", "targets", "portable"}
-    unknown = sorted(set(table) - known) if isinstance(table, dict) else ["(it is no table)"]
+def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
+    """The commands for a project whose pyproject.toml holds this as [tool.opforge]. Raises OptionError."""
+    unknown = sorted(set(table) - KNOWN) if isinstance(table, dict) else ["no table"]
     if unknown:
         raise OptionError(f"opforge: [tool.opforge] has {', '.join(unknown)}, which is not known; {EXPECTED}")
+    assert isinstance(table, dict)
     bases = {name: distribution.get_command_class(name) for name in ("build", "bdist_wheel")}
-    distribution.cmdclass |= commands(**{"ops": (), **table}, bases=bases)
+    return commands(**{"ops": (), **table}, bases=bases)
 
 
 def default_targets() -> tuple[str, ...]:

@@ -47,12 +47,7 @@ def folder(tmp_path, monkeypatch):
     return place
 
 
-def run(name, *arguments, **env):
-    """Run `build-ops`, or a command of `opforge`."""
-    build = name == "build-ops"
-    code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
-    command = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
-    return subprocess.run(command, env=fakes.environment(**env), capture_output=True, text=True, timeout=120)
+run = fakes.command
 
 
 def states(done):
