@@ -30,8 +30,9 @@ class Budget:
     def __init__(self, slots: int, ninja: str) -> None:
         self.slots, self.stopped = slots, False
         told = subprocess.run([ninja, "--version"], capture_output=True, text=True, check=False).stdout
-        self._shared = version_of(told.strip())[:2] >= JOBSERVER_SINCE
         self._folder = tempfile.mkdtemp(prefix="opforge-jobs-")
+        told_apart = len(self._folder.split()) == 1  # the variable that names it is a list of words
+        self._shared = told_apart and version_of(told.strip())[:2] >= JOBSERVER_SINCE
         self._path = os.path.join(self._folder, "tokens")
         os.mkfifo(self._path, 0o600)
         # Open for both ends, so that it neither blocks nor ends; without blocking, for ninja may be first at a token.
