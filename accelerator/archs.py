@@ -1,7 +1,7 @@
 """Architectures of devices, read by rule, so that one announced tomorrow is read too; and what runs on what.
 
-CUDA: `sm_90`, `sm_90a` (this chip alone), `sm_100f` (its family), `compute_90` (PTX that the driver compiles on anything
-newer), `ptx` (PTX of the newest one named), `Hopper`. HIP: `gfx942`, `gfx942:sramecc+:xnack-`. Both: `native`.
+CUDA: `sm_90`, `sm_90a` (this chip alone), `sm_100f` (its family), `compute_90` (PTX, which the driver compiles on
+anything newer), `ptx` (PTX of the newest one named), `Hopper`. HIP: `gfx942`, `gfx942:sramecc+:xnack-`. Both: `native`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def from_environment(device: str) -> tuple[str, ...]:
     return listed(device, variable, value) if variable and value else ()
 
 
-# -- CUDA: what each word means to the compiler and to a device ----------------------------------------------------------
+# -- CUDA: what each word means to the compiler and to a device --------------------------------------------------------
 
 
 def numbers(word: str) -> tuple[int, int, str]:

@@ -140,7 +140,8 @@ def _folders(variable: str, default: str = "") -> list[str]:
 def _watched(builder: OpBuilder) -> list[str]:
     """The paths whose stamps an answer holds besides the compiler's programs': where they would be found, our code."""
     device = builder.target.device
-    code = CODE if device == "cpu" else (*CODE, *toolchains.code_for(device))
+    plain = device == "cpu" and not builder.portable
+    code = CODE if plain else (*CODE, *toolchains.code_for(device, builder.portable))
     return [*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *code]
 
 

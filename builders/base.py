@@ -31,7 +31,7 @@ from .compatibility import Compatibility
 from .finding import find
 from .opened import current_store
 from .planning import make_plan
-from .requirements import cpu_objection
+from .requirements import cpu_objection, device_objection
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class OpBuilder:
     """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
-    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library that
-    older systems load too, and may be built for another processor.
+    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
+    that older systems load too, and may be built for another processor.
     """
 
     name: ClassVar[str] = ""
@@ -126,7 +126,7 @@ class OpBuilder:
             return None
         return [
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
-            self.portable,
+            (self.portable, settings.sysroot() if self.portable else ""),
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
             list(self.device_flags.get(self.target.device, ())),
@@ -153,7 +153,7 @@ class OpBuilder:
             if os.path.isabs(folder):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
-        if self.target.device != "cpu":
+        if self.target.device != "cpu" or self.portable:
             try:
                 places.update(self.toolchain(current_store()).places())
             except (ToolchainNotFoundError, ToolchainError):
@@ -213,6 +213,8 @@ class OpBuilder:
             try:
                 if self.find() is None:
                     reasons += self._build_objections()
+                    if settings.prebuilt() == "require":
+                        reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
             except OpIncompatibleError as error:
                 reasons += error.reasons
             except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
@@ -284,6 +286,8 @@ class OpBuilder:
         """Find or build, then load. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             entry = self.obtain(on_progress=_log_progress if verbose else None)
+            if self.target.device != "cpu" and (problem := device_objection(entry.binary, self.target.arch)):
+                raise LoadError(self.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
                 module = loader.load_entry(self.name, entry, self.fakes, self.signatures)

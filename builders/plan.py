@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from opforge.cache.inputs import Located
 from opforge.cache.keys import key_of
 
-FORMAT = 1
+FORMAT = 2
 
 
 class BuildPlan(NamedTuple):

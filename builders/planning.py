@@ -32,6 +32,9 @@ def make_plan(
             builder.name, str(target), ["torch is not installed, and the op's sources include it"]
         )
     user_compile, user_link = toolchain.flags()
+    told = (*mode_flags, *builder.cxx_flags, *user_compile)
+    # Debug information that nobody asked for comes in with a runtime's archives.
+    bare = () if any(flag.startswith("-g") for flag in told) else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *host.BASE_FLAGS, *part.compile_flags)
     device = toolchain.part(builder.abi)
     return BuildPlan(
@@ -51,7 +54,7 @@ def make_plan(
             *mode_flags,
             *user_compile,
         ),
-        link_flags=(*part.link_flags, *(device.link_flags if device else ()), *builder.link_flags, *user_link),
+        link_flags=(*part.link_flags, *(device.link_flags if device else ()), *builder.link_flags, *bare, *user_link),
         libraries=tuple(builder.libraries),
         stubs=(*part.stubs, *(device.stubs if device else ())),
         requires=(*part.requires, *(device.requires if device else ())),

@@ -1,4 +1,4 @@
-"""What setuptools calls for every project that is built where opforge is installed: it has to be quick, and to be sure."""
+"""What setuptools calls for every project that is built where opforge is installed: it has to be quick and sure."""
 
 from __future__ import annotations
 

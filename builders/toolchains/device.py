@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,7 +12,8 @@ from opforge.cache.disk import Disk
 from opforge.cache.inputs import Located
 from opforge.cache.layout import Layout
 
-from .host import HostToolchain, objects_of
+from . import identity, translated
+from .host import HostToolchain, objects_of, place_of
 from .protocol import Toolchain
 
 SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
@@ -44,6 +46,8 @@ class DeviceToolchain(Toolchain):
     """The variable that names another host compiler than CXX."""
     obeyed: ClassVar[tuple[str, ...]] = ()
     """The variables that the device compiler itself obeys."""
+    translates: ClassVar[bool] = False
+    """Whether it compiles what `translated.py` makes of a source, so that other rules are another toolchain."""
     read: ClassVar[tuple[str, ...]] = ()
     """Every variable that a plan for the device may depend on, besides the host's: `obeyed`, and those that find it."""
 
@@ -65,6 +69,29 @@ class DeviceToolchain(Toolchain):
         """The command that compiles one of the device's own sources."""
         raise NotImplementedError
 
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        """The command that compiles a source of the host."""
+        return self.host.compile(plan, roots, source, output)
+
+    def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+        """The names and folders that a source is told of. The compiler's own headers come by themselves."""
+        system = [place_of(folder, roots) for folder in plan.system_include if folder.root != self.root]
+        return [
+            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
+            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
+            *(option for folder in system for option in ("-isystem", folder)),
+        ]
+
+    def takes(self, code: str, *command: str) -> bool:
+        """Whether the compiler accepts this command about an architecture: asked once, and remembered."""
+
+        def question() -> dict[str, Any]:
+            status, _out, _said = identity.attempt(self.argv, *command)
+            return {"identity": {"code": code}, "stamps": self.facts["stamps"], "absent": [], "takes": status == 0}
+
+        name = (*self.argv, *command)
+        return bool(identity.remembered(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
+
     @property
     def facts(self) -> dict[str, Any]:
         """What the device compiler says of itself, checked once for this object."""
@@ -74,6 +101,8 @@ class DeviceToolchain(Toolchain):
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"{self.root} {name}", value) for name, value in self.facts["identity"].items()]
+        if self.translates:
+            own.append(("translation sha256", self._disk.digest(translated.__file__) or ""))
         return tuple(sorted([*self.host.identity(), *own]))
 
     def programs(self) -> Mapping[str, list[int]]:
@@ -117,9 +146,15 @@ class DeviceToolchain(Toolchain):
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [
-            (self.compile_device if source.path.endswith(self.suffixes) else self.host.compile)(
+            (self.compile_device if source.path.endswith(self.suffixes) else self.compile_host)(
                 plan, roots, source, name
             )
             for name, source in objects_of(plan)
         ]
         return self.host.finish(plan, units, library, [f"-L{one}" for one in self.facts["lib"]])
+
+
+def through(step: Step, path: str, made: str, folders: Sequence[str]) -> Step:
+    """The step for a source at `path` that is translated to `made` first, with the headers that it quotes."""
+    program = (sys.executable, "-I", "-S", os.path.abspath(translated.__file__))
+    return step._replace(argv=(*program, step.depfile, path, made, *folders, "--", *step.argv))

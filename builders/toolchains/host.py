@@ -49,7 +49,7 @@ class HostToolchain:
     `variable` is one that names it in CXX's stead, where it is set: a device compiler's own wish for its host.
     """
 
-    shared_flags = ("-fsanitize", "-m", "-g")
+    shared_flags: tuple[str, ...] = ("-fsanitize", "-m", "-g")
     """What the linker is to be told too."""
 
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:

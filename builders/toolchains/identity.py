@@ -17,6 +17,8 @@ PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+PATIENCE = 60.0
+"""Seconds that a compiler has for a question about itself."""
 _asked: dict[tuple[str, ...], dict[str, Any]] = {}
 _unsaved: set[tuple[str, ...]] = set()
 
@@ -101,7 +103,7 @@ def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[i
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,
+            timeout=PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error

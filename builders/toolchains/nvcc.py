@@ -26,6 +26,8 @@ HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", 
 TOLD = {**SHAPE, "release": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """What nvcc understands as a C++ compiler does; everything else goes to the host compiler behind it."""
+NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
+"""A source with nothing in it, to ask about."""
 INSTALL = (
     "Install the CUDA toolkit and put its nvcc on PATH, or set CUDA_HOME; without root: "
     "pip install nvidia-cuda-nvcc nvidia-cuda-cccl nvidia-cuda-runtime nvidia-cuda-crt nvidia-nvvm,"
@@ -64,6 +66,8 @@ class Nvcc(DeviceToolchain):
         programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
         programs = [path for path in dict.fromkeys(map(os.path.realpath, [self.argv[0], *programs])) if _is_file(path)]
         digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs[::-1]}
+        # PyPI's packages keep their libraries where their own nvcc does not look.
+        libraries = [*plan["-L"], os.path.join(root, "lib")]
         known = identity.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
         known += identity.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
@@ -73,7 +77,7 @@ class Nvcc(DeviceToolchain):
             "root": root,
             "seal": os.path.relpath(programs[0], root),
             "include": include,
-            "lib": [os.path.realpath(one) for one in plan["-L"]],
+            "lib": [os.path.realpath(one) for one in libraries if os.path.isdir(one)],
             "release": found[1],
             "known": known,
             "refuses_host": self._refusal(),
@@ -107,7 +111,7 @@ class Nvcc(DeviceToolchain):
         major, minor, letter = archs.numbers(code)
         base = code.removesuffix(letter) if letter else code
         # Variants with a letter are in no list of older releases: nvcc is asked, once.
-        if base in known and (not letter or code in known or self._takes(code)):
+        if base in known and (not letter or code in known or self.takes(code, "--dryrun", *_gencode(code), *NOTHING)):
             return None
         offers = sorted({one for one in known if one.startswith("sm_")}, key=archs.numbers)
         return (
@@ -115,16 +119,6 @@ class Nvcc(DeviceToolchain):
             f" {', '.join(offers)}. Install a CUDA toolkit that does, or name another by --target or"
             " TORCH_CUDA_ARCH_LIST"
         )
-
-    def _takes(self, code: str) -> bool:
-        def question() -> dict[str, Any]:
-            command = ("--dryrun", *_gencode(code), "-x", "cu", "-c", os.devnull, "-o", os.devnull)
-            status, _out, _said = identity.attempt(self.argv, *command, advice=ADVICE)
-            told = {"identity": {"code": code}, "stamps": self.facts["stamps"], "absent": []}
-            return told | {"takes": status == 0}
-
-        name = ("nvcc", *self.argv, code)
-        return bool(identity.remembered(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
 
     def part(self, abi: str) -> DevicePart:
         # The runtime is linked in, so that the library needs none by name; its symbols stay inside, where another
@@ -167,15 +161,12 @@ class Nvcc(DeviceToolchain):
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         path = place_of(source, roots)
         depfile = output + ".d"
-        system = [folder for folder in plan.system_include if folder.root != self.root]  # its own come by themselves
         argv = [
             *launcher(),
             *self.argv,
             *("-ccbin", self.host.argv[0]),
             *(f"-Xcompiler={word}" for word in self.host.argv[1:]),
-            *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
-            *(option for folder in system for option in ("-isystem", place_of(folder, roots))),
+            *self.options(plan, roots),
             *plan.device_flags,
             *(f"-Xcompiler={flag}" for flag in prefix_maps(plan, roots)),
             f"--threads={_threads(plan)}",
@@ -225,8 +216,7 @@ def _is_file(path: str) -> bool:
 
 def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
     """What nvcc says of its own folders when it shows what it would do: a wrapper on PATH does not tell its toolkit."""
-    command = ("--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull)
-    _status, _out, said = identity.attempt(argv, *command, advice=ADVICE)
+    _status, _out, said = identity.attempt(argv, "--dryrun", *NOTHING, advice=ADVICE)
     told: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
     for line in said.splitlines():
         name, equals, value = line.removeprefix("#$ ").partition("=")

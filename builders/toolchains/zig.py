@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
@@ -27,7 +26,7 @@ LEVELS = {"x86-64": "baseline", "aarch64": "baseline"}
 class ZigToolchain(HostToolchain):
     """zig's clang, with the libc++ that it brings linked in: the library asks for glibc and nothing else."""
 
-    shared_flags = ("-g",)
+    shared_flags: tuple[str, ...] = ("-g",)
     # Without the processor's level: zig builds its libc++ once for each that the linker is told, a minute each time.
 
     def __init__(self, layout: Layout, disk: Disk, machine: str) -> None:
@@ -46,7 +45,11 @@ class ZigToolchain(HostToolchain):
     def _ask(self) -> dict[str, Any]:
         version = identity.run((self.zig,), "version", advice=ADVICE).strip()
         program = os.path.realpath(self.zig)
-        told = {"version": f"zig {version}", "target": " ".join(self.argv[2:]), "zig sha256": self._disk.digest(program)}
+        told = {
+            "version": f"zig {version}",
+            "target": " ".join(self.argv[2:]),
+            "zig sha256": self._disk.digest(program),
+        }
         return {
             "identity": told,
             "machine": f"{self.machine}-linux-gnu",
@@ -64,20 +67,10 @@ class ZigToolchain(HostToolchain):
     def seals(self) -> Mapping[str, str]:
         return {ROOT: os.path.basename(os.path.realpath(self.zig))}
 
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
-        if device != "cpu":
-            return f"portable libraries are built for the CPU, not for {device}: {device}'s compiler needs the system's own"
-        return super().objection(device, arch)
-
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         compile_flags, link_flags = super().flags()
         # Its functions find each other and its own C++ runtime, whatever else is in the process.
         return ("-fno-sanitize=undefined", *compile_flags), ("-Wl,-Bsymbolic", *link_flags)
-
-    def finish(self, plan: BuildPlan, units: list[Step], library: str, device: Sequence[str] = ()) -> list[Step]:
-        # Its libc++ has debug information: five megabytes that nobody asked for.
-        bare = [] if "-g" in plan.compile_flags else ["-Wl,--strip-debug"]
-        return super().finish(plan, units, library, [*device, *bare])
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"-mcpu={LEVELS.get(one, one.replace('-', '_'))}" for one in arch)
@@ -97,5 +90,3 @@ def machine_of(arch: Sequence[str]) -> str:
     """The processor that code for these levels runs on, as a triple names it."""
     level = arch[0] if arch else ""
     return MACHINES.get(level.rpartition("-v")[0] or level, os.uname().machine)
-
-

@@ -16,6 +16,9 @@ from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import emit_json, is_terminal, show_table
 from .selection import OWN, all_targets, mode_options, offered, select, target_option
 
+PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
+"""What --portable builds for where no target is named: the best that runs is picked when an op is loaded."""
+
 
 @click.command("build-ops", cls=Guarded, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("ops", nargs=-1, metavar="[OP]...")
@@ -29,7 +32,9 @@ from .selection import OWN, all_targets, mode_options, offered, select, target_o
     help="Put the entries into this folder too, which OPFORGE_CACHE_LAYERS can then name, here or elsewhere.",
 )
 @click.option(
-    "--portable", is_flag=True, help="Build libraries for the CPU that older systems, or other processors, load."
+    "--portable",
+    is_flag=True,
+    help="Build with zig for glibc 2.28 and up; without --target for x86-64-v2, v3, v4 and aarch64.",
 )
 @click.option(
     "--trace",
@@ -60,7 +65,7 @@ def command(
     OP is a builder's name, with or without "Builder", in any case; or one of your own, as package.module:Class.
     Without OP, every op that the accelerator in use and the CPU offer is built.
     """
-    wanted = all_targets(targets, levels)
+    wanted = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
         return list_ops(wanted, as_json)
     selected = select(ops, wanted)

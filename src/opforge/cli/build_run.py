@@ -29,6 +29,7 @@ class Wishes(NamedTuple):
     debug: bool
     sanitize: str
     portable: bool
+    """For older systems too, and for other processors."""
     jobs: int | None
     force: bool
     out: str | None

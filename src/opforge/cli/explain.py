@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import age_text, emit_json
 from .selection import Selected, all_targets, mode_options, select, target_option
 
 if TYPE_CHECKING:
+    from opforge.builders.base import OpBuilder
     from opforge.cache.differences import Difference, Nearest
 
 
@@ -47,22 +48,27 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     from opforge.cache.differences import nearest
 
     builder, store = one.builder(debug, sanitize), current_store()
-    found = builder.find()
-    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": "", "no_plan": ""}
-    told |= {"hit": found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
-    if found:
-        told |= {"path": found.library, "origin": found.origin}
     try:
-        known = planned(builder, look_up=False)
-    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as error:
-        if found is None and not builder.trace:
-            raise
-        return told | {"no_plan": str(error)}  # what is prebuilt is judged without a compiler
-    told["plan"] = known.plan.key
-    if found:
-        return told
+        known = planned(builder)
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
+        return _without_plan(one.name, builder, problem)
+    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
+    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
+    if known.found:
+        return told | {"path": known.found.library, "origin": known.found.origin}
     near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
     return told | {"nearest": _nearest(near) if near else None}
+
+
+def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[str, Any]:
+    """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
+    try:
+        found = builder.find()
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
+        found = None  # the plan comes after the prebuilt entries, whose rejections are in the trace
+    told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
+    told |= {"rejected": [seen._asdict() for seen in builder.trace], "nearest": None, "problem": str(problem)}
+    return told | ({"path": found.library, "origin": found.origin} if found else {})
 
 
 def _nearest(near: Nearest) -> dict[str, Any]:
@@ -98,14 +104,13 @@ def _print(told: dict[str, Any]) -> None:
     if told["hit"]:
         click.echo(f"hit: {label}, {told['path']}")
         return
-    click.echo(f"miss: {label}" + (f", plan {told['plan']}" if told["plan"] else ""))
+    click.echo(f"miss: {label}, plan {told['plan'] or 'unknown'}")
     for seen in told["rejected"]:
         click.echo(f"  looked at {seen['where']}: {seen['reason']}")
-    near = told["nearest"]
-    if told["no_plan"]:
-        lines = told["no_plan"].splitlines()
-        click.echo("\n  ".join([f"  no plan can be made: {lines[0]}", *lines[1:]]))
+    if "problem" in told:
+        click.echo(f"  {told['problem']}")
         return
+    near = told["nearest"]
     if near is None:
         click.echo("  no entry of this op is stored: it has not been built here yet, or was evicted")
         return
