@@ -107,11 +107,11 @@ def build(
     asked = built = time.time()
 
     def look_again() -> Entry | None:
-        timeline.mark("wait for the lock", asked)
         return None if force else look_up(store, plan.key, places, [], settings.paranoid())
 
     def run(folder: str) -> Product:
         nonlocal built
+        timeline.mark("wait for the lock", asked)
         began = time.perf_counter()
         product = produce(job, folder, store.disk)
         if peak := product.manifest["built"]["peak_bytes"]:
@@ -139,7 +139,9 @@ def build(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise disk_full(builder.name) from error
-    if entry.origin == "built":
+    if built > asked:
         timeline.mark("publish", built)
+    else:
+        timeline.mark("wait for the lock", asked)  # another built it meanwhile
     bounds.enforce(store.layout, *limits)
     return entry
