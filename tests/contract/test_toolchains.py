@@ -16,7 +16,7 @@ from opforge.builders.opened import current_store
 from opforge.builders.toolchains import host, nvcc, zig
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import CompileError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 pytestmark = pytest.mark.compile
 KERNEL = """\
@@ -189,6 +189,18 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
     assert loaded.origin == "built"
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
         assert loaded.scale(None, 10, None, None) != 0
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
+    needs(places, name)
+    fakes.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
+    header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
+    cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
+    with pytest.raises(CompileError) as refused:
+        cls(DEVICES[name]).obtain()
+    assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
+    assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
 
 
 def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
