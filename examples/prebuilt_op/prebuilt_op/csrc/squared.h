@@ -2,5 +2,5 @@
 
 template <typename T>
 inline T squared_relu(T x) {
-  return x > T(0) ? x * x : T(0);
+    return x > T(0) ? x * x : T(0);
 }

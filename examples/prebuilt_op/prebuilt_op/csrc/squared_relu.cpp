@@ -7,13 +7,13 @@
 using torch::stable::Tensor;
 
 Tensor forward(const Tensor& x) {
-  STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "squared_relu: expected float32");
-  STD_TORCH_CHECK(x.is_contiguous(), "squared_relu: expected a contiguous tensor");
-  Tensor y = torch::stable::empty_like(x);
-  const float* from = static_cast<const float*>(x.const_data_ptr());
-  float* to = static_cast<float*>(y.mutable_data_ptr());
-  for (int64_t i = 0; i < x.numel(); ++i) to[i] = squared_relu(from[i]);
-  return y;
+    STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "squared_relu: expected float32");
+    STD_TORCH_CHECK(x.is_contiguous(), "squared_relu: expected a contiguous tensor");
+    Tensor y = torch::stable::empty_like(x);
+    const float* from = static_cast<const float*>(x.const_data_ptr());
+    float* to = static_cast<float*>(y.mutable_data_ptr());
+    for (int64_t i = 0; i < x.numel(); ++i) to[i] = squared_relu(from[i]);
+    return y;
 }
 
 Tensor meta(const Tensor& x) { return torch::stable::empty_like(x); }
