@@ -1,5 +1,8 @@
 """Map the checkout's folders into the one package `opforge`; everything else is in pyproject.toml."""
 
+import os
+import sys
+
 from setuptools import find_packages, setup
 
 ROOMS = {f"opforge.{room}": room for room in ("accelerator", "builders", "cache", "ops")} | {"opforge": "src/opforge"}
@@ -10,7 +13,17 @@ for package, folder in ROOMS.items():
         # The symlinks below src/opforge lead to the rooms again; a room's own place is the one that counts.
         package_dir.setdefault(f"{package}.{name}", f"{folder}/{name.replace('.', '/')}")
 
+cmdclass = {}
+asked = os.environ.get("OPFORGE_BUILD_OPS", "").split()
+if asked not in ([], ["0"]):  # a wheel that carries ops, all that the CPU has or those named, instead of a pure one
+    sys.path.insert(0, "src")
+    from opforge.builders.setuptools import commands
+
+    targets = os.environ.get("OPFORGE_BUILD_TARGETS", "").split()
+    cmdclass = commands(ops=() if asked == ["1"] else asked, targets=targets, package="opforge")
+
 setup(
+    cmdclass=cmdclass,
     packages=list(package_dir),
     package_dir=package_dir,
     package_data={"opforge": ["py.typed"], "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h", "triton/kernels/*.py"]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -16,9 +17,10 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, make_folder, write_file
 from opforge.cache.publishing import Product, SharedFailure
 from opforge.cache.store import Store
+from opforge.errors import ToolchainNotFoundError
 from opforge.events import emit
 
-from . import abis
+from . import abis, budget, ninja, timeline
 from .diagnostics import disk_full
 from .finding import look_up
 from .opened import writable_store
@@ -27,10 +29,17 @@ from .produce import Job, produce, shared_error
 
 if TYPE_CHECKING:
     from .base import OpBuilder
-    from .ninja import Progress
 
 COMPILER_BYTES = {abis.PLAIN: 256 << 20, abis.STABLE: 512 << 20, abis.TORCH: 2 << 30}
 """Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
+
+
+def budget_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> budget.Budget:
+    """The compilers that building these plans may share: as many as the hungriest of them allows.
+
+    Raises ToolchainNotFoundError where there is no ninja.
+    """
+    return budget.Budget(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
 
 
 def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:
@@ -66,12 +75,16 @@ def _note_peak(plan: BuildPlan, layout: Layout, peak: int) -> None:
 
 
 def build(
-    builder: OpBuilder, on_progress: Progress | None, force: bool, jobs: int | None, store: Store | None = None
+    builder: OpBuilder, on_progress: ninja.Progress | None, force: bool, jobs: int | None, store: Store | None = None
 ) -> Entry:
     """Build `builder`'s op, or wait for whoever does. Raises BuildError, CacheDirError, LockTimeoutError."""
     store = writable_store(store)
-    toolchain = builder.toolchain(store)
-    plan, places = builder.plan(toolchain), builder.places()
+    with timeline.span("plan"):
+        try:
+            toolchain = builder.toolchain(store)
+        except ToolchainNotFoundError as error:
+            raise error.after([f"{one.where}: {one.reason}" for one in builder.trace]) from None
+        plan, places = builder.plan(toolchain), builder.places()
     lock_path = store.layout.path("locks", plan.key)
 
     def progress(done: int, total: int, title: str) -> None:
@@ -91,15 +104,20 @@ def build(
     )
     sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
 
+    asked = built = time.time()
+
     def look_again() -> Entry | None:
         return None if force else look_up(store, plan.key, places, [], settings.paranoid())
 
     def run(folder: str) -> Product:
+        nonlocal built
+        timeline.mark("wait for the lock", asked)
         began = time.perf_counter()
         product = produce(job, folder, store.disk)
         if peak := product.manifest["built"]["peak_bytes"]:
             _note_peak(plan, store.layout, peak)
         emit("build", op=builder.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
+        built = time.time()
         return product
 
     limits = settings.cache_max_size(), settings.cache_max_age()
@@ -121,5 +139,9 @@ def build(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise disk_full(builder.name) from error
+    if built > asked:
+        timeline.mark("publish", built)
+    else:
+        timeline.mark("wait for the lock", asked)  # another built it meanwhile
     bounds.enforce(store.layout, *limits)
     return entry

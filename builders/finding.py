@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
@@ -12,11 +12,13 @@ from opforge.errors import ToolchainNotFoundError
 
 from . import abis
 from .answers import look_around, recall, remember
-from .requirements import device_objection, lower_targets, unfit
+from .requirements import device_objection, lower_targets, other_levels, unfit
+from .shipped import layers_of
 
 if TYPE_CHECKING:
     from opforge.cache.entry import Entry
     from opforge.cache.store import Store
+    from opforge.cache.trust import Shipped
 
     from .base import OpBuilder
 
@@ -29,8 +31,9 @@ SILENT = "its record does not tell what loading needs"
 def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
     builder.trace = []
-    if store.layers and settings.prebuilt() != "ignore":
-        entry = _match(builder, store, exact)
+    shipped = layers_of(type(builder))
+    if (store.layers or shipped) and settings.prebuilt() != "ignore":
+        entry = _match(builder, store, shipped, exact)
         if entry:
             return entry
     places, paranoid = builder.places(), settings.paranoid()
@@ -44,7 +47,7 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
         plan = builder.plan(toolchain)
     except ToolchainNotFoundError:
         # Without a compiler there is no plan; what this user built before may still answer the description.
-        return _match(builder, store, exact, own=True)
+        return _match(builder, store, (), exact, own=True)
     entry = look_up(store, plan.key, places, builder.trace, paranoid)
     if entry and not paranoid:
         remember(builder, store, places, toolchain, plan.key, entry, seen)
@@ -73,20 +76,33 @@ def tells_enough(told: Mapping[str, Any]) -> bool:
     return names and told.get("abi") in abis.ALL and isinstance(told.get("python_module"), bool)
 
 
-def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> Entry | None:
+def _match(
+    builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool = False
+) -> Entry | None:
     """A prebuilt entry for the builder's target, or for the highest CPU level below it that was built."""
     if builder.target.device != "cpu":
-        return _match_device(builder, store, exact, own)
+        return _match_device(builder, store, shipped, exact, own)
     description, places = builder.describe(), builder.places()
-    for target in [builder.target] if exact else lower_targets(builder.target):
+    fitting = [builder.target] if exact else lower_targets(builder.target)
+    for target in fitting:
         key = description._replace(target=str(target)).key
-        entry = store.match(key, _objection, places, VOUCHED, builder.trace, own)
+        entry = store.match(key, _objection, places, VOUCHED, builder.trace, own, shipped)
         if entry:
             return entry
+    for target in other_levels(builder.target, fitting):
+        # None of these answers; that there is one is what its owner will want to know.
+        trace: list[Rejected] = []
+        refusal = f"it is built for {target}, and {builder.target} is wanted"
+
+        def refuse(_told: Mapping[str, Any], why: str = refusal) -> str:
+            return why
+
+        store.match(description._replace(target=str(target)).key, refuse, places, VOUCHED, trace, own, shipped)
+        builder.trace += [one for one in trace if one.reason == refusal]
     return None
 
 
-def _match_device(builder: OpBuilder, store: Store, exact: bool, own: bool) -> Entry | None:
+def _match_device(builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool) -> Entry | None:
     """A prebuilt entry whose code runs on the devices here; first one that the driver need not compile any further."""
     key, places, target = builder.describe().key, builder.places(), builder.target
     for jit in (False, True):
@@ -97,7 +113,7 @@ def _match_device(builder: OpBuilder, store: Store, exact: bool, own: bool) -> E
                 return f"it is built for {told['target']}, and {target} is wanted"
             return _objection(told) or device_objection(told, target.arch, jit)
 
-        entry = store.match(key, objection, places, VOUCHED, trace, own)
+        entry = store.match(key, objection, places, VOUCHED, trace, own, shipped)
         if entry:
             return entry
     builder.trace += trace

@@ -9,11 +9,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from opforge.errors import ToolchainNotFoundError
 
+from . import budget, timeline
 from .plan import Step
 
 Progress = Callable[[int, int, str], None]
@@ -56,16 +59,33 @@ def write_build_file(folder: str, steps: Sequence[Step]) -> None:
 
 
 def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
-    """Run the build in `folder`, at most `jobs` compilers at once. The caller's folder and environment stay untouched.
+    """Run the build in `folder`, at most `jobs` compilers at once, or as many as the budget in use still has.
 
-    If this process dies, or this call is left by an exception, every compiler of the build ends with it.
+    The caller's folder and environment stay untouched. If this process dies, or this call is left by an exception,
+    every compiler of the build ends with it.
     """
+    shared = budget.current()
+    if shared is None:
+        return _run(folder, ("-j", str(jobs)), {}, on_progress, None)
+    asked = time.time()
+    with shared.token():
+        timeline.mark("wait for a free compiler", asked)
+        return _run(folder, shared.arguments, shared.environment, on_progress, shared)
+
+
+def _run(
+    folder: str,
+    jobs: Sequence[str],
+    environment: Mapping[str, str],
+    on_progress: Progress | None,
+    shared: budget.Budget | None,
+) -> Outcome:
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
     peak = os.path.join(folder, "peak")
-    command = [sys.executable, "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, "-j", str(jobs)]
+    command = [sys.executable, "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
     process = subprocess.Popen(
         command,
-        env={**os.environ, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
+        env={**os.environ, **environment, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,10 +93,17 @@ def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
         errors="replace",
         start_new_session=True,
     )
+    with shared.watch(process) if shared else nullcontext():
+        return _follow(process, on_progress)
+
+
+def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Outcome:
     printed = []
     assert process.stdout is not None and process.stdin is not None
     try:
         for line in process.stdout:
+            if line.startswith("ninja: Jobserver mode detected"):
+                continue
             printed.append(line)
             step = STATUS.match(line)
             if step and on_progress:

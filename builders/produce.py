@@ -19,7 +19,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.publishing import Product
 from opforge.errors import UnstableInputError
 
-from . import diagnostics, elf, ninja, precompiled
+from . import diagnostics, elf, ninja, precompiled, timeline
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
 from .provenance import Provenance, Read, parse_depfile
@@ -107,7 +107,7 @@ def _build_until_stable(
         if job.toolchain.precompiles:
             run = precompiled.share(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
-        _run(job, work)
+        _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
         reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile}
         for step in run:
@@ -177,10 +177,14 @@ def _touch(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-def _run(job: Job, work: str) -> None:
+def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
+    began, known = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
     if outcome.status == 128 + 9:
         outcome = ninja.run(work, job.jobs, job.on_progress)  # killed from outside, once: what is done is not lost
+    ended, line = timeline.mark("compile and link", began), timeline.current()
+    if line is not None:
+        line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, known, ended)
     if outcome.status:
         try:
             with open(job.log, "w", encoding="utf-8") as file:

@@ -26,6 +26,13 @@ def lower_targets(target: Target) -> list[Target]:
     return [Target("cpu", (level,)) for level in reversed(reached)]
 
 
+def other_levels(target: Target, known: Sequence[Target]) -> list[Target]:
+    """The targets of the same processor's other levels, those in `known` apart."""
+    if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
+        return []
+    return [one for one in (Target("cpu", (level,)) for level in LEVELS) if one not in known]
+
+
 def cpu_objection(arch: Sequence[str]) -> str | None:
     """Why code for these CPU levels cannot run here, or None."""
     level = read_cpuinfo("/").level

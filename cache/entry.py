@@ -64,8 +64,11 @@ def is_record(binary: Any) -> bool:
         return False
 
 
-def damage(entry: Entry, owners: Collection[int], full: bool = False) -> str | None:
-    """What is wrong with an entry's library, or None. `owners` are the user ids that it may belong to."""
+def damage(entry: Entry, owners: Collection[int], full: bool = False, writable: int = 0) -> str | None:
+    """What is wrong with an entry's library, or None. `owners` are the user ids that it may belong to.
+
+    `writable` holds the mode bits for others to write it that are no objection.
+    """
     binary = entry.binary
     try:
         place = os.lstat(entry.folder)
@@ -84,7 +87,7 @@ def damage(entry: Entry, owners: Collection[int], full: bool = False) -> str | N
             return "the library is no regular file"
         if found.st_uid not in owners:
             return f"the library belongs to user {found.st_uid}, who is not trusted here"
-        if found.st_mode & 0o022:
+        if found.st_mode & 0o022 & ~writable:
             return f"the library can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
         if found.st_size != binary["size"]:
             return f"the library has {found.st_size} bytes instead of {binary['size']}"

@@ -1,4 +1,4 @@
-"""The bytes that a store's entries and objects take, and Triton's kernels, as a running sum: a build need not walk the store to know them.
+"""The bytes that a store's entries, objects and Triton kernels take, as a running sum: no build walks the store.
 
     v1/bytes    lines: "=N", counted by a walk; "+N" and "-N", what came and went since that walk began
 

@@ -14,6 +14,7 @@ from .entry import MANIFEST, Entry, damage, is_record
 from .inputs import Inputs
 from .keys import place_of
 from .layout import Layout
+from .trust import Shipped
 
 log = logging.getLogger("opforge.cache")
 USE_NOTED_NS = 3_600_000_000_000
@@ -51,14 +52,18 @@ class Store:
         vouched: Collection[str],
         trace: list[Rejected],
         own: bool = False,
+        shipped: Sequence[Shipped] = (),
     ) -> Entry | None:
         """A prebuilt entry of a read-only layer that answers `description` and fits this machine.
 
         `unfit` says why an entry's binary record does not fit, or None. Files below the roots in `vouched` (torch's,
-        the system's) may differ from those a layer's entry was built from; the op's own may not. With `own`, the user's
-        store is searched after the layers, and there no file may differ. Every rejection goes into `trace`.
+        the system's) may differ from those a layer's entry was built from; the op's own may not. The `shipped` layers
+        come after the store's. With `own`, the user's store is searched after them, and there no file may differ. Every
+        rejection goes into `trace`.
         """
-        for layer in (*self.layers, *([self.layout] if own else ())):
+        places = [(layer, self.owners, 0) for layer in self.layers]
+        places += [(Layout(one.root), {*self.owners, one.owner}, one.writable) for one in shipped]
+        for layer, owners, writable in (*places, *([(self.layout, self.owners, 0)] if own else ())):
             try:
                 results = sorted(os.listdir(layer.description(description)))
             except OSError:
@@ -75,7 +80,7 @@ class Store:
                 try:
                     ticket = tickets.make(result, inputs, {}, roots, self.disk)
                     verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, self.disk, {}, trust_stamps=False)
-                    problem = unfit(entry.binary) or verdict.reason or damage(entry, self.owners)
+                    problem = unfit(entry.binary) or verdict.reason or damage(entry, owners, writable=writable)
                 except UNREADABLE:
                     problem = "its manifest cannot be read"
                 if not problem:

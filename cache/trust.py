@@ -5,6 +5,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
+from typing import NamedTuple
+
+
+class Shipped(NamedTuple):
+    """A layer inside an installed package, and what holds for that package's own code."""
+
+    root: str
+    owner: int
+    """The user to whom the package belongs."""
+    writable: int
+    """The mode bits by which others may write it: its libraries need be no safer than the code beside them."""
 
 
 def trusted_ids(names: Collection[str] = ()) -> frozenset[int]:

@@ -242,6 +242,14 @@ def python(code: str, timeout: float = 120, **options: Any) -> str:
     return out
 
 
+def command(name: str, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:
+    """What `build-ops`, or a command of `opforge`, says and ends with, run as a user runs it."""
+    build = name == "build-ops"
+    code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
+    words = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
+    return subprocess.run(words, env=environment(**env), capture_output=True, text=True, timeout=120, check=False)
+
+
 def processes_about(text: Any, but: Sequence[int] = ()) -> dict[int, str]:
     """The live processes whose command line holds `text`: a build's ninja and compilers name its folders."""
     found = {}

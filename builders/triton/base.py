@@ -86,7 +86,7 @@ class TritonOpBuilder(OpBuilder):
         """The op's functions, as attributes; see OpBuilder.load. Raises as it does.
 
         Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for
-        which nothing was built, raises LaunchError.
+        which nothing was built, raises KernelLaunchError.
         """
         if settings.triton_jit():
             from .jit import JitKernels

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opforge.builders import roots
-from opforge.errors import LaunchError, ToolchainNotFoundError
+from opforge.errors import KernelLaunchError, ToolchainNotFoundError
 
 from .kernels import Kernel
 
@@ -38,7 +38,7 @@ class JitKernels:
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
         """See Kernels.launch."""
         if name not in self._kernels:
-            raise LaunchError(self.op, name, "the builder declares no such kernel")
+            raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         kernel = self._kernels[name]
         if 0 in grid:
             return
@@ -48,7 +48,7 @@ class JitKernels:
             value = given[argument] if isinstance(given[argument], (int, float)) else given[argument].data_ptr()
             if kind.endswith(":16") and value % 16:
                 reason = f"{argument} was declared to be divisible by 16, and is {value}"
-                raise LaunchError(self.op, name, reason)
+                raise KernelLaunchError(self.op, name, reason)
         constants = {name: _constant(value) for name, value in kernel.constants.items()}
         function[grid](**given, **constants, num_warps=kernel.warps, num_stages=kernel.stages)
 

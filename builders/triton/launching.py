@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from opforge.errors import LaunchError
+from opforge.errors import KernelLaunchError
 
 from .kernels import Kernel
 
@@ -31,7 +31,7 @@ class Kernels(Protocol):
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
         """Launch the kernel `name` on the device and the current stream of the first argument, a tensor.
 
-        `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises LaunchError.
+        `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises KernelLaunchError.
         """
 
     def __contains__(self, name: object) -> bool: ...
@@ -96,20 +96,22 @@ class PrebuiltKernels:
                 *[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments]
             )
         except struct.error as error:
-            raise LaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
+            raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
         problem = self._launch(ready, self._stream(device), *grid, packed)  # type: ignore[misc]
         if problem is not None:
-            raise LaunchError(self.op, name, problem.decode(errors="replace"))
+            raise KernelLaunchError(self.op, name, problem.decode(errors="replace"))
 
     def _make_ready(self, name: str, device: int, tensor: Any) -> ctypes.c_void_p:
         if device < 0:
-            raise LaunchError(self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU")
+            raise KernelLaunchError(
+                self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU"
+            )
         if name not in self._packing:
-            raise LaunchError(self.op, name, "the builder declares no such kernel")
+            raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         handle = ctypes.c_void_p()
         problem = self._find(name.encode(), device, ctypes.byref(handle))
         if problem is not None:
-            raise LaunchError(self.op, name, problem.decode(errors="replace"))
+            raise KernelLaunchError(self.op, name, problem.decode(errors="replace"))
         if self._stream is None:
             import torch
 

@@ -19,7 +19,7 @@ FORMS = {"none": "erf", "tanh": "tanh"}
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x * P(normal < x), by the error function ("none") or by tanh ("tanh"), as torch's; x's dtype, float32 inside.
 
-    Raises ValueError, TypeError, LaunchError.
+    Raises ValueError, TypeError, KernelLaunchError.
     """
     y: Tensor = _gelu(x, approximate)
     return y
@@ -28,7 +28,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """gate * sigmoid(gate) * up, for tensors of one shape; the halves of one tensor need not be copied first.
 
-    Raises ValueError, TypeError, LaunchError.
+    Raises ValueError, TypeError, KernelLaunchError.
     """
     y: Tensor = _swiglu(gate, up)
     return y

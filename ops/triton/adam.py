@@ -35,7 +35,7 @@ def multi_adam(
     """One step of Adam, or AdamW, in place, over all tensors in one launch; `step` counts from 1.
 
     Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
-    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
+    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, KernelLaunchError.
     """
     numbers = {"step": step, "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
     modes = {"adamw_mode": adamw_mode, "bias_correction": bias_correction, "grad_scale": grad_scale}

@@ -29,7 +29,7 @@ def multi_lion(
     """One step of Lion, in place, over all tensors in one launch.
 
     Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
-    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, LaunchError.
+    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, KernelLaunchError.
     """
     numbers = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "grad_scale": grad_scale}
     _multi_lion(params, grads, exp_avgs, **numbers)

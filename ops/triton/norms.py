@@ -22,7 +22,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype; float32 inside.
 
     `weight` has the last dimension's size, in any of float32, bfloat16 and float16. Raises ValueError, TypeError,
-    LaunchError.
+    KernelLaunchError.
     """
     y: Tensor = _rms_forward(x, _ones(x) if weight is None else weight, eps)[0]
     return y
@@ -31,7 +31,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, in x's dtype; float32 inside.
 
-    `weight` and `bias` have the last dimension's size. Raises ValueError, TypeError, LaunchError.
+    `weight` and `bias` have the last dimension's size. Raises ValueError, TypeError, KernelLaunchError.
     """
     weight = _ones(x) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias

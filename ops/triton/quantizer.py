@@ -22,7 +22,8 @@ def quantize(x: Tensor, group_size: int, bits: int = 8, symmetric: bool = True) 
     A group is `group_size` neighbours in memory order. `bits` is 8 or 4. Codes are int8 of x's shape for 8 bits, and
     for 4 flat, two a byte, the first in the low half. Symmetric codes lie in +-(2^(bits-1) - 1), and the offsets are
     empty; asymmetric ones in 0 .. 2^bits - 1 (as the bits of an int8), and the offset is the group's least value.
-    Rounds to the nearest, halves to even. Scales and offsets are float32. Raises ValueError, TypeError, LaunchError.
+    Rounds to the nearest, halves to even. Scales and offsets are float32. Raises ValueError, TypeError,
+    KernelLaunchError.
     """
     codes, scales, offsets = _quantize(x, group_size, bits, symmetric)
     return codes, scales, offsets
@@ -39,7 +40,7 @@ def dequantize(
     """The values that codes stand for, in `dtype` and `shape` (by default the codes' own, flat for 4 bits).
 
     Pass `quantize`'s offsets back as they were: empty, or None, means symmetric.
-    Raises ValueError, TypeError, LaunchError.
+    Raises ValueError, TypeError, KernelLaunchError.
     """
     offsets = scales.new_empty(0) if offsets is None else offsets
     values: Tensor = _dequantize(codes, scales, offsets, bits, dtype)

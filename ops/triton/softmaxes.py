@@ -17,7 +17,10 @@ OP = TritonSoftmaxBuilder.name
 
 
 def softmax(x: Tensor) -> Tensor:
-    """exp(x) / sum(exp(x)) over the last dimension, in x's dtype; float32 inside. Raises TypeError, LaunchError."""
+    """exp(x) / sum(exp(x)) over the last dimension, in x's dtype; float32 inside.
+
+    Raises TypeError, KernelLaunchError.
+    """
     y: Tensor = _softmax(x)
     return y
 

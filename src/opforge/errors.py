@@ -139,6 +139,12 @@ class ToolchainNotFoundError(OpforgeError, RuntimeError):
         super().__init__(f"No {what} was found. Looked for:{_bullets(searched)}\n{advice}")
         self.searched = tuple(searched)
 
+    def after(self, rejected: Sequence[str]) -> ToolchainNotFoundError:
+        """This error, with why each built entry that was looked at before could not be used instead."""
+        if rejected:
+            self.args = (f"{self.args[0]}\nWhat is built already was not used either:{_bullets(rejected)}",)
+        return self
+
 
 class ToolchainError(OpforgeError, RuntimeError):
     """A compiler was found but does not work."""
@@ -213,7 +219,7 @@ class LoadError(OpforgeError, ImportError):
         super().__init__(f"{op}: {path} could not be loaded: {problem}. {advice}")
 
 
-class LaunchError(OpforgeError, RuntimeError):
+class KernelLaunchError(OpforgeError, RuntimeError):
     """A kernel was not launched; its output is untouched."""
 
     def __init__(self, op: str, kernel: str, problem: str) -> None:
@@ -302,3 +308,11 @@ class DeepSpeedError(OpforgeError, ImportError):
             f" is installed by: pip install --no-build-isolation 'deepspeed{tested}'"
         )
         self.problem, self.tested = problem, tested
+
+
+class InspectionError(OpforgeError, ValueError):
+    """A file, an entry or an op cannot be looked into."""
+
+    def __init__(self, what: str, problem: str, advice: str) -> None:
+        super().__init__(f"{what} cannot be inspected: {problem}. {advice}.")
+        self.what, self.problem = what, problem

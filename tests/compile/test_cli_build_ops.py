@@ -25,6 +25,9 @@ class Bad(OpBuilder):
 
 class Slow(OpBuilder):
     name, sources, abi = "slow", ["slow.cpp"], "c"
+
+class Quick(OpBuilder):
+    name, sources, abi = "quick", ["quick.cpp"], "c"
 """
 
 
@@ -38,17 +41,13 @@ def folder(tmp_path, monkeypatch):
     fakes.write(place, "relu.cpp", source)
     fakes.write(place, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
     fakes.write(place, "slow.cpp", fakes.GATED)
+    fakes.write(place, "quick.cpp", fakes.PLAIN)
     fakes.set_value(place, 1)
     monkeypatch.chdir(place)
     return place
 
 
-def run(name, *arguments, **env):
-    """Run `build-ops`, or a command of `opforge`."""
-    build = name == "build-ops"
-    code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
-    command = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
-    return subprocess.run(command, env=fakes.environment(**env), capture_output=True, text=True, timeout=120)
+run = fakes.command
 
 
 def states(done):
@@ -173,6 +172,78 @@ def test_ctrl_c_ends_the_compilers_and_leaves_no_trace(folder, own_store):
     assert process.returncode == 130 and out == "" and err.splitlines()[-1] == "interrupted"
     fakes.wait_for(lambda: not fakes.compilers(folder), reason="a compiler outlived the build")
     assert os.listdir(own_store / "v1" / "staging") == []
+
+
+def test_a_run_that_is_killed_half_way_goes_on_where_it_was(folder, own_store):
+    fakes.close_gate(folder)
+    code = "import sys; sys.argv = ['b', 'ownops:Slow', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
+    process = fakes.start(code)
+    try:
+        fakes.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
+        fakes.wait_for(lambda: fakes.compilers(folder), reason="the slow one is to be under way")
+    finally:
+        process.kill()
+        process.communicate()
+    fakes.wait_for(lambda: not fakes.compilers(folder), reason="a compiler outlived the run")
+    fakes.open_gate(folder)
+    again = run("build-ops", "ownops:Slow", "ownops:Quick")
+    assert again.returncode == 0 and states(again) == [["built", "ownops:Slow"], ["cached", "ownops:Quick"]]
+    assert again.stderr.splitlines()[-1].startswith("1 built, 1 cached in ")
+    assert not any("quick" in line for line in again.stderr.splitlines())
+    assert os.listdir(own_store / "v1" / "staging") == [], "what the killed run left is swept"
+
+
+def test_a_trace_holds_every_step_and_every_stage(folder, tmp_path):
+    trace = tmp_path / "trace.json"
+    levels = ("--cpu-level", "x86-64", "--cpu-level", "x86-64-v2")
+    done = run("build-ops", "ownops:Quick", *levels, "--trace", str(trace), "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    events = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "X"]
+    steps = [one["name"] for one in events if one["cat"] == "step"]
+    assert sorted(steps) == ["quick: compile quick.cpp"] * 2 + ["quick: link quick"] * 2
+    stages = [one["name"] for one in events if one["cat"] == "op"]
+    for stage in ("plan", "wait for the lock", "wait for a free compiler", "compile and link", "publish"):
+        assert stages.count(stage) == 2
+    (op,) = [one for one in events if one["name"] == "ownops:Quick for cpu:x86-64"]
+    inside = [one for one in events if one["cat"] == "op" and one["tid"] == op["tid"] and one["name"] == "publish"]
+    assert any(op["ts"] <= one["ts"] and one["ts"] + one["dur"] <= op["ts"] + op["dur"] for one in inside)
+    assert run("build-ops", "ownops:Quick", "--trace", str(tmp_path / "none" / "t")).returncode == 2
+
+
+def test_what_was_prebuilt_is_found_elsewhere_without_a_compiler(folder, tmp_path):
+    out, moved, home = tmp_path / "out", tmp_path / "elsewhere" / "layer", tmp_path / "home"
+    assert run("build-ops", "ownops:Quick", "--cpu-level", "x86-64", "--out", str(out)).returncode == 0
+    os.makedirs(moved.parent)
+    os.rename(out, moved)
+    home.mkdir()
+    (tmp_path / "nothing").mkdir()
+    bare = {"PATH": str(tmp_path / "nothing"), "HOME": str(home), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": None}
+    code = "import sys; sys.path.insert(0, '.'); import ownops; "
+    code += "op = ownops.Quick('cpu:x86-64').load(); print(op.value(), op.origin)"
+    assert fakes.python(code, env=bare | {"OPFORGE_CACHE_LAYERS": str(moved)}) == f"1 {moved}\n"
+
+    explain = ("cache", "explain", "ownops:Quick", "--cpu-level", "x86-64")
+    hit = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
+    assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Quick for cpu:x86-64, ")
+    fakes.set_value(folder, 2)
+    miss = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
+    assert miss.returncode == 1 and f"{folder}/value.h has changed" in miss.stdout
+    assert "plan unknown" in miss.stdout and "No C++ compiler was found." in miss.stdout
+    failed = run("build-ops", "ownops:Quick", "--cpu-level", "x86-64", **bare, OPFORGE_CACHE_LAYERS=str(moved))
+    assert failed.returncode == 1 and "error: ownops:Quick: No C++ compiler was found." in failed.stderr
+    assert "value.h has changed" in failed.stderr
+
+
+def test_an_entry_for_another_cpu_level_says_so(folder, tmp_path):
+    out = str(tmp_path / "out")
+    assert run("build-ops", "ownops:Quick", "--cpu-level", "x86-64-v3", "--out", out).returncode == 0
+    required = run(
+        "build-ops", "ownops:Quick", "--cpu-level", "x86-64-v2", OPFORGE_CACHE_LAYERS=out, OPFORGE_PREBUILT="require"
+    )
+    assert required.returncode == 1 and "OPFORGE_PREBUILT=require forbids to build" in required.stderr
+    assert "it is built for cpu:x86-64-v3, and cpu:x86-64-v2 is wanted" in required.stderr
+    built = run("build-ops", "ownops:Quick", "--cpu-level", "x86-64-v2", OPFORGE_CACHE_LAYERS=out)
+    assert states(built) == [["built", "ownops:Quick"]], "by default it is built instead"
 
 
 def test_a_terminal_gets_bars_and_a_table(folder):

@@ -135,7 +135,7 @@ def test_an_empty_tensor_launches_nothing(launch):
 )
 def test_a_kernel_that_cannot_be_launched_raises_the_reason(launch, settings, reason):
     told, _calls = launch(**settings)
-    assert told["error"].startswith("LaunchError: scale: the kernel '") and reason in told["error"]
+    assert told["error"].startswith("KernelLaunchError: scale: the kernel '") and reason in told["error"]
 
 
 def test_a_driver_without_a_function_that_is_needed_is_too_old(launch, tmp_path):

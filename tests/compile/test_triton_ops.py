@@ -22,7 +22,7 @@ if "triton" not in sys.modules:  # Triton decides when it is imported; other tes
         del os.environ[INTERPRET]
 
 from opforge.builders.triton import TRITON_BUILDERS  # noqa: E402
-from opforge.errors import LaunchError, OpIncompatibleError  # noqa: E402
+from opforge.errors import KernelLaunchError, OpIncompatibleError  # noqa: E402
 from opforge.ops import triton as ops  # noqa: E402
 from opforge.ops.triton import chunks, norms, references, registry  # noqa: E402
 
@@ -380,11 +380,11 @@ def test_a_kernel_that_is_not_declared_or_not_aligned_is_not_launched():
     from opforge.builders.triton.norms import TritonRMSNormBuilder
 
     kernels = TritonRMSNormBuilder().load().kernels
-    with pytest.raises(LaunchError, match="the builder declares no such kernel"):
+    with pytest.raises(KernelLaunchError, match="the builder declares no such kernel"):
         kernels.launch("forward_fp8", (1, 1, 1), torch.zeros(1))
     whole = torch.zeros(65)
     arguments = [whole[1:], whole[:64], whole[:64], torch.zeros(1), 64, 64, 64, 1e-6]
-    with pytest.raises(LaunchError, match="x was declared to be divisible by 16, and is"):
+    with pytest.raises(KernelLaunchError, match="x was declared to be divisible by 16, and is"):
         kernels.launch("forward_fp32_fp32_1024", (1, 1, 1), *arguments)
     assert norms.rms_norm(whole[1:].view(1, 64)).eq(0).all()
 

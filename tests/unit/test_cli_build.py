@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
+from opforge.builders.plan import BuildPlan
 from opforge.cache.entry import Entry
 from opforge.cli import build, progress
 from opforge.cli.selection import Selected
@@ -21,12 +22,24 @@ class Builder:
 
     devices = ("cpu",)
     target = Target("cpu", ("x86-64",))
+    name, trace = "a", ()
 
     def __init__(self, origin="built", error=None, objections=()):
         self.origin, self.error, self.refusals, self.asked = origin, error, list(objections), None
 
     def objections(self):
         return self.refusals
+
+    def find(self, exact):
+        entry = Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
+        return None if self.origin == "built" else entry
+
+    def toolchain(self, store):
+        return None
+
+    def plan(self, toolchain):
+        parts = dict.fromkeys(BuildPlan._fields, ())
+        return BuildPlan(**{**parts, "op": "a", "abi": "c", "target": str(self.target), "sources": ("a.cpp",)})
 
     def obtain(self, **asked):
         self.asked = asked
@@ -154,17 +167,35 @@ def test_bars_on_a_terminal(monkeypatch, capsys):
         assert isinstance(bars, progress.Bars)
         for label in ("A", "B"):
             bars.begin(label)
-            bars.step(1, 2, "compile [a].cpp")
-            bars.end("built")
+            bars.step(label, 1, 2, "compile [a].cpp")
+            bars.end(label, "built")
         logging.getLogger("opforge").debug("beside the bars")
     assert capsys.readouterr().out == ""
+
+
+def test_the_time_that_is_left_follows_what_is_done(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    outlook = progress.Outlook(total=30.0)
+    outlook.begin("small", 10.0)
+    outlook.begin("large", 20.0)
+    assert outlook.seconds_left() is None, "nothing is known yet"
+    now[0] = 106.0
+    outlook.step("small", 0.5)
+    outlook.step("large", 0.5)
+    assert outlook.done == 15.0 and outlook.seconds_left() == 6.0
+    outlook.end("small")
+    assert outlook.done == 20.0 and outlook.seconds_left() == 3.0
+    now[0] = 109.0
+    outlook.end("large")
+    assert outlook.done == 30.0 and outlook.seconds_left() == 0.0
 
 
 def test_beside_json_nothing_is_said(capsys):
     with progress.reporter(1, silent=True) as silent:
         silent.begin("A")
-        silent.step(1, 1, "x")
-        silent.end("built")
+        silent.step("A", 1, 1, "x")
+        silent.end("A", "built")
     assert capsys.readouterr() == ("", "")
 
 

@@ -163,3 +163,20 @@ def test_a_device_that_the_op_is_not_for_is_refused(module):
 def test_targets_and_levels_are_joined_and_each_counts_once():
     found = selection.all_targets([Target.parse("cpu:x86-64-v3"), Target.parse("cuda")], ["x86-64", "x86-64-v3"])
     assert [str(one) for one in found] == ["cpu:x86-64-v3", "cuda", "cpu:x86-64"]
+
+
+def test_a_class_is_built_for_those_targets_that_it_is_for(tmp_path, monkeypatch):
+    name = fakes.fresh("mixed")
+    (tmp_path / f"{name}.py").write_text(
+        "from opforge import OpBuilder\n"
+        "class Gpu(OpBuilder):\n    name, sources, devices = 'gpu', ['a.cu'], ('cuda',)\n"
+        "class Cpu(OpBuilder):\n    name, sources = 'cpu', ['a.cpp']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    targets = [Target.parse("cuda:sm_80"), Target.parse("cpu:x86-64")]
+    found = [(one.name, str(one.target)) for one in selection.select([f"{name}:Gpu", f"{name}:Cpu"], targets)]
+    assert found == [(f"{name}:Gpu", "cuda:sm_80"), (f"{name}:Cpu", "cpu:x86-64")]
+    (wrong,) = selection.select([f"{name}:Gpu"], targets[1:])
+    with pytest.raises(OpIncompatibleError, match="it is an op for cuda, not for cpu"):
+        wrong.builder()

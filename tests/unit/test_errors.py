@@ -47,6 +47,7 @@ EXAMPLES = {
         errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
+    errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it said nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
     errors.CompileError: (
@@ -88,8 +89,9 @@ EXAMPLES = {
     errors.LaunchError: (
         errors.LaunchError("b gave no answer", "See that it is up"),
         "b gave no answer. See that it is up.",
-    errors.LaunchError: (
-        errors.LaunchError(
+    ),
+    errors.KernelLaunchError: (
+        errors.KernelLaunchError(
             "adam", "update_fp32", "it is built for sm_90a, and device 0 is sm_80: build it for that too"
         ),
         "adam: the kernel 'update_fp32' was not launched: it is built for sm_90a, and device 0 is sm_80: build it for",

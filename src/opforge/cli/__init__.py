@@ -16,6 +16,7 @@ COMMANDS = {
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "port": ("opforge.cli.port:command", "Make code that is tied to one vendor's device run on all."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
+    "inspect": ("opforge.cli.inspect:command", "Show what a built op holds: kernels, registers, sizes, needs."),
     "report": (
         "opforge.cli.report:command",
         "Say what is here, and for every op: ready, cached, buildable or why not.",

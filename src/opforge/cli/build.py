@@ -1,53 +1,23 @@
-"""`build-ops`: builds ops ahead of time, one after another; one that fails stops no other."""
+"""`build-ops`: builds ops ahead of time, several at once; one that fails stops no other."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, TextIO
 
 import click
 
 from opforge.accelerator.target import Target
-from opforge.errors import OpforgeError, OpIncompatibleError
 
+from .build_run import Outcome, Run, Wishes
 from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import emit_json, is_terminal, show_table
-from .progress import Reporter, reporter
-from .selection import OWN, Selected, all_targets, mode_options, offered, select, target_option
+from .selection import OWN, all_targets, mode_options, offered, select, target_option
 
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
 """What --portable builds for where no target is named: the best that runs is picked when an op is loaded."""
-
-
-class Wishes(NamedTuple):
-    """How the ops are to be built."""
-
-    debug: bool
-    sanitize: str
-    jobs: int | None
-    force: bool
-    out: str | None
-    """The layer to put them into."""
-    portable: bool
-    """For older systems too, and for other processors."""
-    any_machine: bool
-    """A target was named, so what this machine cannot run is no objection."""
-
-
-class Outcome(NamedTuple):
-    """What became of one op. `state` is built, cached, prebuilt, skipped or failed."""
-
-    name: str
-    target: str
-    state: str
-    seconds: float
-    path: str = ""
-    result: str = ""
-    kind: str = ""
-    """The class of the error, where there was one."""
-    reason: str = ""
 
 
 @click.command("build-ops", cls=Guarded, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,6 +36,12 @@ class Outcome(NamedTuple):
     is_flag=True,
     help="Build with zig for glibc 2.28 and up; without --target for x86-64-v2, v3, v4 and aarch64.",
 )
+@click.option(
+    "--trace",
+    type=click.File("w", lazy=False),
+    metavar="FILE",
+    help="Write what ran when to this file, for chrome://tracing and ui.perfetto.dev.",
+)
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and end.")
 @json_option
@@ -78,6 +54,7 @@ def command(
     dry_run: bool,
     out: str | None,
     portable: bool,
+    trace: TextIO | None,
     debug: bool,
     sanitize: str,
     list_only: bool,
@@ -92,17 +69,18 @@ def command(
     if list_only:
         return list_ops(wanted, as_json)
     selected = select(ops, wanted)
-    wishes = Wishes(debug, sanitize, jobs, force, out, portable, bool(wanted))
+    wishes = Wishes(debug, sanitize, portable, jobs, force, out, bool(wanted))
     if dry_run:
         from .dry_run import show_plans
 
         sys.exit(show_plans(selected, wishes, as_json))
-    with reporter(len(selected), silent=as_json) as progress:
-        outcomes = [_build(one, wishes, progress, say=not (as_json or is_terminal())) for one in selected]
+    began = time.monotonic()
+    run = Run(selected, wishes, trace, silent=as_json, say=not (as_json or is_terminal()))
+    outcomes = run.build()
     if as_json:
         emit_json({"ops": [one._asdict() for one in outcomes], "failed": _count(outcomes, "failed")})
     else:
-        _summarise(outcomes, sanitize)
+        _summarise(outcomes, sanitize, time.monotonic() - began)
     nothing = bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
     sys.exit(FAILED if nothing or _count(outcomes, "failed") else OK)
 
@@ -117,51 +95,7 @@ def list_ops(targets: Sequence[Target], as_json: bool) -> None:
         click.echo(OWN, err=True)
 
 
-def _build(one: Selected, wishes: Wishes, progress: Reporter, say: bool) -> Outcome:
-    began = time.monotonic()
-    progress.begin(one.name)
-    outcome = Outcome(one.name, str(one.target or ""), "failed", 0.0)
-    try:
-        outcome = _obtain(one, wishes, progress, outcome)
-    except OpIncompatibleError as error:
-        state = "failed" if one.named else "skipped"
-        reason = str(error) if one.named else "; ".join(error.reasons)
-        outcome = outcome._replace(state=state, kind=type(error).__name__, reason=reason)
-    except OpforgeError as error:
-        outcome = outcome._replace(kind=type(error).__name__, reason=str(error))
-    except Exception as error:  # a builder's own code may raise anything, and the other ops are to be built
-        outcome = outcome._replace(kind=type(error).__name__, reason=f"{type(error).__name__}: {error}")
-    outcome = outcome._replace(seconds=round(time.monotonic() - began, 3))
-    progress.end(outcome.state)
-    if say:
-        click.echo(_sentence(outcome))
-    return outcome
-
-
-def _obtain(one: Selected, wishes: Wishes, progress: Reporter, outcome: Outcome) -> Outcome:
-    builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
-    outcome = outcome._replace(target=str(builder.target))
-    reasons = [] if wishes.any_machine else builder.objections()
-    if reasons:
-        raise OpIncompatibleError(one.name, outcome.target, reasons)
-    entry = builder.obtain(on_progress=progress.step, force=wishes.force, jobs=wishes.jobs, exact=True)
-    if wishes.out is not None:
-        from opforge.cache import layer
-
-        entry = layer.add(wishes.out, entry, builder.describe().key)
-    # A forced build that comes out as before is told from a hit by nothing but the wish.
-    state = "built" if wishes.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
-    return outcome._replace(state=state, path=entry.library, result=entry.result)
-
-
-def _sentence(outcome: Outcome) -> str:
-    about = f"{outcome.state} {outcome.name}" + (f" for {outcome.target}" if outcome.target else "")
-    if outcome.state == "skipped":
-        return f"{about}: {outcome.reason}"
-    return f"{about} in {outcome.seconds:.2f} s" + (f": {outcome.path}" if outcome.path else "")
-
-
-def _summarise(outcomes: Sequence[Outcome], sanitize: str) -> None:
+def _summarise(outcomes: Sequence[Outcome], sanitize: str, seconds: float) -> None:
     if not outcomes:
         click.echo("no op is offered here: nothing to build", err=True)
     elif is_terminal():
@@ -174,6 +108,9 @@ def _summarise(outcomes: Sequence[Outcome], sanitize: str) -> None:
     for one in outcomes:
         if one.state == "failed":
             click.echo(f"error: {one.name}: {one.reason}", err=True)
+    if len(outcomes) > 1:
+        states = [f"{_count(outcomes, state)} {state}" for state in dict.fromkeys(one.state for one in outcomes)]
+        click.echo(f"{', '.join(states)} in {seconds:.1f} s", err=True)
     if "address" in sanitize.split(",") and any(one.path for one in outcomes):
         advice = "run the program with LD_PRELOAD set to the compiler's libasan.so (g++ -print-file-name=libasan.so)"
         click.echo(f"note: {advice}", err=True)

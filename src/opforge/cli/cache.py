@@ -110,7 +110,11 @@ def verify_command(as_json: bool) -> None:
     store = own_store()
     with reporter(1, silent=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
-        checked = verification.verify(store.layout, store.owners, lambda done, total: progress.step(done, total, ""))
+
+        def step(done: int, total: int) -> None:
+            progress.step("verify", done, total, "")
+
+        checked = verification.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
     if as_json:
         emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ import click
 from opforge.errors import OpforgeError
 
 from .guard import FAILED, OK
-from .output import emit_json
+from .output import emit_json, time_text
 
 if TYPE_CHECKING:
     from opforge.cache.inputs import Located
 
-    from .build import Wishes
+    from .build_run import Wishes
     from .selection import Selected
 
 
@@ -28,10 +29,14 @@ def show_plans(selected: Sequence[Selected], wishes: Wishes, as_json: bool) -> i
     else:
         for one in told:
             _print(one)
+        if len(told) > 1:
+            _print_total(told)
     return FAILED if any(one["state"] == "failed" for one in told) else OK
 
 
 def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
+    from opforge.builders.opened import current_store
+    from opforge.builders.prebuilding import weights
     from opforge.builders.reporting import planned
 
     told: dict[str, Any] = {"name": one.name, "target": str(one.target or ""), "state": "failed"}
@@ -56,6 +61,8 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
         "include": [_path(where, known.places) for where in (*known.plan.include, *known.plan.system_include)],
         "defines": dict(known.plan.defines),
         "flags": list(known.plan.compile_flags),
+        "device_flags": list(known.plan.device_flags),
+        "seconds": 0.0 if known.found else weights([known.plan], current_store().layout)[0],
         "link_flags": [*known.plan.link_flags, *(f"-l{name}" for name in known.plan.libraries)],
         "commands": [list(step.argv) for step in known.steps],
     }
@@ -80,3 +87,12 @@ def _print(told: Mapping[str, Any]) -> None:
         click.echo(f"  include   {folder}")
     defines = [f"-D{name}={value}" if value else f"-D{name}" for name, value in told["defines"].items()]
     click.echo(f"  flags     {' '.join([*defines, *told['flags'], *told['link_flags']])}")
+    if told["device_flags"]:
+        click.echo(f"  device    {' '.join(told['device_flags'])}")
+
+
+def _print_total(told: Sequence[Mapping[str, Any]]) -> None:
+    states = Counter(one["state"] for one in told)
+    seconds = sum(one.get("seconds", 0.0) for one in told)
+    rest = f"; about {time_text(seconds)} of compiling" if seconds else ""
+    click.echo(", ".join(f"{number} {state}" for state, number in states.items()) + rest, err=True)

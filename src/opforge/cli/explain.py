@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainNotFoundError
+from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import age_text, emit_json
@@ -50,7 +50,7 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     builder, store = one.builder(debug, sanitize), current_store()
     try:
         known = planned(builder)
-    except (ToolchainNotFoundError, OpIncompatibleError) as problem:
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
         return _without_plan(one.name, builder, problem)
     told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
     told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
@@ -64,7 +64,7 @@ def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[
     """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
     try:
         found = builder.find()
-    except (ToolchainNotFoundError, OpIncompatibleError):
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
         found = None  # the plan comes after the prebuilt entries, whose rejections are in the trace
     told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
     told |= {"rejected": [seen._asdict() for seen in builder.trace], "nearest": None, "problem": str(problem)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
@@ -74,6 +75,16 @@ def size_text(size: int) -> str:
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{size} B" if unit == 0 else f"{value:.1f} {UNITS[unit]}"
+
+
+def time_text(seconds: float) -> str:
+    """A duration to wait for, rounded up: "8 s", "2 min 10 s", "1 h 5 min"."""
+    whole = max(1, math.ceil(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def age_text(seconds: float) -> str:

@@ -32,6 +32,11 @@ class Selected(NamedTuple):
     named: bool
     """Whether it was asked for by name or by target, so that "it cannot be" is a failure."""
 
+    @property
+    def label(self) -> str:
+        """The name and the target, as one line of a report names them."""
+        return self.name if self.target is None else f"{self.name} for {self.target}"
+
     def builder(self, debug: bool = False, sanitize: str = "", portable: bool = False) -> OpBuilder:
         """The builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
         from opforge.builders.base import OpBuilder
@@ -131,13 +136,19 @@ def offered(targets: Sequence[Target]) -> list[Offer]:
 def _by_name(name: str, targets: Sequence[Target], known: Sequence[Offer]) -> list[Selected]:
     if ":" in name:
         found = _own_class(name)
-        return [Selected(name, target, lambda: found, True) for target in targets or (None,)]
+        return [Selected(name, target, lambda: found, True) for target in _within_reach(found, targets) or (None,)]
     matching = [offer for offer in known if folded(offer.name) == folded(name)]
     if not matching:
         raise click.UsageError(_unknown(name, [offer.name for offer in known], targets))
     if not targets:
         matching = matching[:1]  # the accelerator in use comes before the CPU
     return [one for offer in matching for one in _of_offer(offer, targets, named=True)]
+
+
+def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
+    """Those of the targets that a class declares a device for; all of them where it declares none of these."""
+    devices = getattr(found, "devices", ())
+    return [target for target in targets if target.device in devices] or targets
 
 
 def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:

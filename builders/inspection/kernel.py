@@ -1,0 +1,24 @@
+"""What a kernel takes of the device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kernel(NamedTuple):
+    """One kernel for one architecture. Bytes throughout; None where the file does not tell."""
+
+    name: str
+    arch: str
+    code: int
+    """Bytes of machine code."""
+    registers: int | None
+    """Per thread (CUDA: 32-bit registers; HIP: vector registers)."""
+    shared: int | None
+    """Static shared memory of a block."""
+    stack: int | None
+    """Local memory of a thread: spills, and arrays that do not fit into registers."""
+    spills: int | None
+    """CUDA: instructions that spill or refill a register; HIP: registers spilt."""
+    scalar_registers: int | None = None
+    """HIP only."""

@@ -1,0 +1,144 @@
+"""`opforge inspect`: what a built op holds and needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from opforge.accelerator.target import Target
+from opforge.errors import InspectionError
+
+from .guard import EXIT_CODES, Guarded, json_option
+from .output import counted, emit_json, heading, show_table, size_text
+from .selection import all_targets, select, target_option
+
+SHOWN = 10
+"""So many of the largest functions are shown; --json has all."""
+SHORTEST_KEY = 6
+
+
+@click.command("inspect", cls=Guarded, epilog=EXIT_CODES)
+@click.argument("what", metavar="ENTRY|OP|PATH")
+@target_option
+@json_option
+def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:
+    """Show the architectures inside, registers, shared memory and spills by kernel, sizes, and what loading needs.
+
+    ENTRY is a key of `opforge cache ls`, or its beginning. OP is as for build-ops, and must have been built. PATH is a
+    library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
+    """
+    told = [one for path, manifest in _resolve(what, all_targets(targets, levels)) for one in _examine(path, manifest)]
+    if as_json:
+        return emit_json({"files": told})
+    for number, one in enumerate(told):
+        if number:
+            click.echo()
+        _print(one)
+    return None
+
+
+def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, Any]]]:
+    """The files or folders that are meant, each with its manifest, where it has one."""
+    if os.path.exists(what):
+        return [(what, _manifest(what if os.path.isdir(what) else os.path.dirname(what)))]
+    from opforge.builders.opened import current_store
+
+    layout = current_store().layout
+    if (
+        len(what) >= SHORTEST_KEY
+        and all(one in "0123456789abcdef" for one in what)
+        and os.path.isdir(layout.path("entries"))
+    ):
+        found = [layout.entry(one) for one in sorted(os.listdir(layout.path("entries"))) if one.startswith(what)]
+        if found:
+            return [(folder, _manifest(folder)) for folder in found]
+    if os.sep in what:
+        raise InspectionError(what, "there is no such file or folder", "Correct the path")
+    places = []
+    for one in select([what], targets):
+        builder = one.builder()
+        entry = builder.find()
+        if entry is None:
+            raise InspectionError(
+                one.label, "nothing that is built answers it", f"Build it first: build-ops {one.name}"
+            )
+        places.append((entry.folder, _manifest(entry.folder)))
+    return places
+
+
+def _manifest(folder: str) -> dict[str, Any]:
+    """What the entry's manifest says of its library and its build; nothing where there is none."""
+    try:
+        with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+            told = json.load(file)
+        binary = told["binary"]
+        kept = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
+        return {**kept, "file": binary["file"], "compiler": told["components"]["toolchain"].get("version", "")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _examine(path: str, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from opforge.builders import inspection
+
+    files = inspection.files_of(path) if os.path.isdir(path) else [path]
+    told, refused = [], []
+    for file in files:
+        try:
+            entry = dict(manifest) if os.path.basename(file) == manifest.get("file") else {}
+            told.append({**inspection.examine(file), "entry": entry})
+        except (OSError, ValueError) as error:
+            refused.append(str(error))
+    if not told:
+        problem = "; ".join(refused) or "it holds no file"
+        raise InspectionError(path, problem, "Name a library, a cubin, an HSACO, a fatbin, a PTX file or an entry")
+    return told
+
+
+def _print(told: Mapping[str, Any]) -> None:
+    click.echo(f"{told['kind']} {told['path']}, {size_text(told['size'])}")
+    entry = told["entry"]
+    if entry:
+        click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}, by {entry['compiler']}")
+    for note in told["notes"]:
+        click.echo(f"note: {note}")
+    if "machine" in told:
+        _print_host(told)
+    if told["images"]:
+        heading("device code")
+        rows = [(one["kind"], one["arch"], size_text(one["size"]), one["compression"]) for one in told["images"]]
+        show_table(("KIND", "ARCH", "SIZE", "COMPRESSED"), rows, ("SIZE",))
+    if told["kernels"]:
+        heading(counted(len(told["kernels"]), "kernel", "kernels"))
+        columns = ("code", "registers", "shared", "stack", "spills")
+        rows = [(one["name"], one["arch"], *(_known(one[name]) for name in columns)) for one in told["kernels"]]
+        show_table(("KERNEL", "ARCH", *(name.upper() for name in columns)), rows, [name.upper() for name in columns])
+
+
+def _known(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _print_host(told: Mapping[str, Any]) -> None:
+    floors = ", ".join(f"{name} {version}" for name, version in told["floors"].items())
+    needs = [("machine", told["machine"]), ("libraries", " ".join(told["needs"])), ("symbols", floors)]
+    shims = told["shims"]
+    if shims["used"]:
+        newest = f"{shims['floor']} or newer" if shims["floor"] else "any that has these"
+        needs.append(
+            ("torch", f"{newest}, by {counted(len(shims['used']), 'function', 'functions')} of its C interface")
+        )
+    heading("needs")
+    show_table(("WHAT", "WHICH"), needs)
+    if told["exports"]:
+        heading("exports")
+        for name in told["exports"]:
+            click.echo(name)
+    if told["functions"]:
+        heading(f"the largest of {counted(len(told['functions']), 'function', 'functions')}")
+        rows = [(one["name"], one["size"]) for one in told["functions"][:SHOWN]]
+        show_table(("FUNCTION", "BYTES"), rows, ("BYTES",))
