@@ -84,12 +84,10 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         found = self._read(filename)
         if found is None:
             try:
-                turn = self._held.enter_context(lock.held(self._lock_path(), filename, PATIENCE_SECONDS))
-                waited = turn is not lock.Turn.FIRST
+                self._held.enter_context(lock.held(self._lock_path(), filename, PATIENCE_SECONDS))
             except LockTimeoutError as error:
                 log.warning("%s It is compiled here meanwhile.", error)
-                waited = True
-            found = self._read(filename) if waited else None
+            found = self._read(filename)  # another may have finished it since
             if found is not None:
                 self._held.close()
         return found
