@@ -5,12 +5,14 @@ from __future__ import annotations
 from opforge.errors import SettingError
 
 CPU_ARCHS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "native")
+WITH_RULES = ("cuda", "hip", "xpu")
+"""The devices whose architectures `archs.py` reads; of another's, only the letters are checked."""
 
 
 class Target:
-    """A device and the architectures wanted on it, such as `cpu:x86-64-v3` or `cuda:sm_80+sm_90`.
+    """A device and the architectures wanted on it, such as `cpu:x86-64-v3` or `cuda:sm_80+sm_90a+ptx`.
 
-    Equal, hashable and immutable; `str` gives back what `parse` reads. Written out rather than declared as a
+    Equal, hashable and immutable; `parse` reads what `str` gives back. Written out rather than declared as a
     dataclass because it lies on the path of every cache hit, and defining a dataclass costs more than the hit's stats.
     """
 
@@ -27,7 +29,8 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Read `device` or `device:arch+arch`; SettingError names the column of the first thing that is wrong.
 
-        `native` stands for the machine that builds, and whoever builds replaces it by that machine's own level.
+        A name such as `Hopper` becomes what it stands for. `native` stands for the machine that builds, and whoever
+        builds replaces it by that machine's own architecture.
         """
         device, colon, rest = text.partition(":")
         if not (device.isascii() and device.replace("_", "a").isalnum() and device[0].isalpha()):
@@ -35,6 +38,10 @@ class Target:
         if not colon:
             return cls(device)
         column = len(device) + 2
+        if device in WITH_RULES:
+            from .archs import read  # not on the way of an op for the CPU
+
+            return cls(device, read(device, rest, column, "target", text))
         words = rest.split("+")
         for index, word in enumerate(words):
             if device == "cpu" and word not in CPU_ARCHS:

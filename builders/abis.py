@@ -44,11 +44,20 @@ def torch_version(folder: str) -> str:
     loaded = sys.modules.get("torch")
     if loaded is not None and hasattr(loaded, "__version__"):
         return str(loaded.__version__)
+    stated = torch_states(folder, "__version__")
+    if stated is None:
+        raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
+    return stated
+
+
+def torch_states(folder: str, name: str) -> str | None:
+    """What torch's own version.py states as `name`, such as `cuda`, without importing torch; None for None."""
     with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
         for line in file:
-            if line.startswith("__version__"):
-                return line.split("=")[1].strip().strip("'\"")
-    raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
+            if line.startswith(name):
+                value = line.partition("=")[2].strip()
+                return None if value == "None" else value.strip("'\"")
+    return None
 
 
 def python_tag() -> str:

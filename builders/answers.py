@@ -22,7 +22,7 @@ from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
 from opforge.cache.store import is_ticket
 
-from . import abis, plan, planning, roots
+from . import abis, plan, planning, roots, toolchains
 from .toolchains import host, identity
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         ticket = answer["ticket"]
         if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
             return None
-        if answer["stamps"].keys() != dict.fromkeys([*answer["programs"], *_watched()]).keys():
+        if answer["stamps"].keys() != dict.fromkeys([*answer["programs"], *_watched(builder)]).keys():
             return None
         if any(_stamp(store.disk, one) != stamp for one, stamp in answer["stamps"].items()):
             return None
@@ -75,7 +75,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
 def look_around(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Surroundings:
     """What an answer is to hold, looked at before the plan is made: what changes after that is not vouched for."""
     at = store.disk.now_ns()
-    return Surroundings(at, {one: _stamp(store.disk, one) for one in _watched()}, _absent(builder, places))
+    return Surroundings(at, {one: _stamp(store.disk, one) for one in _watched(builder)}, _absent(builder, places))
 
 
 def remember(
@@ -118,7 +118,7 @@ def _file(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> str | 
     question = builder.question()
     if question is None:
         return None
-    variables = [os.environ.get(name) for name in host.READ]
+    variables = [os.environ.get(name) for name in (*host.READ, *_device_reads(builder))]
     asked = [FORMAT, question, variables, _working_folder(), sorted(places.items())]
     # Plain strings and lists have one repr; it takes a third of the time that canonical JSON does.
     name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
@@ -137,9 +137,16 @@ def _folders(variable: str, default: str = "") -> list[str]:
     return [one or "." for one in value.split(os.pathsep)] if value else []
 
 
-def _watched() -> list[str]:
+def _watched(builder: OpBuilder) -> list[str]:
     """The paths whose stamps an answer holds besides the compiler's programs': where they would be found, our code."""
-    return [*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *CODE]
+    device = builder.target.device
+    code = CODE if device == "cpu" else (*CODE, *toolchains.code_for(device))
+    return [*_folders("PATH", os.defpath), *_folders("COMPILER_PATH"), *code]
+
+
+def _device_reads(builder: OpBuilder) -> tuple[str, ...]:
+    device = builder.target.device
+    return () if device == "cpu" else toolchains.read_for(device)
 
 
 def _stamp(disk: Disk, path: str) -> list[int]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from opforge import settings
 from opforge.accelerator.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
@@ -18,6 +19,7 @@ from opforge.errors import (
     CacheDirError,
     LoadError,
     OpIncompatibleError,
+    PrebuiltRequiredError,
     SourceNotFoundError,
     ToolchainError,
     ToolchainNotFoundError,
@@ -49,7 +51,8 @@ class OpBuilder:
     """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
-    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address".
+    source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
+    that older systems load too, and may be built for another processor.
     """
 
     name: ClassVar[str] = ""
@@ -66,6 +69,8 @@ class OpBuilder:
     """Searched, in order, after the class's own folder and before opforge's kernels."""
     defines: ClassVar[Mapping[str, str]] = {}
     cxx_flags: ClassVar[Sequence[str]] = ()
+    device_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Device -> flags for its own sources (`*.cu`, ...), in the words of its compiler."""
     link_flags: ClassVar[Sequence[str]] = ()
     libraries: ClassVar[Sequence[str]] = ()
     """Names for -l."""
@@ -78,10 +83,12 @@ class OpBuilder:
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are looked for first; by default the folder of the class's own file."""
 
-    def __init__(self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "") -> None:
+    def __init__(
+        self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "", portable: bool = False
+    ) -> None:
         self._asked = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
-        self.debug, self.sanitize = debug, sanitize
+        self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace: list[Rejected] = []
         """Every stored entry that the last look-up saw and did not take, with the reason."""
         self._module: Any = None
@@ -103,7 +110,11 @@ class OpBuilder:
     def _concrete(self, asked: Target | None) -> Target:
         if asked is None:
             asked = Target("cpu") if "cpu" in self.devices else Target(self.devices[0])
-        if asked.device == "cpu" and (not asked.arch or asked.arch == ("native",)):
+        if asked.device != "cpu":
+            from .devices import concrete
+
+            return concrete(asked)
+        if not asked.arch or asked.arch == ("native",):
             level = read_cpuinfo("/").level
             return Target("cpu", (level,) if level else ())
         return asked
@@ -115,8 +126,10 @@ class OpBuilder:
             return None
         return [
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
+            self.portable,
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
+            list(self.device_flags.get(self.target.device, ())),
             [(root.name, root.include) for root in self.kernel_roots],
             abis.part(self.abi, self.name, self.name, self.torch_target).requires if self.abi == abis.TORCH else (),
         ]
@@ -140,6 +153,11 @@ class OpBuilder:
             if os.path.isabs(folder):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
+        if self.target.device != "cpu":
+            try:
+                places.update(self.toolchain(current_store()).places())
+            except (ToolchainNotFoundError, ToolchainError):
+                return places  # what was prebuilt needs no compiler, and so none of its headers
         return places
 
     def describe(self) -> OpDescription:
@@ -149,14 +167,20 @@ class OpBuilder:
         self._check()
         disk, places = Disk(), self.places()
         located = roots.locate(self.name, self.sources, self.search_roots())
-        part = abis.part(self.abi, self.name, self.name, self.torch_target)
+        part, target = abis.part(self.abi, self.name, self.name, self.torch_target), self.target
         return OpDescription(
             op=self.name,
             version=self.version,
             abi=self.abi,
-            target=str(self.target),
+            # One library may hold code for many devices: what it holds is its record's to tell.
+            target=str(target) if target.device == "cpu" else target.device,
             torch_target=self.torch_target if self.abi == abis.STABLE else "",
-            flags=(*self.cxx_flags, *self._mode_flags(), *(f"link {flag}" for flag in self.link_flags)),
+            flags=(
+                *self.cxx_flags,
+                *self._mode_flags(),
+                *(f"link {flag}" for flag in self.link_flags),
+                *(f"{target.device} {flag}" for flag in self.device_flags.get(target.device, ())),
+            ),
             defines=tuple(sorted(self.defines.items())),
             libraries=tuple(self.libraries),
             sources=tuple((*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located),
@@ -189,6 +213,8 @@ class OpBuilder:
             try:
                 if self.find() is None:
                     reasons += self._build_objections()
+                    if settings.prebuilt() == "require":
+                        reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
             except OpIncompatibleError as error:
                 reasons += error.reasons
             except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
@@ -208,6 +234,10 @@ class OpBuilder:
             objection = cpu_objection(target.arch)
             if objection:
                 reasons.append(objection)
+        else:
+            from .devices import cannot_load
+
+            reasons += cannot_load(target, self.abi)
         if type(self).gate is not OpBuilder.gate:
             from opforge.accelerator.select import get_accelerator
 
@@ -223,7 +253,12 @@ class OpBuilder:
 
     def toolchain(self, store: Store) -> Toolchain:
         """The compiler for this op's target. Raises ToolchainNotFoundError."""
-        return HostToolchain(store.layout, store.disk)
+        if self.target.device == "cpu" and not self.portable:
+            return HostToolchain(store.layout, store.disk)
+        from .toolchains import for_device, portable
+
+        made = portable if self.portable else for_device
+        return made(self.name, self.target, store.layout, store.disk)
 
     # -- finding, building, loading ----------------------------------------------------------------------------------
 
@@ -290,6 +325,10 @@ class OpBuilder:
         if entry:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
+        if settings.prebuilt() == "require":
+            raise PrebuiltRequiredError(
+                self.name, str(self.target), [f"{one.where}: {one.reason}" for one in self.trace]
+            )
         reasons = ["it was asked for"] if force else [f"{one.where}: {one.reason}" for one in self.trace]
         emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .building import build

@@ -14,7 +14,8 @@ def import_reader() -> None:
 
 
 def inspect(path: str) -> dict[str, Any]:
-    """exports, needs (sonames), floors (GLIBC, GLIBCXX, CXXABI: the newest version that a symbol asks for).
+    """exports, needs (sonames), floors (GLIBC, GLIBCXX, CXXABI: the newest version that a symbol asks for), shims (the
+    functions of torch's C interface that it calls).
 
     Raises ValueError where the file is no ELF library.
     """
@@ -29,6 +30,7 @@ def inspect(path: str) -> dict[str, Any]:
                 "exports": _exports(elf),
                 "needs": _needs(elf),
                 "floors": _floors(elf),
+                "shims": _shims(elf),
             }
     except ELFError as error:
         raise ValueError(f"{path} is no ELF library: {error}") from error
@@ -45,6 +47,12 @@ def _exports(elf: Any) -> list[str]:
         and symbol["st_other"]["visibility"] == "STV_DEFAULT"
         and not symbol.name.startswith("_Z")
     )
+
+
+def _shims(elf: Any) -> list[str]:
+    table = elf.get_section_by_name(".dynsym")
+    missing = (one.name for one in (table.iter_symbols() if table else ()) if one["st_shndx"] == "SHN_UNDEF")
+    return sorted(name for name in missing if name.startswith(("aoti_torch_", "torch_")))
 
 
 def _needs(elf: Any) -> list[str]:

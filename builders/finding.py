@@ -12,7 +12,7 @@ from opforge.errors import ToolchainNotFoundError
 
 from . import abis
 from .answers import look_around, recall, remember
-from .requirements import lower_targets, unfit
+from .requirements import device_objection, lower_targets, unfit
 
 if TYPE_CHECKING:
     from opforge.cache.entry import Entry
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .base import OpBuilder
 
-VOUCHED = ("torch", "python", "system")
+VOUCHED = ("torch", "python", "system", "cuda", "rocm", "oneapi")
 """The roots whose files may differ between where a prebuilt op was built and here: its requirements speak for them."""
 
 SILENT = "its record does not tell what loading needs"
@@ -29,7 +29,7 @@ SILENT = "its record does not tell what loading needs"
 def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
     builder.trace = []
-    if store.layers:
+    if store.layers and settings.prebuilt() != "ignore":
         entry = _match(builder, store, exact)
         if entry:
             return entry
@@ -73,16 +73,36 @@ def tells_enough(told: Mapping[str, Any]) -> bool:
     return names and told.get("abi") in abis.ALL and isinstance(told.get("python_module"), bool)
 
 
-def _unfit(told: Mapping[str, Any]) -> str | None:
-    return unfit(told) or (None if tells_enough(told) else SILENT)
-
-
 def _match(builder: OpBuilder, store: Store, exact: bool, own: bool = False) -> Entry | None:
     """A prebuilt entry for the builder's target, or for the highest CPU level below it that was built."""
+    if builder.target.device != "cpu":
+        return _match_device(builder, store, exact, own)
     description, places = builder.describe(), builder.places()
     for target in [builder.target] if exact else lower_targets(builder.target):
         key = description._replace(target=str(target)).key
-        entry = store.match(key, _unfit, places, VOUCHED, builder.trace, own)
+        entry = store.match(key, _objection, places, VOUCHED, builder.trace, own)
         if entry:
             return entry
     return None
+
+
+def _match_device(builder: OpBuilder, store: Store, exact: bool, own: bool) -> Entry | None:
+    """A prebuilt entry whose code runs on the devices here; first one that the driver need not compile any further."""
+    key, places, target = builder.describe().key, builder.places(), builder.target
+    for jit in (False, True):
+        trace: list[Rejected] = []
+
+        def objection(told: Mapping[str, Any], jit: bool = jit) -> str | None:
+            if exact and told["target"] != str(target):
+                return f"it is built for {told['target']}, and {target} is wanted"
+            return _objection(told) or device_objection(told, target.arch, jit)
+
+        entry = store.match(key, objection, places, VOUCHED, trace, own)
+        if entry:
+            return entry
+    builder.trace += trace
+    return None
+
+
+def _objection(told: Mapping[str, Any]) -> str | None:
+    return unfit(told) or (None if tells_enough(told) else SILENT)

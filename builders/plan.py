@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from opforge.cache.inputs import Located
 from opforge.cache.keys import key_of
 
-FORMAT = 1
+FORMAT = 2
 
 
 class BuildPlan(NamedTuple):
@@ -33,6 +33,8 @@ class BuildPlan(NamedTuple):
     """torch and Python, where the ABI ties the binary to them."""
     environment: tuple[tuple[str, str], ...]
     """The variables that compilers read: CPATH, LIBRARY_PATH, ..."""
+    device_flags: tuple[str, ...] = ()
+    """The flags for the device's own sources, where the target is a device; `compile_flags` are the host's."""
     debug_roots: tuple[tuple[str, str], ...] = ()
     """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
 

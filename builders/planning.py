@@ -32,6 +32,11 @@ def make_plan(
             builder.name, str(target), ["torch is not installed, and the op's sources include it"]
         )
     user_compile, user_link = toolchain.flags()
+    told = (*mode_flags, *builder.cxx_flags, *user_compile)
+    # Debug information that nobody asked for comes in with a runtime's archives.
+    bare = () if any(flag.startswith("-g") for flag in told) else ("-Wl,--strip-debug",)
+    common = (f"-std={part.standard}", *host.BASE_FLAGS, *part.compile_flags)
+    device = toolchain.part(builder.abi)
     return BuildPlan(
         op=builder.name,
         version=builder.version,
@@ -40,22 +45,24 @@ def make_plan(
         toolchain=toolchain.identity(),
         sources=roots.locate(builder.name, builder.sources, own_roots),
         include=(*_include_dirs(builder, own_roots), *_root_includes(own_roots)),
-        system_include=part.system_include,
-        defines=(*part.defines, *sorted(builder.defines.items())),
+        system_include=(*part.system_include, *(device.system_include if device else ())),
+        defines=(*part.defines, *(device.defines if device else ()), *sorted(builder.defines.items())),
         compile_flags=(
-            f"-std={part.standard}",
-            *host.BASE_FLAGS,
-            *part.compile_flags,
+            *common,
             *toolchain.target_flags(target.device, target.arch),
             *builder.cxx_flags,
             *mode_flags,
             *user_compile,
         ),
-        link_flags=(*part.link_flags, *builder.link_flags, *user_link),
+        link_flags=(*part.link_flags, *(device.link_flags if device else ()), *builder.link_flags, *bare, *user_link),
         libraries=tuple(builder.libraries),
-        stubs=part.stubs,
-        requires=part.requires,
+        stubs=(*part.stubs, *(device.stubs if device else ())),
+        requires=(*part.requires, *(device.requires if device else ())),
         environment=toolchain.environment(),
+        device_flags=(
+            *toolchain.device_flags(target.arch, (*common, *mode_flags)),
+            *builder.device_flags.get(target.device, ()),
+        ),
         debug_roots=tuple(sorted(builder.places().items())) if "-g" in mode_flags else (),
     )
 

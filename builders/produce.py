@@ -97,7 +97,7 @@ def _build_until_stable(
     counts is the disk's: a file changed since the build file was last touched may have been read half way through,
     unless its stamp is the same before and after a whole further run.
     """
-    provenance = Provenance(job.roots, disk)
+    provenance = Provenance(job.roots, disk, job.toolchain.seals())
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     for attempt in range(ATTEMPTS):

@@ -41,16 +41,20 @@ def parse_depfile(text: str) -> list[str]:
 
 
 class Provenance:
-    """Sorts paths into roots and seals, for one plan's roots."""
+    """Sorts paths into roots and seals, for one plan's roots.
 
-    def __init__(self, roots: Mapping[str, str], disk: Disk) -> None:
+    `seals` names roots of a toolchain's own, each with the file below it whose stamp vouches for the others.
+    """
+
+    def __init__(self, roots: Mapping[str, str], disk: Disk, seals: Mapping[str, str] | None = None) -> None:
         self.roots, self._disk = roots, disk
+        self._given = seals or {}
         named = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._named = sorted(named, key=lambda one: -len(one[1]))
         self._seals = self._find_seals()
 
     def _find_seals(self) -> dict[str, Located]:
-        seals = {}
+        seals = {root: Located(root, path) for root, path in self._given.items() if root in self.roots}
         if "torch" in self.roots:
             import glob
 

@@ -16,13 +16,13 @@ from opforge.accelerator.interface import Accelerator
 from opforge.cache import layout, trust, usage
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
-from opforge.errors import OpforgeError, UnknownAcceleratorError
+from opforge.errors import OpforgeError, ToolchainNotFoundError, UnknownAcceleratorError
 
 from . import abis
 from .base import OpBuilder
 from .opened import current_store
 from .plan import BuildPlan, Step
-from .toolchains import TOOLCHAINS
+from .toolchains import DEVICES, TOOLCHAINS
 
 
 class Offer(NamedTuple):
@@ -184,8 +184,21 @@ def compilers() -> list[dict[str, str]]:
         module, _, attribute = where.partition(":")
         try:
             toolchain = getattr(importlib.import_module(module), attribute)(place, Disk())
-            version = dict(toolchain.identity()).get("version", "")
+            known = dict(toolchain.identity())
+            version = known.get(f"{getattr(toolchain, 'root', '')} version", known.get("version", ""))
             told.append({"name": name, "path": toolchain.argv[0], "version": version, "problem": ""})
+        except ToolchainNotFoundError as problem:
+            # Only the host's must be there; of a device's it is enough to say that it is not.
+            first = str(problem).partition(" Looked for")[0]
+            needed = name == DEVICES["cpu"]
+            told.append(
+                {
+                    "name": name,
+                    "path": "",
+                    "version": "" if needed else first,
+                    "problem": str(problem) if needed else "",
+                }
+            )
         except OpforgeError as problem:
             told.append({"name": name, "path": "", "version": "", "problem": str(problem)})
     try:

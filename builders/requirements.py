@@ -44,12 +44,17 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def unfit(binary: Mapping[str, Any]) -> str | None:
-    """Why a library cannot be loaded here, from its manifest alone and before dlopen; None where it can."""
+    """Why a library cannot be loaded here, from its manifest alone and before dlopen; None where it can.
+
+    Whether a device here runs its device code is `device_objection`'s to tell.
+    """
     device, _, arch = str(binary["target"]).partition(":")
     if device == "cpu" and arch:
         objection = cpu_objection(arch.split("+"))
         if objection:
             return objection
+    elif binary["machine"] != os.uname().machine:
+        return f"its host code is for {binary['machine']}, and this machine is {os.uname().machine}"
     floors = binary["floors"]
     libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
     if libc and version_of(floors.get("GLIBC", "0")) > version_of(libc.split()[-1]):
@@ -60,6 +65,26 @@ def unfit(binary: Mapping[str, Any]) -> str | None:
     return _torch_objection(binary)
 
 
+def device_objection(binary: Mapping[str, Any], wanted: Sequence[str], jit: bool = True) -> str | None:
+    """Why the device code of a library does not run on the devices here, or, without any, on the `wanted` ones.
+
+    Without `jit` it is an objection that the driver would have to compile it first.
+    """
+    from .devices import objection  # not on the way of an op for the CPU
+
+    return objection(binary, wanted, jit)
+
+
+def torch_lacks(libraries: Sequence[str]) -> str | None:
+    """Why torch here cannot serve a library that needs these of torch's own libraries, or None."""
+    folder = torch_folder()
+    for name in libraries:
+        of_torch = folder and name.startswith(("libtorch_", "libc10_"))
+        if folder and of_torch and not os.path.exists(os.path.join(folder, "lib", name)):
+            return f"it needs torch's {name}, which the installed torch {torch_version(folder)} does not have"
+    return None
+
+
 def _torch_objection(binary: Mapping[str, Any]) -> str | None:
     if binary["abi"] not in (STABLE, TORCH):
         return None
@@ -67,6 +92,8 @@ def _torch_objection(binary: Mapping[str, Any]) -> str | None:
     if folder is None:
         return "it needs torch, and torch is not installed"
     here = torch_version(folder)
+    if not binary["target"].startswith("cpu") and (lacks := torch_lacks(binary["needs"])):
+        return lacks
     if binary["abi"] == STABLE:
         if version_of(here)[:2] < version_of(binary["torch_target"]):
             return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"

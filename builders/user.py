@@ -8,7 +8,7 @@ from typing import Any
 
 from opforge.cache.keys import key_of
 from opforge.cache.layout import make_folder, write_file
-from opforge.errors import BuilderError, SourceNotFoundError, ToolchainNotFoundError
+from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import abis, loader
 from .base import OpBuilder
@@ -19,7 +19,11 @@ TORCH_HEADERS = tuple(
 )
 USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
 USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
-DEVICE_SUFFIXES = {".cu": "CUDA", ".cuh": "CUDA", ".sycl": "SYCL", ".hip": "HIP"}
+SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
+"""Which device a source is for, where its name tells. A `.cu` is HIP's too, where HIP is what is in use."""
+CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
+SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
+"""What torch's load_inline puts before the sources for a device."""
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 
@@ -57,7 +61,9 @@ def load(
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
     paths = [os.path.abspath(path) for path in ([sources] if isinstance(sources, str) else sources)]
-    _refuse(name, paths, with_cuda, with_sycl, is_standalone, extra_cuda_cflags, extra_sycl_cflags)
+    if is_standalone:
+        raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
+    device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
@@ -70,6 +76,12 @@ def load(
         "include_dirs": tuple(os.path.abspath(path) for path in include),
         "cxx_flags": tuple(extra_cflags or ()),
         "link_flags": tuple(extra_ldflags or ()),
+        "devices": (device,),
+        "device_flags": {
+            "cuda": tuple(extra_cuda_cflags or ()),
+            "hip": tuple(extra_cuda_cflags or ()),
+            "xpu": tuple(extra_sycl_cflags or ()),
+        },
         "abi": abi or detect_abi(paths),
         "torch_target": torch_target,
         "fakes": dict(fakes or {}),
@@ -95,7 +107,7 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
     """The same builder for the same arguments, so that a second call is answered from memory."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     key = (
-        *plain.items(),
+        *((name, tuple(value.items()) if isinstance(value, dict) else value) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
         tuple(attributes["signatures"]),
         debug,
@@ -128,26 +140,22 @@ def _uses_torch(text: str) -> bool:
     return any(mark in text for mark in USES_TORCH)
 
 
-def _refuse(
-    name: str,
-    paths: Sequence[str],
-    with_cuda: bool | None,
-    with_sycl: bool | None,
-    is_standalone: bool,
-    cuda_flags: Sequence[str] | None,
-    sycl_flags: Sequence[str] | None,
-) -> None:
-    if is_standalone:
-        raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    asked = {language for path in paths if (language := DEVICE_SUFFIXES.get(os.path.splitext(path)[1]))}
-    asked |= {"CUDA"} if with_cuda or cuda_flags else set()
-    asked |= {"SYCL"} if with_sycl or sycl_flags else set()
-    if asked:
-        raise ToolchainNotFoundError(
-            f"toolchain for {' and '.join(sorted(asked))} sources",
-            ["opforge.builders.toolchains.TOOLCHAINS, which has: host (g++, clang++)"],
-            f"This version of opforge compiles C++ for the CPU; build {name} with torch.utils.cpp_extension.",
-        )
+def _device(name: str, paths: Sequence[str], with_cuda: bool, with_sycl: bool) -> str:
+    """The device that these sources are for: the CPU unless a source's name or an argument says otherwise."""
+    asked = {device for path in paths if (device := SUFFIX_DEVICES.get(os.path.splitext(path)[1]))}
+    asked |= {"cuda"} if with_cuda and "hip" not in asked else set()
+    asked |= {"xpu"} if with_sycl else set()
+    if len(asked) > 1:
+        raise BuilderError(name, f"its sources are for {' and '.join(sorted(asked))}", "Make an op of each")
+    if asked == {"cuda"} and _uses_hip():
+        return "hip"
+    return asked.pop() if asked else "cpu"
+
+
+def _uses_hip() -> bool:
+    """Whether the torch that is installed calls HIP what sources call CUDA."""
+    folder = abis.torch_folder()
+    return folder is not None and abis.torch_states(folder, "hip") is not None
 
 
 def load_inline(
@@ -181,28 +189,32 @@ def load_inline(
     """As `load`, for sources given as text, with torch.utils.cpp_extension.load_inline's arguments.
 
     Sources that use the stable ABI are compiled as they are. Others get `torch/extension.h` and, for each of
-    `functions` (a name, names, or names with docstrings), a pybind binding. `use_pch` changes nothing.
+    `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and
+    the device's own headers. `use_pch` changes nothing.
     """
-    if cuda_sources or sycl_sources:
-        _refuse(name, [], bool(cuda_sources), bool(sycl_sources), False, None, None)
-    text = cpp_sources if isinstance(cpp_sources, str) else "\n".join(cpp_sources)
+    text, cuda, sycl = _joined(cpp_sources), _joined(cuda_sources), _joined(sycl_sources)
     if abi is None:
-        stable = any(mark in text for mark in USES_STABLE)
-        abi = abis.STABLE if stable and not _uses_torch(text) else abis.TORCH
+        stable = any(mark in text + cuda + sycl for mark in USES_STABLE)
+        abi = abis.STABLE if stable and not _uses_torch(text + cuda + sycl) else abis.TORCH
     if abi == abis.TORCH:
         text = _pybind_source(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:
         raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", "They are bound by pybind; leave it out")
+    if abi == abis.TORCH and not no_implicit_headers:
+        cuda = CUDA_HEADERS + cuda if cuda else ""
+        sycl = SYCL_HEADERS + sycl if sycl else ""
+    texts = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}
+    written = {file: content for file, content in texts.items() if content.strip()}
     folder = writable_store(open_store(build_directory) if build_directory else None).layout.path(
-        "sources", key_of([name, text])
+        "sources", key_of([name, *sorted(written.items())])
     )
-    path = os.path.join(folder, "main.cpp")
-    if not os.path.exists(path):
-        make_folder(folder)
-        write_file(path, text.encode())
+    for file, content in written.items():
+        if not os.path.exists(os.path.join(folder, file)):
+            make_folder(folder)
+            write_file(os.path.join(folder, file), content.encode())
     return load(
         name,
-        [path],
+        [os.path.join(folder, file) for file in written],
         extra_cflags,
         extra_cuda_cflags,
         extra_sycl_cflags,
@@ -220,6 +232,10 @@ def load_inline(
         debug=debug,
         sanitize=sanitize,
     )
+
+
+def _joined(sources: str | Sequence[str] | None) -> str:
+    return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
 def _pybind_source(

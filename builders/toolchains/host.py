@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.disk import Disk
@@ -13,6 +13,9 @@ from opforge.cache.layout import Layout
 from opforge.errors import SettingError, ToolchainNotFoundError
 
 from . import identity
+
+if TYPE_CHECKING:
+    from .device import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
@@ -41,14 +44,20 @@ INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc
 
 
 class HostToolchain:
-    """The C++ compiler named by CXX, or the first of g++ and clang++ on PATH."""
+    """The C++ compiler named by CXX, or the first of g++ and clang++ on PATH.
 
-    def __init__(self, layout: Layout, disk: Disk) -> None:
+    `variable` is one that names it in CXX's stead, where it is set: a device compiler's own wish for its host.
+    """
+
+    shared_flags: tuple[str, ...] = ("-fsanitize", "-m", "-g")
+    """What the linker is to be told too."""
+
+    def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
-        self.argv = _find()
-        named = [flag.partition("=")[2] for flag in _split("LDFLAGS") if flag.startswith("-fuse-ld=")]
+        self.argv = _find(variable if os.environ.get(variable) else "CXX")
+        named = [flag.partition("=")[2] for flag in split("LDFLAGS") if flag.startswith("-fuse-ld=")]
         wanted = [f"ld.{name}" for name in named[-1:]] or LINKERS
-        self.linker = next((path for name in wanted if (path := _on_path(name))), "")
+        self.linker = next((path for name in wanted if (path := on_path(name))), "")
         self._known: dict[str, Any] | None = None
 
     @property
@@ -86,7 +95,7 @@ class HostToolchain:
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         # A linker that LDFLAGS names comes later on the command line, and so wins.
-        return _split("CPPFLAGS") + _split("CXXFLAGS"), (*self._facts["linker_flags"], *_split("LDFLAGS"))
+        return split("CPPFLAGS") + split("CXXFLAGS"), (*self._facts["linker_flags"], *split("LDFLAGS"))
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
@@ -97,27 +106,38 @@ class HostToolchain:
         own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
         return (*own, *self._facts["search"])
 
-    def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
-        steps = [self._stub(name) for name in plan.stubs]
-        objects = []
-        for number, source in enumerate(plan.sources):
-            stem = os.path.splitext(os.path.basename(source.path))[0]
-            steps.append(self._compile(plan, roots, source, f"{number}.{stem}.o"))
-            objects.append(steps[-1].output)
-        steps.append(self._link(plan, roots, objects, library))
-        return steps
+    def places(self) -> Mapping[str, str]:
+        return {}
 
-    def _compile(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path = _path(source, roots)
+    def seals(self) -> Mapping[str, str]:
+        return {}
+
+    def part(self, abi: str) -> DevicePart | None:
+        return None
+
+    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+    def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
+        units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
+        return self.finish(plan, units, library)
+
+    def finish(self, plan: BuildPlan, units: list[Step], library: str, device: Sequence[str] = ()) -> list[Step]:
+        """The units' steps, and those that make the library of them; `device` goes to the linker, before the flags."""
+        link = self._link(plan, [one.output for one in units if one.output.endswith(".o")], library, device)
+        return [*(self._stub(name) for name in plan.stubs), *units, link]
+
+    def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        path = place_of(source, roots)
         depfile = output + ".d"
         argv = [
-            *_launcher(),
+            *launcher(),
             *self.argv,
             *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", _path(folder, roots))),
-            *(option for folder in plan.system_include for option in ("-isystem", _path(folder, roots))),
+            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
+            *(option for folder in plan.system_include for option in ("-isystem", place_of(folder, roots))),
             *plan.compile_flags,
-            *_prefix_maps(plan, roots),
+            *prefix_maps(plan, roots),
             *("-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
         return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
@@ -127,17 +147,18 @@ class HostToolchain:
         argv = (*self.argv, "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-x", "c++", os.devnull, "-o", soname)
         return Step(soname, (), argv, f"name {soname}")
 
-    def _link(self, plan: BuildPlan, roots: Mapping[str, str], objects: list[str], library: str) -> Step:
+    def _link(self, plan: BuildPlan, objects: list[str], library: str, device: Sequence[str]) -> Step:
         # Archives and libraries that are linked in are inputs too, as far as the linker tells which it read.
         depfile = "link.d" if self._facts["tells_archives"] else ""
         argv = [
             *self.argv,
             "-shared",
             *objects,
-            *(flag for flag in plan.compile_flags if flag.startswith(("-fsanitize", "-m", "-g"))),
-            *("-Wl,--no-as-needed", "-L.", *(f"-l:{stub}" for stub in plan.stubs)),
+            *(flag for flag in plan.compile_flags if flag.startswith(self.shared_flags)),
+            *("-Wl,--no-as-needed", *plan.stubs),
             *(f"-l{name}" for name in plan.libraries),
             "-Wl,-z,noexecstack",
+            *device,
             *plan.link_flags,
             *([f"-Wl,--dependency-file={depfile}"] if depfile else []),
             *("-o", library),
@@ -145,7 +166,15 @@ class HostToolchain:
         return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}", depfile)
 
 
-def _prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+def objects_of(plan: BuildPlan) -> list[tuple[str, Located]]:
+    """Each source with the name of its object file."""
+    stems = (os.path.splitext(os.path.basename(source.path))[0] for source in plan.sources)
+    return [
+        (f"{number}.{stem}.o", source) for number, (stem, source) in enumerate(zip(stems, plan.sources, strict=True))
+    ]
+
+
+def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     """Keep the folders out of the binary, so that the same sources give the same bytes anywhere; not when debugging."""
     if "-g" in plan.compile_flags:
         return []
@@ -153,11 +182,13 @@ def _prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
-def _path(where: Located, roots: Mapping[str, str]) -> str:
+def place_of(where: Located, roots: Mapping[str, str]) -> str:
+    """The path of a file or folder on this machine."""
     return os.path.normpath(os.path.join(roots[where.root], where.path))
 
 
-def _split(variable: str) -> tuple[str, ...]:
+def split(variable: str) -> tuple[str, ...]:
+    """The words of a variable, as a shell would take them apart. Raises SettingError."""
     value = os.environ.get(variable)
     if not value:
         return ()
@@ -169,31 +200,32 @@ def _split(variable: str) -> tuple[str, ...]:
         raise SettingError(variable, value, f"flags with balanced quotes ({error})") from error
 
 
-def _find() -> tuple[str, ...]:
-    chosen = _split("CXX")
+def _find(variable: str) -> tuple[str, ...]:
+    chosen = split(variable)
     if chosen:
-        path = _on_path(chosen[0])
+        path = on_path(chosen[0])
         if path is None:
-            raise ToolchainNotFoundError("C++ compiler", [f"CXX={os.environ['CXX']}"], "Correct CXX, or unset it.")
+            searched = [f"{variable}={os.environ[variable]}"]
+            raise ToolchainNotFoundError("C++ compiler", searched, f"Correct {variable}, or unset it.")
         return (path, *chosen[1:])
     for name in CANDIDATES:
-        path = _on_path(name)
+        path = on_path(name)
         if path:
             return (path,)
     raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")
 
 
-def _launcher() -> tuple[str, ...]:
+def launcher() -> tuple[str, ...]:
     """The compiler launcher that was asked for. It changes no result, so it is in no key."""
-    asked = _split("OPFORGE_COMPILER_LAUNCHER")
-    path = _on_path(asked[0]) if asked else None
+    asked = split("OPFORGE_COMPILER_LAUNCHER")
+    path = on_path(asked[0]) if asked else None
     if asked and path is None:
         searched = [f"OPFORGE_COMPILER_LAUNCHER={asked[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
     return (path, *asked[1:]) if path else ()
 
 
-def _on_path(name: str) -> str | None:
+def on_path(name: str) -> str | None:
     """The program's path. shutil.which answers the same in several times as long, and this is on every hit's way."""
     folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.disk import Disk
@@ -12,26 +12,43 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, write_file
 from opforge.errors import ToolchainError
 
-FORMAT = 4
+FORMAT = 5
 PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
+ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+PATIENCE = 60.0
+"""Seconds that a compiler has for a question about itself."""
 _asked: dict[tuple[str, ...], dict[str, Any]] = {}
 _unsaved: set[tuple[str, ...]] = set()
+
+
+HOST_FACTS = {"machine": str, "version": str, "search": list, "linker_flags": list}
+"""What is told of a C++ compiler besides `identity`, `stamps` and `absent`, and of which type."""
 
 
 def facts(argv: Sequence[str], linker: str, layout: Layout, disk: Disk) -> dict[str, Any]:
     """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `version`.
 
     `linker` is the path of one to prefer to the compiler's own, or empty; `linker_flags` are those that make it do so.
-
-    Read from the store while every program's stamp holds; otherwise asked anew. Raises ToolchainError.
+    Raises ToolchainError.
     """
     name = (*argv, "", linker, *(os.environ.get(variable, "") for variable in SWAYED_BY))
+    return remembered(name, HOST_FACTS, layout, disk, lambda: _ask(argv, linker, disk))
+
+
+def remembered(
+    name: tuple[str, ...], shape: Mapping[str, type], layout: Layout, disk: Disk, ask: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """A compiler's record, which `ask` makes; `name` holds all that its answer depends on besides the programs.
+
+    Read from the store while the stamp of every program holds and nothing in `absent` has appeared; otherwise asked
+    anew. A record has `identity`, `stamps`, `absent`, and what `shape` lists by type.
+    """
     file = layout.path("toolchains", key_of([FORMAT, name]) + ".json")
-    record = _asked.get(name) or _read(file)
+    record = _asked.get(name) or _read(file, shape)
     if not record or _has_changed(record, disk):
-        record = _ask(argv, linker, disk)
+        record = {"format": FORMAT, **ask()}
         _unsaved.add(name)
     _asked[name] = record
     if name in _unsaved:
@@ -50,20 +67,31 @@ def _has_changed(record: Mapping[str, Any], disk: Disk) -> bool:
     return any(os.path.exists(path) for path in record["absent"])
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _read(path: str, shape: Mapping[str, type]) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             record = json.load(file)
-        texts = isinstance(record["machine"], str) and isinstance(record["version"], str)
-        whole = texts and record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
-        lists = all(isinstance(record[name], list) for name in ("search", "linker_flags", "absent"))
-        return record if whole and lists and all(isinstance(one, str) for one in record["absent"]) else None
+        whole = record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
+        shaped = all(isinstance(record[name], kind) for name, kind in shape.items())
+        return record if whole and shaped and all(isinstance(one, str) for one in record["absent"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _run(argv: Sequence[str], *options: str) -> str:
-    """A compiler's answer to a question about itself, in the C locale."""
+def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
+    """A compiler's answer to a question about itself, in the C locale. Raises ToolchainError."""
+    status, out, err = attempt(argv, *options, advice=advice)
+    if status:
+        said = (err or out).strip().splitlines()
+        command = " ".join([*argv, *options])
+        raise ToolchainError(
+            argv[0], f"`{command}` ended with {status}: {said[0] if said else 'it said nothing'}", advice
+        )
+    return out + (err if "-v" in options else "")
+
+
+def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[int, str, str]:
+    """Exit status, output and errors of a question whose "no" is an answer too. Raises ToolchainError if none comes."""
     import subprocess  # not on the path of a hit, which asks nothing
 
     command = [*argv, *options]
@@ -75,31 +103,21 @@ def _run(argv: Sequence[str], *options: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,
+            timeout=PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", ADVICE) from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise ToolchainError(
-            argv[0],
-            f"`{' '.join(command)}` ended with {done.returncode}: {said[0] if said else 'it said nothing'}",
-            ADVICE,
-        )
-    return done.stdout + (done.stderr if "-v" in options else "")
-
-
-ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+        raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error
+    return done.returncode, done.stdout, done.stderr
 
 
 def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
-    version = _run(argv, "--version")
-    machine = _run(argv, "-dumpmachine").strip()
+    version = run(argv, "--version")
+    machine = run(argv, "-dumpmachine").strip()
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
     absent = []
     for name in PROGRAMS:
         absent += _earlier(name)
-        path = _run(argv, f"-print-prog-name={name}").strip()
+        path = run(argv, f"-print-prog-name={name}").strip()
         if not os.path.isabs(path):
             import shutil
 
@@ -111,20 +129,19 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk) -> dict[str, Any]:
         programs["linker"] = os.path.realpath(linker)
     stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
     digests = {name: disk.digest(path) or "" for name, path in programs.items()}
-    search = _search(argv)
+    folders = search(argv)
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
         "arguments": " ".join(argv[1:]),
-        "search": key_of(search),
+        "search": key_of(folders),
         **{f"{name} sha256": digest for name, digest in digests.items()},
     }
     return {
-        "format": FORMAT,
         "identity": dict(identity),
         "machine": machine,
         "version": version,
-        "search": search,
+        "search": folders,
         "linker_flags": linker_flags,
         "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
@@ -155,15 +172,14 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
 def _answers(argv: Sequence[str], *options: str) -> bool:
     """Whether the compiler and its linker take these options."""
     try:
-        _run(argv, *options)
+        return attempt(argv, *options)[0] == 0
     except ToolchainError:
         return False
-    return True
 
 
-def _search(argv: Sequence[str]) -> list[str]:
+def search(argv: Sequence[str]) -> list[str]:
     """The folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
-    said = _run(argv, "-x", "c++", "-E", "-v", os.devnull)
+    said = run(argv, "-x", "c++", "-E", "-v", os.devnull)
     folders, inside = [], False
     for line in said.splitlines():
         if line.startswith("#include <...>"):

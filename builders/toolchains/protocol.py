@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from opforge.builders.plan import BuildPlan, Step
 
+if TYPE_CHECKING:
+    from .device import DevicePart
+
 
 class Toolchain(Protocol):
-    """A compiler that was found on this machine."""
+    """A compiler that was found on this machine. Subclass it: what has a body here need not be written again."""
 
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
@@ -30,10 +33,26 @@ class Toolchain(Protocol):
         """The user's compile flags and link flags, from the environment."""
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        """The flags that choose the target."""
+        """The flags that choose the target, for sources of the host."""
 
     def search_folders(self) -> tuple[str, ...]:
         """The folders, in order, that it searches for headers by itself."""
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """The commands that turn the plan into `library`, with paths relative to the build folder."""
+
+    def places(self) -> Mapping[str, str]:
+        """The roots that it adds, by name: where its own headers lie. A file below one is known by its path there."""
+        return {}
+
+    def seals(self) -> Mapping[str, str]:
+        """Those of its roots that change only when it changes itself, each with a file below it to go by."""
+        return {}
+
+    def part(self, abi: str) -> DevicePart | None:
+        """What its device adds to the plan of an op of this ABI. Raises ToolchainError where it cannot serve that."""
+        return None
+
+    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
+        """The flags for the device's own sources; `flags` are those that a source of the host would get."""
+        return ()

@@ -91,6 +91,18 @@ class OpIncompatibleError(OpforgeError, RuntimeError):
         self.op, self.target, self.reasons = op, target, tuple(reasons)
 
 
+class PrebuiltRequiredError(OpforgeError, RuntimeError):
+    """OPFORGE_PREBUILT=require, and what is built already does not fit: each entry with its reason."""
+
+    def __init__(self, op: str, target: str, rejected: Sequence[str]) -> None:
+        seen = _bullets(rejected) if rejected else "\n  (nothing was there to look at)"
+        super().__init__(
+            f"No built entry of the op {op!r} for {target} can be used, and OPFORGE_PREBUILT=require forbids to build"
+            f" one:{seen}\nName the folder that holds it in OPFORGE_CACHE_LAYERS, or set OPFORGE_PREBUILT=prefer."
+        )
+        self.op, self.target, self.rejected = op, target, tuple(rejected)
+
+
 class BuilderError(OpforgeError, TypeError):
     """An op's builder is declared wrongly."""
 

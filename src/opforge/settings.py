@@ -52,6 +52,14 @@ def cache_layers() -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
 
 
+def prebuilt() -> str:
+    """What is done with prebuilt ops: "prefer" them, "require" that nothing is compiled, or "ignore" the layers."""
+    value = os.environ.get("OPFORGE_PREBUILT", "").strip().lower() or "prefer"
+    if value not in ("prefer", "require", "ignore"):
+        raise SettingError("OPFORGE_PREBUILT", value, "prefer, require or ignore")
+    return value
+
+
 def trusted_owners() -> tuple[str, ...]:
     """User names or numbers that a read-only layer may belong to, besides root and the user."""
     return tuple(part.strip() for part in os.environ.get("OPFORGE_TRUSTED_OWNERS", "").split(",") if part.strip())

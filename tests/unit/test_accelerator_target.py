@@ -19,7 +19,14 @@ from opforge.errors import SettingError
         ("cpu:x86-64-v3", "cpu", ("x86-64-v3",)),
         ("cpu:x86-64-v2+x86-64-v4", "cpu", ("x86-64-v2", "x86-64-v4")),
         ("cuda:sm_80+sm_90a", "cuda", ("sm_80", "sm_90a")),
+        ("cuda:sm_90a+sm_100f+ptx", "cuda", ("sm_90a", "sm_100f", "ptx")),
+        ("cuda:sm_320z+compute_210", "cuda", ("sm_320z", "compute_210")),
+        ("cuda:native+ptx", "cuda", ("native", "ptx")),
         ("hip:gfx90a", "hip", ("gfx90a",)),
+        ("hip:gfx942:sramecc+:xnack-", "hip", ("gfx942:sramecc+:xnack-",)),
+        ("hip:gfx90a:xnack++gfx942:xnack-+gfx1201", "hip", ("gfx90a:xnack+", "gfx942:xnack-", "gfx1201")),
+        ("hip:gfx9-4-generic", "hip", ("gfx9-4-generic",)),
+        ("npu:910b", "npu", ("910b",)),
         ("xpu:pvc-1.2", "xpu", ("pvc-1.2",)),
     ],
 )
@@ -41,16 +48,40 @@ def test_a_target_is_read_and_written_back_the_same(text, device, arch):
         ),
         ("cpu:", "at column 5, not ''."),
         ("cpu:x86-64+nonsense", "at column 12, not 'nonsense'."),
-        ("cuda:sm_80+sm 90", "letters, digits, '_', '.' and '-' joined by '+' at column 14."),
-        ("cuda:sm_80+", "joined by '+' at column 12."),
+        ("npu:910b+910 c", "letters, digits, '_', '.' and '-' joined by '+' at column 13."),
+        ("npu:910b+", "joined by '+' at column 10."),
+        ("npu:910é", "joined by '+' at column 8."),
+        (
+            "cuda:sm_80+sm 90",
+            "an architecture such as sm_90, sm_100f, compute_90, ptx, Hopper or native at column 12, not 'sm 90'.",
+        ),
+        ("cuda:sm_80+", "at column 12, not ''."),
+        ("cuda:", "at column 6, not ''."),
+        ("cuda:sm_9", "at column 6, not 'sm_9'."),
+        ("cuda:ptx", "the architecture whose PTX is wanted at column 6, such as sm_90+ptx."),
+        ("hip:gfx90a:xnack-+gfx942:sramecc*", "or native at column 19, not 'gfx942:sramecc*'."),
+        ("hip:sm_90", "an architecture such as gfx942, gfx90a:sramecc+:xnack- or native at column 5, not 'sm_90'."),
         ("cuda:sm_80+sm_80", "each architecture once, but 'sm_80' is repeated at column 12."),
-        ("cuda:sm_é", "joined by '+' at column 9."),
     ],
 )
 def test_a_wrong_target_is_refused_with_its_column(text, says):
     with pytest.raises(SettingError) as refused:
         Target.parse(text)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("cuda:Hopper", "cuda:sm_90+ptx"),
+        ("cuda:ampere", "cuda:sm_80+sm_86+ptx"),
+        ("cuda:Ampere+sm_80", "cuda:sm_80+sm_86+ptx"),
+        ("cuda:9.0a+12.1", "cuda:sm_90a+sm_121"),
+        ("hip:GFX942:XNACK+", "hip:gfx942:xnack+"),
+    ],
+)
+def test_a_name_becomes_what_it_stands_for(text, plain):
+    assert str(Target.parse(text)) == plain
 
 
 def test_a_target_is_a_value():

@@ -81,7 +81,7 @@ def world(tmp_path, monkeypatch):
 
 
 def test_the_second_look_up_makes_no_plan_and_asks_no_compiler(world, monkeypatch):
-    monkeypatch.setattr(identity, "_run", lambda *_arguments: pytest.fail("a compiler was asked"))
+    monkeypatch.setattr(identity, "attempt", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
     assert world.find() == (world.result, False)
     assert len(world.answers()) == 1
 
@@ -463,6 +463,7 @@ PERTURBED = {
     "kernel_roots": [roots.KernelRoot("more", "/tmp", "")],
     "defines": {"X": "1"},
     "cxx_flags": ["-DY"],
+    "device_flags": {"cpu": ["-Z"]},
     "link_flags": ["-Wl,-z,now"],
     "libraries": ["m"],
     "torch_target": "2.11",

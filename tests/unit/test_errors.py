@@ -30,6 +30,10 @@ EXAMPLES = {
         errors.OpIncompatibleError("relu", "cpu", ["it is an op for cuda", "no compiler"]),
         "The op 'relu' cannot be used for cpu:\n  - it is an op for cuda\n  - no compiler",
     ),
+    errors.PrebuiltRequiredError: (
+        errors.PrebuiltRequiredError("relu", "cpu", ["/layer: it is for sm_80"]),
+        "forbids to build one:\n  - /layer: it is for sm_80\nName the folder that holds it in OPFORGE_CACHE_LAYERS",
+    ),
     errors.BuilderError: (errors.BuilderError("Relu", "name=''", "Expected an identifier"), "Expected an identifier"),
     errors.SourceNotFoundError: (
         errors.SourceNotFoundError("relu", "a.cpp", ["/p"]),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from opforge.builders import abis
 from opforge.builders.description import OpDescription
 from opforge.builders.plan import BuildPlan
+from opforge.builders.toolchains.protocol import Toolchain
 from opforge.cache import keys
 from opforge.cache.inputs import Dependency, Inputs, Located
 
@@ -29,6 +30,7 @@ PLAN = BuildPlan(
     stubs=("libtorch_cpu.so",),
     requires=(("torch", "2.13.0"),),
     environment=(("CPATH", "/x"),),
+    device_flags=("-Xcompiler=-fPIC",),
     debug_roots=(("own", "/a"),),
 )
 OTHER_PLANS = {
@@ -54,6 +56,7 @@ OTHER_PLANS = {
     "stubs": [(), ("libc10.so",)],
     "requires": [(), (("torch", "2.12.0"),), (("python", "cpython-311"),)],
     "environment": [(), (("CPATH", "/y"),), (("LIBRARY_PATH", "/x"),)],
+    "device_flags": [(), ("-lineinfo",)],
     "debug_roots": [(), (("own", "/b"),)],
 }
 DESCRIPTION = OpDescription(
@@ -163,7 +166,7 @@ def test_inputs_survive_json():
     assert Inputs.from_json(json.loads(json.dumps(inputs.to_json()))) == inputs
 
 
-class FakeToolchain:
+class FakeToolchain(Toolchain):
     """Plans without a compiler."""
 
     def identity(self):
@@ -203,6 +206,7 @@ def test_the_key_holds_a_builders_every_wish(tmp_path):
         "version": "2",
         "defines": {"A": "1"},
         "cxx_flags": ["-O1"],
+        "device_flags": {"cpu": ["-O1"]},
         "link_flags": ["-s"],
         "libraries": ["m"],
         "abi": "torch-stable",

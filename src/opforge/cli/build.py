@@ -17,6 +17,9 @@ from .output import emit_json, is_terminal, show_table
 from .progress import Reporter, reporter
 from .selection import OWN, Selected, all_targets, mode_options, offered, select, target_option
 
+PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
+"""What --portable builds for where no target is named: the best that runs is picked when an op is loaded."""
+
 
 class Wishes(NamedTuple):
     """How the ops are to be built."""
@@ -27,6 +30,8 @@ class Wishes(NamedTuple):
     force: bool
     out: str | None
     """The layer to put them into."""
+    portable: bool
+    """For older systems too, and for other processors."""
     any_machine: bool
     """A target was named, so what this machine cannot run is no objection."""
 
@@ -56,6 +61,11 @@ class Outcome(NamedTuple):
     type=click.Path(file_okay=False),
     help="Put the entries into this folder too, which OPFORGE_CACHE_LAYERS can then name, here or elsewhere.",
 )
+@click.option(
+    "--portable",
+    is_flag=True,
+    help="Build with zig for glibc 2.28 and up; without --target for x86-64-v2, v3, v4 and aarch64.",
+)
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and end.")
 @json_option
@@ -67,6 +77,7 @@ def command(
     force: bool,
     dry_run: bool,
     out: str | None,
+    portable: bool,
     debug: bool,
     sanitize: str,
     list_only: bool,
@@ -77,11 +88,11 @@ def command(
     OP is a builder's name, with or without "Builder", in any case; or one of your own, as package.module:Class.
     Without OP, every op that the accelerator in use and the CPU offer is built.
     """
-    wanted = all_targets(targets, levels)
+    wanted = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
         return list_ops(wanted, as_json)
     selected = select(ops, wanted)
-    wishes = Wishes(debug, sanitize, jobs, force, out, bool(wanted))
+    wishes = Wishes(debug, sanitize, jobs, force, out, portable, bool(wanted))
     if dry_run:
         from .dry_run import show_plans
 
@@ -128,7 +139,7 @@ def _build(one: Selected, wishes: Wishes, progress: Reporter, say: bool) -> Outc
 
 
 def _obtain(one: Selected, wishes: Wishes, progress: Reporter, outcome: Outcome) -> Outcome:
-    builder = one.builder(wishes.debug, wishes.sanitize)
+    builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
     outcome = outcome._replace(target=str(builder.target))
     reasons = [] if wishes.any_machine else builder.objections()
     if reasons:

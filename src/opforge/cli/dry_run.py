@@ -36,7 +36,7 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
 
     told: dict[str, Any] = {"name": one.name, "target": str(one.target or ""), "state": "failed"}
     try:
-        builder = one.builder(wishes.debug, wishes.sanitize)
+        builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
         told["target"] = str(builder.target)
         known = planned(builder, exact=True, look_up=not wishes.force)
     except Exception as error:  # as for a build: a broken builder hides no other

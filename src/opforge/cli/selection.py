@@ -32,7 +32,7 @@ class Selected(NamedTuple):
     named: bool
     """Whether it was asked for by name or by target, so that "it cannot be" is a failure."""
 
-    def builder(self, debug: bool = False, sanitize: str = "") -> OpBuilder:
+    def builder(self, debug: bool = False, sanitize: str = "", portable: bool = False) -> OpBuilder:
         """The builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
         from opforge.builders.base import OpBuilder
 
@@ -41,7 +41,7 @@ class Selected(NamedTuple):
             raise BuilderError(
                 self.name, "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             )
-        made = found(self.target, debug=debug, sanitize=sanitize)
+        made = found(self.target, debug=debug, sanitize=sanitize, **({"portable": True} if portable else {}))
         if made.target.device not in made.devices:
             reason = f"it is an op for {', '.join(made.devices)}, not for {made.target.device}"
             raise OpIncompatibleError(self.name, str(made.target), [reason])

@@ -9,6 +9,8 @@
 #include <torch/csrc/stable/c/shim.h>
 #include <torch/csrc/stable/version.h>
 
+#include <opforge/exceptions.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,7 +49,16 @@ public:
         return *this;
     }
 
-    [[gnu::noinline]] Library& impl(const char* name, Boxed kernel) {
+#ifdef _LIBCPP_VERSION
+    Library& impl(const char* name, Guarded guarded) { return impl_boxed(name, guarded.kernel); }
+
+    // A kernel that was boxed by hand would let its exceptions out into another C++ runtime: write TORCH_BOX(&kernel).
+    Library& impl(const char* name, Boxed kernel) = delete;
+#else
+    Library& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }
+#endif
+
+    [[gnu::noinline]] Library& impl_boxed(const char* name, Boxed kernel) {
         if (!listing_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
             fail("torch refused the kernel of ", name);
         }

@@ -1,0 +1,240 @@
+"""nvcc: CUDA, with a C++ compiler for the host's half of each source."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opforge import settings
+from opforge.accelerator import archs
+from opforge.builders.abis import STABLE, TORCH, torch_folder, torch_states
+from opforge.builders.plan import BuildPlan, Step
+from opforge.cache.inputs import Located
+from opforge.errors import ToolchainError, ToolchainNotFoundError
+
+from . import identity
+from .device import SHAPE, DevicePart, DeviceToolchain
+from .host import launcher, on_path, place_of, prefix_maps
+
+PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
+HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
+"""Those that state a version, of each of the packages that a toolkit consists of."""
+TOLD = {**SHAPE, "release": str, "known": list, "refuses_host": str}
+OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
+"""What nvcc understands as a C++ compiler does; everything else goes to the host compiler behind it."""
+NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
+"""A source with nothing in it, to ask about."""
+INSTALL = (
+    "Install the CUDA toolkit and put its nvcc on PATH, or set CUDA_HOME; without root: "
+    "pip install nvidia-cuda-nvcc nvidia-cuda-cccl nvidia-cuda-runtime nvidia-cuda-crt nvidia-nvvm,"
+    " all of one version. A prebuilt entry needs none."
+)
+ADVICE = "Set CUDA_HOME to a whole CUDA toolkit, or mend this one"
+UNSUPPORTED = re.compile(r"#error -- (unsupported [^!]*!(?: [^!]*!)?)")
+
+
+class Nvcc(DeviceToolchain):
+    """nvcc by CUDA_HOME or CUDA_PATH, from PATH, from PyPI's packages, or from /usr/local/cuda."""
+
+    device, root, suffixes = "cuda", "cuda", (".cu",)
+    host_variable = "NVCC_CCBIN"
+    obeyed = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+    read = (*obeyed, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
+
+    def _find(self) -> tuple[str, ...]:
+        return (find(),)
+
+    def _ask(self) -> dict[str, Any]:
+        name = ("nvcc", *self.argv, *self.host.argv, *(os.environ.get(one, "") for one in ("PATH", *self.obeyed)))
+        return identity.remembered(name, TOLD, self._layout, self._disk, self._question)
+
+    def _question(self) -> dict[str, Any]:
+        told = identity.run(self.argv, "--version", advice=ADVICE)
+        found = re.search(r"release (\d+\.\d+), V(\S+)", told)
+        if not found:
+            first = told.strip().partition("\n")[0]
+            raise ToolchainError(self.argv[0], f"`nvcc --version` names no release, but says {first!r}", ADVICE)
+        plan = _dry_run(self.argv)
+        root = os.path.realpath(plan["TOP"][0]) if plan["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
+        programs = [os.path.join(root, name) for name in PROGRAMS]
+        programs += [os.path.join(folder, "cicc") for folder in plan["CICC_PATH"]]
+        include = list(dict.fromkeys(os.path.realpath(one) for one in plan["-I"] + plan["-isystem"]))
+        programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
+        programs = [path for path in dict.fromkeys(map(os.path.realpath, [self.argv[0], *programs])) if _is_file(path)]
+        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs[::-1]}
+        known = identity.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
+        known += identity.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
+        return {
+            "identity": {"version": f"nvcc {found[2]}"} | {f"{name} sha256": one for name, one in digests.items()},
+            "stamps": {path: list(self._disk.stamp(path) or ()) for path in programs} | dict(self.host.programs()),
+            "absent": [],
+            "root": root,
+            "seal": os.path.relpath(programs[0], root),
+            "include": include,
+            "lib": [os.path.realpath(one) for one in plan["-L"]],
+            "release": found[1],
+            "known": known,
+            "refuses_host": self._refusal(),
+        }
+
+    def _refusal(self) -> str:
+        """Why nvcc does not take the host compiler, in its own words; empty where it does."""
+        question = ("-ccbin", self.host.argv[0], "-x", "cu", "-E", os.devnull)
+        status, _out, said = identity.attempt(self.argv, *question, advice=ADVICE)
+        found = UNSUPPORTED.search(said)
+        lines = [found[1]] if found else said.strip().splitlines() or [f"it ended with {status}"]
+        return lines[0] if status else ""
+
+    @property
+    def release(self) -> str:
+        """The CUDA release, such as 13.0."""
+        return str(self.facts["release"])
+
+    def device_objection(self, arch: Sequence[str]) -> str | None:
+        if self.facts["refuses_host"]:
+            advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
+            return f"nvcc {self.release} does not take {self.host.argv[0]}: {self.facts['refuses_host']}; {advice}"
+        for code in archs.codes(arch):
+            problem = self._unknown(code)
+            if problem:
+                return problem
+        return None
+
+    def _unknown(self, code: str) -> str | None:
+        known: list[str] = self.facts["known"]
+        major, minor, letter = archs.numbers(code)
+        base = code.removesuffix(letter) if letter else code
+        # Variants with a letter are in no list of older releases: nvcc is asked, once.
+        if base in known and (not letter or code in known or self.takes(code, "--dryrun", *_gencode(code), *NOTHING)):
+            return None
+        offers = sorted({one for one in known if one.startswith("sm_")}, key=archs.numbers)
+        return (
+            f"nvcc {self.release} does not know {code} (compute capability {major}.{minor}{letter}); it knows"
+            f" {', '.join(offers)}. Install a CUDA toolkit that does, or name another by --target or"
+            " TORCH_CUDA_ARCH_LIST"
+        )
+
+    def part(self, abi: str) -> DevicePart:
+        # The runtime is linked in, so that the library needs none by name; its symbols stay inside, where another
+        # version of it in the process cannot take their place.
+        runtime = (
+            "-Wl,--as-needed",
+            "-Wl,--exclude-libs,libcudart_static.a",
+            "-lcudart_static",
+            "-lrt",
+            "-lpthread",
+            "-ldl",
+        )
+        part = DevicePart(system_include=self.headers(), link_flags=runtime, requires=(("cuda", self.release),))
+        if abi == STABLE:
+            return part._replace(defines=(("USE_CUDA", ""),), stubs=("libtorch_cuda.so",))
+        if abi == TORCH:
+            self._match_torch()
+            return part._replace(stubs=("libc10_cuda.so", "libtorch_cuda.so"))
+        return part
+
+    def _match_torch(self) -> None:
+        """Raise ToolchainError where torch was built for another CUDA than nvcc's, or for none."""
+        folder = torch_folder()
+        theirs = torch_states(folder, "cuda") if folder else None
+        if theirs is None:
+            advice = "Install a CUDA build of torch, or write the op for the stable ABI, which needs none to compile"
+            raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch with CUDA, and this one has none", advice)
+        if theirs.split(".")[0] != self.release.split(".")[0]:
+            advice = f"Use a CUDA {theirs.split('.')[0]} toolkit (set CUDA_HOME), or write the op for the stable ABI"
+            raise ToolchainError(
+                self.argv[0], f"it is CUDA {self.release}, and torch was built for CUDA {theirs}", advice
+            )
+
+    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
+        own = [flag if flag.startswith(OWN_FLAGS) else f"-Xcompiler={flag}" for flag in flags]
+        if "-g" in flags:
+            own.append("-lineinfo")
+        return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
+
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        path = place_of(source, roots)
+        depfile = output + ".d"
+        argv = [
+            *launcher(),
+            *self.argv,
+            *("-ccbin", self.host.argv[0]),
+            *(f"-Xcompiler={word}" for word in self.host.argv[1:]),
+            *self.options(plan, roots),
+            *plan.device_flags,
+            *(f"-Xcompiler={flag}" for flag in prefix_maps(plan, roots)),
+            f"--threads={_threads(plan)}",
+            *("-MD", "-MF", depfile, "-c", path, "-o", output),
+        ]
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+
+
+def find() -> str:
+    """The path of nvcc. Raises ToolchainNotFoundError."""
+    searched = []
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        home = os.environ.get(variable)
+        if home:
+            path = on_path(os.path.join(home, "bin", "nvcc"))
+            if path:
+                return path
+            searched = [f"{variable}={home}, which has no bin/nvcc"]
+            raise ToolchainNotFoundError("CUDA compiler", searched, f"Correct {variable}, or unset it.")
+    path = on_path("nvcc") or next(filter(None, map(on_path, _packaged())), None)
+    if path is None:
+        searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *_packaged()]
+        raise ToolchainNotFoundError("CUDA compiler", searched, INSTALL)
+    return path
+
+
+def _packaged() -> list[str]:
+    """Where nvcc may lie: PyPI's packages put it below `nvidia`, the toolkit's installer below /usr/local/cuda."""
+    found = []
+    for folder in sys.path:
+        place = os.path.join(folder, "nvidia")
+        names = sorted((one for one in _names(place) if one.startswith("cu")), reverse=True)
+        found += [os.path.join(place, name, "bin", "nvcc") for name in names if _is_file(f"{place}/{name}/bin/nvcc")]
+    return [*found, "/usr/local/cuda/bin/nvcc"]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _is_file(path: str) -> bool:
+    return os.path.isfile(path)
+
+
+def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
+    """What nvcc says of its own folders when it shows what it would do: a wrapper on PATH does not tell its toolkit."""
+    _status, _out, said = identity.attempt(argv, "--dryrun", *NOTHING, advice=ADVICE)
+    told: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
+    for line in said.splitlines():
+        name, equals, value = line.removeprefix("#$ ").partition("=")
+        if equals and name in ("TOP", "CICC_PATH"):
+            told[name] = [value]
+        elif equals and name in ("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES"):
+            words = iter(shlex.split(value))
+            for word in words:
+                if word == "-isystem":
+                    told[word].append(next(words, ""))
+                elif word[:2] in ("-I", "-L"):
+                    told[word[:2]].append(word[2:])
+    return told
+
+
+def _gencode(code: str) -> tuple[str, str]:
+    return "-gencode", f"arch={archs.virtual(code)},code={code}"
+
+
+def _threads(plan: BuildPlan) -> int:
+    """How many architectures of one source nvcc compiles at once: the jobs that its sources leave idle."""
+    jobs = settings.jobs() or len(os.sched_getaffinity(0))
+    return max(1, jobs // len(plan.sources))

@@ -1,0 +1,46 @@
+"""OpenCL: the host's compiler, with each `.cl` source in the library as text. The device's driver compiles it there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opforge.builders.plan import BuildPlan, Step
+from opforge.cache.inputs import Located
+
+from .device import DevicePart, DeviceToolchain, through
+from .host import place_of
+
+RUNTIME = "libOpenCL.so.1"
+
+
+class OpenCL(DeviceToolchain):
+    """No compiler beside the host's: `relu.cl` becomes `extern "C" const char opforge_cl_relu[]`."""
+
+    device, root, suffixes = "opencl", "opencl", (".cl",)
+    translates = True
+
+    def _find(self) -> tuple[str, ...]:
+        return self.host.argv
+
+    def _ask(self) -> dict[str, Any]:
+        return {"identity": {}, "stamps": {}, "include": [], "lib": [], "root": "", "seal": ""}
+
+    def places(self) -> Mapping[str, str]:
+        return {}
+
+    def seals(self) -> Mapping[str, str]:
+        return {}
+
+    def device_objection(self, arch: Sequence[str]) -> str | None:
+        if arch:
+            return f"the device's driver compiles OpenCL: write the target as opencl, without {'+'.join(arch)}"
+        return None
+
+    def part(self, abi: str) -> DevicePart:
+        return DevicePart(stubs=(RUNTIME,))
+
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        path, made = place_of(source, roots), output + ".cpp"
+        step = self.host.compile(plan, roots, source, output)
+        return through(step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, [])

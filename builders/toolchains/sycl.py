@@ -1,0 +1,100 @@
+"""icpx: SYCL for Intel's devices, ahead of time for those named, and as SPIR-V for the others."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opforge.builders.abis import PLAIN
+from opforge.builders.plan import BuildPlan, Step
+from opforge.cache.inputs import Located
+from opforge.errors import ToolchainError, ToolchainNotFoundError
+
+from . import identity
+from .device import SHAPE, DevicePart, DeviceToolchain
+from .host import launcher, on_path, place_of, prefix_maps
+
+TOLD = {**SHAPE, "release": str}
+HOMES = {"CMPLR_ROOT": "bin/icpx", "ONEAPI_ROOT": "compiler/latest/bin/icpx"}
+DEFAULT = "/opt/intel/oneapi/compiler/latest/bin/icpx"
+INSTALL = (
+    "Install Intel's oneAPI DPC++/C++ compiler (intel-oneapi-compiler-dpcpp-cpp, from Intel's own repository: no"
+    " distribution has it) and source its setvars.sh. A prebuilt entry needs none."
+)
+ADVICE = "Set CMPLR_ROOT to a whole DPC++ installation, or mend this one"
+
+
+class Sycl(DeviceToolchain):
+    """icpx from PATH, by CMPLR_ROOT or ONEAPI_ROOT, or from /opt/intel. It links too: it makes the device's code."""
+
+    device, root, suffixes = "xpu", "oneapi", (".sycl",)
+    read = tuple(HOMES)
+
+    def _find(self) -> tuple[str, ...]:
+        named = [os.path.join(os.environ[one], path) for one, path in HOMES.items() if os.environ.get(one)]
+        found = next(filter(None, map(on_path, [*named, "icpx", DEFAULT])), None)
+        if found is None:
+            raise ToolchainNotFoundError("SYCL compiler", [*HOMES, "icpx on PATH", DEFAULT], INSTALL)
+        return (found,)
+
+    def _ask(self) -> dict[str, Any]:
+        name = ("icpx", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.read)))
+        return identity.remembered(name, TOLD, self._layout, self._disk, self._question)
+
+    def _question(self) -> dict[str, Any]:
+        told = identity.run(self.argv, "--version", advice=ADVICE)
+        version = re.search(r"Compiler (\S+)", told)
+        if not version:
+            first = told.strip().partition("\n")[0]
+            raise ToolchainError(self.argv[0], f"`icpx --version` names no compiler, but says {first!r}", ADVICE)
+        program = os.path.realpath(self.argv[0])
+        root = os.path.dirname(os.path.dirname(program))
+        return {
+            "identity": {"version": f"icpx {version[1]}", "icpx sha256": self._disk.digest(program) or ""},
+            "stamps": {program: list(self._disk.stamp(program) or ())},
+            "absent": [],
+            "root": root,
+            "seal": os.path.relpath(program, root),
+            "include": [one for one in (os.path.join(root, "include"),) if os.path.isdir(one)],
+            "lib": [one for one in (os.path.join(root, "lib"),) if os.path.isdir(one)],
+            "release": version[1],
+        }
+
+    def device_objection(self, arch: Sequence[str]) -> str | None:
+        return None  # the compiler for the device, ocloc, says which it knows when it is given one
+
+    def part(self, abi: str) -> DevicePart:
+        part = DevicePart(system_include=self.headers(), requires=(("sycl", str(self.facts["release"]).split(".")[0]),))
+        if abi == PLAIN:
+            return part
+        return part._replace(defines=(("USE_XPU", ""),), stubs=("libtorch_xpu.so",))
+
+    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
+        return (*flags, *_targets(arch))
+
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+        path, depfile = place_of(source, roots), output + ".d"
+        argv = [
+            *launcher(),
+            *self.argv,
+            *self.options(plan, roots),
+            *plan.device_flags,
+            *prefix_maps(plan, roots),
+            *("-x", "c++", "-MD", "-MF", depfile, "-c", path, "-o", output),
+        ]
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+
+    def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
+        *others, link = super().steps(plan, roots, library)
+        named = [one for one in plan.target.partition(":")[2].split("+") if one]
+        device = [*_targets(named), *(("-Xs", f"-device {','.join(named)}") if named else ())]
+        # The host's linker knows nothing of the device's half: icpx makes it, and links with the system's linker.
+        rest = [one for one in link.argv[len(self.host.argv) :] if not one.startswith("-fuse-ld=")]
+        return [*others, link._replace(argv=(*self.argv, *device, *rest))]
+
+
+def _targets(arch: Sequence[str]) -> tuple[str, ...]:
+    """SPIR-V always, for devices that nobody named; the machine code of those that were."""
+    return ("-fsycl", f"-fsycl-targets={'spir64_gen,' if arch else ''}spir64")
