@@ -18,7 +18,7 @@ void quantize(const QuantizeCall& call, const Read& read) {
             const int64_t first = group * groups.elements;
             const int64_t last = first + groups.elements;
             const int64_t place = call.swizzle.place(group, groups.count);
-            GroupRange range;
+            GroupRange range = GroupRange::of_nothing();
             cpu::each_block(first, last, [&](int64_t begin, int64_t count) {
                 read(begin, count, x);
                 for (int64_t k = 0; k < count; ++k) range.add(x[k]);

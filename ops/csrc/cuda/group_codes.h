@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     for (int h = 0; h < kHeld; ++h) {
         if (mine + h * stride < row.end) held[h] = source.load(mine + h * stride);
     }
-    GroupRange range;
+    GroupRange range = GroupRange::of_nothing();
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
         if (mine + h * stride < row.end) add(range, held[h]);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int lanes) {
     __shared__ GroupRange shared[kMostThreads / kWarp];
     const Row row(out.groups, lanes);
-    GroupRange range;
+    GroupRange range = GroupRange::of_nothing();
 #pragma unroll 1
     for (int64_t at = row.first + row.lane; at < row.end; at += lanes) range.add(source.one(at));
     merge(range, lanes, shared);

@@ -12,21 +12,31 @@
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>
 #elif defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+
 #include <hip/hip_fp16.h>
 #endif
 
 namespace opforge {
 
 OPFORGE_HD inline uint32_t to_bits(float x) {
+#if defined(OPFORGE_ON_DEVICE)
+    return __float_as_uint(x);
+#else
     uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    std::memcpy(&bits, &x, sizeof bits);
     return bits;
+#endif
 }
 
 OPFORGE_HD inline float of_bits(uint32_t bits) {
+#if defined(OPFORGE_ON_DEVICE)
+    return __uint_as_float(bits);
+#else
     float x;
-    memcpy(&x, &bits, sizeof x);
+    std::memcpy(&x, &bits, sizeof x);
     return x;
+#endif
 }
 
 // Asked of the bits, so that no flag of a compiler's can answer it.

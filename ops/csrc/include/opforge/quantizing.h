@@ -29,8 +29,10 @@ OPFORGE_HD inline float larger(float a, float b) {
 // What is known of a group's values. The largest magnitude is kept as bits, whose order is that of the magnitudes, NaN
 // above all.
 struct GroupRange {
-    uint32_t largest = 0;
-    float low = INFINITY, high = -INFINITY;
+    uint32_t largest;
+    float low, high;
+
+    OPFORGE_HD static GroupRange of_nothing() { return {0, INFINITY, -INFINITY}; }
 
     OPFORGE_HD void add(float x) {
         const uint32_t magnitude = to_bits(x) & 0x7fffffffu;
