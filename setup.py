@@ -13,5 +13,5 @@ for package, folder in ROOMS.items():
 setup(
     packages=list(package_dir),
     package_dir=package_dir,
-    package_data={"opforge": ["py.typed"], "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h"]},
+    package_data={"opforge": ["py.typed"], "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h", "csrc/**/*.cu"]},
 )

@@ -131,7 +131,7 @@ class FusedLamb(FusedOptimizer):
         """What to divide the gradients by, on the device: their scale, and more where their norm is too large."""
         norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in launch.grads]
         norm = torch.linalg.vector_norm(torch.stack(norms))
-        wanted = launch.group["max_grad_norm"]
-        if scale is None:
-            return ((norm + 1e-6) / wanted).clamp_min(1.0)
-        return scale * ((norm / scale + 1e-6) / wanted).clamp_min(1.0)
+        wanted = float(launch.group["max_grad_norm"])
+        given = torch.ones_like(norm) if scale is None else scale
+        divisor: Tensor = given * ((norm / given + 1e-6) / wanted).clamp_min(1.0)
+        return divisor

@@ -72,7 +72,10 @@ class FusedOptimizer(ListOptimizer):
     # -- for the subclass ---------------------------------------------------------------------------------------------
 
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
-        """Calls the op for a launch of this part alone. `numbers` are lr, and what lies on the device: lr_tensor, step_tensor, grad_scale."""
+        """Calls the op for a launch of this part alone.
+
+        `numbers` are lr, and what lies on the device: lr_tensor, step_tensor, grad_scale.
+        """
         raise NotImplementedError
 
     # -- ListOptimizer ------------------------------------------------------------------------------------------------
@@ -88,8 +91,11 @@ class FusedOptimizer(ListOptimizer):
         for part in self._parts_of(launch):
             own = launch
             if len(part.indices) != len(launch.params):
-                lists = ([of[i] for i in part.indices] for of in (launch.params, launch.grads, launch.states))
-                own = Launch(launch.group, launch.step, *lists)
+                own = launch._replace(
+                    params=[launch.params[i] for i in part.indices],
+                    grads=[launch.grads[i] for i in part.indices],
+                    states=[launch.states[i] for i in part.indices],
+                )
             try:
                 self._update_part(own, part)
             except RuntimeError:

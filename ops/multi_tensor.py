@@ -1,6 +1,7 @@
-"""DeepSpeed's calls of the fused optimizers' ops, over ours. The first argument is the loaded op; its module has them bound.
+"""DeepSpeed's calls of the fused optimizers' ops, over ours. The first argument is the loaded op, whose module has them
+bound.
 
-`chunk_size` is taken as given and not used: the kernels cut the tensors themselves, and the result does not depend on it.
+`chunk_size` is taken as given and not used: the kernels cut the tensors themselves, and no result depends on it.
 Nothing is changed where `noop_flag`, one int32 or float32 number on the tensors' device, is not zero.
 """
 

@@ -1,4 +1,4 @@
-"""The multi-tensor ops against float64 references, by the host's kernels and by the GPU's own source run on the host."""
+"""The multi-tensor ops against float64 references: the host's kernels, and the GPU's own source run on the host."""
 
 import itertools
 import math

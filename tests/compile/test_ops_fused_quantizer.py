@@ -1,4 +1,4 @@
-"""The group quantizer against float64 references, by the host's kernels and by the GPU's own source run on the host."""
+"""The group quantizer against float64 references: the host's kernels, and the GPU's own source run on the host."""
 
 import gpu_on_host
 import pytest
@@ -105,7 +105,7 @@ def test_stochastic_rounding_is_unbiased_and_repeats(op, bits, symmetric, elemen
     row = values((1, elements))
     given = row.repeat(2000, 1)
     arguments = (2000, bits, kind(op, symmetric))
-    codes, params = op.quantize(given, *arguments, stochastic=True, seed=7, offset=1)
+    codes, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=1)
     again, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=1)
     other, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=2)
     third, _ = op.quantize(given, *arguments, stochastic=True, seed=8, offset=1)

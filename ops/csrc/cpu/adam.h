@@ -1,8 +1,8 @@
 #pragma once
 
 #include <opforge/dtype.h>
-#include "kernel.h"
 #include <opforge/moment.h>
+#include "kernel.h"
 
 namespace opforge::cpu {
 

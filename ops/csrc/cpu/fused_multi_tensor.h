@@ -1,7 +1,7 @@
 #pragma once
 
-// The host's side of the multi-tensor ops: torch's threads share the elements of all tensors, in blocks that stay in the
-// first cache. A block is turned to floats, updated, and turned back, so a rule is compiled once for all dtypes.
+// The host's side of the multi-tensor ops: torch's threads share the elements of all tensors, in blocks that stay in
+// the first cache. A block is turned to floats, updated, and turned back, so a rule is compiled once for all dtypes.
 
 #include <opforge/element.h>
 #include <opforge/multi_tensor.h>
@@ -66,8 +66,8 @@ void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
     place.parallel_for(total, grain, part, const_cast<Work*>(&work));
 }
 
-// Runs work(tensor, begin, end) for parts of at most `largest` elements of all tensors; their cut depends on the tensors
-// alone.
+// Runs work(tensor, begin, end) for parts of at most `largest` elements of all tensors; their cut depends on the
+// tensors alone.
 template <typename Work>
 void each_part(const TensorGroups& groups, int64_t largest, const Work& work) {
     std::vector<int64_t> first{0};  // parts of the tensors before it

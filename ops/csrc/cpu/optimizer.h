@@ -51,8 +51,8 @@ void check_device(const char* device, const char* expected, const char* name, in
 // Refuses lists of which one has not `expected` tensors, the number of parameters.
 void check_length(const char* name, size_t length, size_t expected);
 
-// Refuses the operands of one parameter, which lies at `index` of the lists, or at -1 where there are none, unless all have
-// its shape, and its order of elements without gaps.
+// Refuses the operands of one parameter, which lies at `index` of the lists, or at -1 where there are none, unless all
+// have its shape, and its order of elements without gaps.
 void check_layouts(const Operand* operands, Names names, int64_t index);
 
 // Refuses dtypes that no kernel takes; float16 too where `narrow` is false.

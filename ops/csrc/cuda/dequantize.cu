@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kBlockThreads) dequantize(const OPFORGE_GRID_C
     float x[8];
     if constexpr (kWhole) {
         // A division of 64 bits costs more than all the rest.
-        const int64_t group = total / 8 <= 0xffffffff ? static_cast<uint32_t>(at / 8) /
-                                                            static_cast<uint32_t>(groups.elements / 8)
-                                                      : at / groups.elements;
+        const int64_t group = total / 8 <= 0xffffffff
+                                  ? static_cast<uint32_t>(at / 8) / static_cast<uint32_t>(groups.elements / 8)
+                                  : at / groups.elements;
         const GroupParams params(call.params, group, groups.symmetric);
         uint2 words{};
         if (groups.bits == 8) {
@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kBlockThreads) dequantize(const OPFORGE_GRID_C
         uint32_t halves[8];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-            halves[k] = call.dtype == DType::BFloat16 ? from_float<BFloat16>(x[k]).bits : from_float<Float16>(x[k]).bits;
+            halves[k] =
+                call.dtype == DType::BFloat16 ? from_float<BFloat16>(x[k]).bits : from_float<Float16>(x[k]).bits;
         }
         *reinterpret_cast<uint4*>(static_cast<uint16_t*>(call.output) + at) =
             make_uint4(halves[0] | halves[1] << 16, halves[2] | halves[3] << 16, halves[4] | halves[5] << 16,
@@ -116,8 +117,8 @@ const char* launch_dequantize(const DequantizeCall& call) {
     const int64_t total = call.groups.count * call.groups.elements;
     const int64_t blocks = (total + 8 * cuda::kBlockThreads - 1) / (8 * cuda::kBlockThreads);
     if (blocks > 0x7fffffff) return "it has more elements than a launch can take";
-    const bool whole = call.groups.elements % 8 == 0 && cuda::is_aligned(call.codes, 8) &&
-                       cuda::is_aligned(call.output, 16);
+    const bool whole =
+        call.groups.elements % 8 == 0 && cuda::is_aligned(call.codes, 8) && cuda::is_aligned(call.output, 16);
     const auto stream = static_cast<cudaStream_t>(call.place.stream);
     const auto grid = static_cast<unsigned>(blocks);
     if (whole) {

@@ -1,8 +1,8 @@
 #include "../fused/kernels.h"
 #include "multi_tensor.h"
 
-// LAMB in three launches a table: moments and partial sums of squares, one for each chunk; the ratio of the norms, one block
-// a tensor; the step. The sums are taken in an order that depends on nothing but the tensors, so results repeat.
+// LAMB in three launches a table: moments and partial sums of squares, one for each chunk; the ratio of the norms, one
+// block a tensor; the step. The sums are taken in an order that depends on nothing but the tensors, so results repeat.
 
 namespace opforge::cuda {
 namespace {

@@ -1,7 +1,8 @@
 #pragma once
 
-// One launch over many tensors. Their addresses travel as the kernel's own parameter, so nothing is copied to the device
-// beforehand and a captured graph keeps them. Each tensor is cut into chunks of whole tiles; a block takes one chunk.
+// One launch over many tensors. Their addresses travel as the kernel's own parameter, so nothing is copied to the
+// device beforehand and a captured graph keeps them. Each tensor is cut into chunks of whole tiles; a block takes one
+// chunk.
 
 #include <opforge/multi_tensor.h>
 
@@ -124,9 +125,8 @@ __device__ void update_chunk(const Table<kCapacity>& table, const Chunk& chunk, 
 }
 
 template <typename Numbers, int kCapacity>
-__global__ void __launch_bounds__(kThreads)
-    update(const OPFORGE_GRID_CONSTANT Table<kCapacity> table, const OPFORGE_GRID_CONSTANT Numbers numbers,
-           const void* noop) {
+__global__ void __launch_bounds__(kThreads) update(const OPFORGE_GRID_CONSTANT Table<kCapacity> table,
+                                                   const OPFORGE_GRID_CONSTANT Numbers numbers, const void* noop) {
     if (is_noop(noop)) return;
     const Chunk chunk = chunk_at(table, blockIdx.x);
     const auto rule = numbers.rule();
@@ -184,15 +184,14 @@ const char* each_table(const TensorGroups& groups, const Step& step) {
 // The same with a table no larger than needed: a large parameter costs each launch a little.
 template <typename Step>
 const char* each_table(const TensorGroups& groups, const Step& step) {
-    return groups.count <= kFewTensors ? each_table<kFewTensors>(groups, step)
-                                       : each_table<kManyTensors>(groups, step);
+    return groups.count <= kFewTensors ? each_table<kFewTensors>(groups, step) : each_table<kManyTensors>(groups, step);
 }
 
 template <typename Numbers>
 const char* launch_update(const TensorGroups& groups, const Numbers& numbers) {
     return each_table(groups, [&](const auto& table) {
         update<Numbers><<<table.chunks(), kThreads, 0, static_cast<cudaStream_t>(groups.place.stream)>>>(table, numbers,
-                                                                                                      groups.noop);
+                                                                                                         groups.noop);
         return launch_problem();
     });
 }

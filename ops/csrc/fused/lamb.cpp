@@ -52,8 +52,8 @@ public:
         int32_t device;
         const int64_t stride = 1;
         check_shim(aoti_torch_get_device_type(like, &device), "the device");
-        check_shim(aoti_torch_empty_strided(1, &floats, &stride, aoti_torch_dtype_float32(), device,
-                                            device_index(like), &tensor_),
+        check_shim(aoti_torch_empty_strided(1, &floats, &stride, aoti_torch_dtype_float32(), device, device_index(like),
+                                            &tensor_),
                    "the memory for the sums");
         check_shim(torch_get_mutable_data_ptr(tensor_, &data_), "the data");
     }
@@ -108,8 +108,6 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 }
 
 // For every backend: tensors that are elsewhere get this op's own message.
-STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("fused_lamb_", &opforge::fused::fused_lamb);
-}
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) { m.impl("fused_lamb_", &opforge::fused::fused_lamb); }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lamb_", &opforge::fused::fused_lamb_meta); }

@@ -13,8 +13,8 @@ LionNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
     double lr, beta1, beta2, weight_decay;
     for (double* number : {&lr, &beta1, &beta2, &weight_decay}) *number = arguments.real();
     const bool maximize = arguments.flag();
-    const LionRule fixed{
-        Moment(beta1), Moment(beta2), DecoupledDecay(lr * weight_decay), static_cast<float>(lr), 1.0f, maximize};
+    const LionRule fixed{Moment(beta1),          Moment(beta2), DecoupledDecay(lr * weight_decay),
+                         static_cast<float>(lr), 1.0f,          maximize};
     return {fixed, device, static_cast<float>(weight_decay)};
 }
 
@@ -39,8 +39,6 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 }
 
 // For every backend: tensors that are elsewhere get this op's own message.
-STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("fused_lion_", &opforge::fused::fused_lion);
-}
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) { m.impl("fused_lion_", &opforge::fused::fused_lion); }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lion_", &opforge::fused::fused_lion_meta); }

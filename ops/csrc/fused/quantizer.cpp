@@ -45,7 +45,8 @@ Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
     }
     const int64_t each = elements / count;
     if (bits == 4 && each % 2 != 0) {
-        refuse("a group has " + std::to_string(each) + " elements, expected an even number: two 4-bit codes share a byte");
+        refuse("a group has " + std::to_string(each) +
+               " elements, expected an even number: two 4-bit codes share a byte");
     }
     return {count, each, static_cast<int>(bits), symmetric};
 }
@@ -87,9 +88,9 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("params", params.numel, params_of(groups), kParams);
     if (input.numel == 0) return;
     const Here here(tensors[0]);
-    check_launch("quantize_", launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
-                                               static_cast<float*>(params.data), swizzle, stochastic, seed, offset,
-                                               here.place()}));
+    check_launch("quantize_",
+                 launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
+                                  static_cast<float*>(params.data), swizzle, stochastic, seed, offset, here.place()}));
 }
 
 void dequantize(StableIValue* stack, uint64_t, uint64_t) {
@@ -105,9 +106,9 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("params", params.numel, params_of(groups), kParams);
     if (out.numel == 0) return;
     const Here here(tensors[0]);
-    check_launch("dequantize_", launch_dequantize({groups, static_cast<const uint8_t*>(codes.data),
-                                                   static_cast<const float*>(params.data), out.data, out.dtype,
-                                                   here.place()}));
+    check_launch("dequantize_",
+                 launch_dequantize({groups, static_cast<const uint8_t*>(codes.data),
+                                    static_cast<const float*>(params.data), out.data, out.dtype, here.place()}));
 }
 
 void reduce(StableIValue* stack, uint64_t, uint64_t) {

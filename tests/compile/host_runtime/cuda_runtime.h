@@ -1,6 +1,6 @@
 // A stand-in for CUDA's runtime: kernels run on the host, every thread of every block, one after the other. A thread is
-// a fiber, so that it can wait at a barrier. What a GPU does in parallel, or by its own instructions, is not tried here;
-// which elements a kernel reads and writes, and what it makes of them, is.
+// a fiber, so that it can wait at a barrier. What a GPU does in parallel, or by its own instructions, is not tried
+// here; which elements a kernel reads and writes, and what it makes of them, is.
 #pragma once
 
 #include <ucontext.h>

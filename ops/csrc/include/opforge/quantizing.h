@@ -81,8 +81,8 @@ struct GroupParams {
 
     OPFORGE_HD float value(int code) const { return fmaf(static_cast<float>(code), scale, offset); }
 
-    // To nearest, ties to even: beyond 2^23 a float has no room for a fraction, and its last bits count. A GPU converts to
-    // integers at an eighth of the speed at which it adds.
+    // To nearest, ties to even: beyond 2^23 a float has no room for a fraction, and its last bits count. A GPU converts
+    // to integers at an eighth of the speed at which it adds.
     OPFORGE_HD int code(float x, float levels) const {
         const float held = smaller(larger((x - offset) * inverse, -levels), levels - 1.0f);
         return static_cast<int>(to_bits(held + 0x1.8p23f)) - 0x4b400000;
@@ -121,8 +121,8 @@ struct Philox {
     OPFORGE_HD float uniform(int i) const { return static_cast<float>(words[i] >> 8) * 0x1p-24f; }
 };
 
-// Where a group's codes go. For communication they are reordered: partition `node * devices + device` of each slice of the
-// pipeline moves to `device * nodes + node`, and slice follows slice.
+// Where a group's codes go. For communication they are reordered: partition `node * devices + device` of each slice of
+// the pipeline moves to `device * nodes + node`, and slice follows slice.
 struct Swizzle {
     int64_t slices = 1, nodes = 1, devices = 1;
 

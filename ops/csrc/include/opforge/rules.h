@@ -1,7 +1,7 @@
 #pragma once
 
-// The optimizers' rules for one element, for host and device kernels alike. `x` holds the parameter, its gradient and its
-// states, in this order; the rule replaces all but the gradient.
+// The optimizers' rules for one element, for host and device kernels alike. `x` holds the parameter, its gradient and
+// its states, in this order; the rule replaces all but the gradient.
 
 #include <cmath>
 
@@ -22,8 +22,8 @@ OPFORGE_HD inline float average_square(const Moment& moment, float x, float y) {
     return base + fmaf(moment.weight * y, y, decay);
 }
 
-// p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf less a part of itself would be NaN; scaled, it
-// stays inf, as it does in torch.
+// p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf less a part of itself would be NaN; scaled,
+// it stays inf, as it does in torch.
 OPFORGE_HD inline float descend(const DecoupledDecay& decay, float p, float step) {
     return is_inf(p) ? decay.factor * p - step : p - fmaf(decay.amount, p, step);
 }
