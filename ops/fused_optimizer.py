@@ -64,6 +64,14 @@ class FusedOptimizer(ListOptimizer):
         """As torch's; `set_grad_none` of the constructor holds where nothing is given."""
         super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
 
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's. Counts are given one by one: torch's optimizers would count a shared one for each parameter."""
+        saved = super().state_dict()
+        for key, state in saved["state"].items():
+            if isinstance(state.get("step"), Tensor):
+                saved["state"][key] = {**state, "step": state["step"].clone()}
+        return saved
+
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """torch.amp.GradScaler asks this. Where steps are counted on the device, an overflow costs no wait for it."""

@@ -10,7 +10,7 @@ from opforge.builders.roots import OPFORGE
 
 RUNTIME = Path(__file__).parent / "compile" / "host_runtime"
 PARAMETER = re.compile(r"const OPFORGE_GRID_CONSTANT ([^,()]+?) (\w+)(?=[,)])")
-LAUNCH = re.compile(r"([\w:]+(?:<(?:[^<>;]|<[^<>;]*>)*>)?)<<<(.*?),\s*(.*?),\s*0,\s*(.*?)>>>\((.*?)\);", re.DOTALL)
+LAUNCH = re.compile(r"([\w:]+(?:<(?:[^<>;]|<[^<>;]*>)*>)?)\s*<<<(.*?),\s*(.*?),\s*0,\s*(.*?)>>>\((.*?)\);", re.DOTALL)
 
 
 def translated(text: str) -> str:

@@ -21,7 +21,7 @@ __device__ T sum_over_block(T value, T* shared) {
     return value;
 }
 
-// Which element of the tile the thread's k-th one is.
+// Whether the thread's k-th element of the tile is one of the tensor's.
 template <bool kWhole>
 __device__ bool is_inside(const Chunk& chunk, int64_t begin, int k) {
     return kWhole || element(begin, k) < chunk.end;

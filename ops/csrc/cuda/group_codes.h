@@ -206,8 +206,9 @@ const char* launch(const Source& source, const Output& out, bool whole, const Pl
             quantize<Source, 2, true, true><<<grid, threads, 0, stream>>>(source, out, lanes);
         }
     } else if (Source::kMayBeSmall && vectors <= 2 * static_cast<int64_t>(lanes)) {
-        quantize<Source, Source::kMayBeSmall ? 2 : Source::kMostHeld, !Source::kMayBeSmall, false>
-            <<<grid, threads, 0, stream>>>(source, out, lanes);
+        if constexpr (Source::kMayBeSmall) {
+            quantize<Source, 2, false, false><<<grid, threads, 0, stream>>>(source, out, lanes);
+        }
     } else {
         quantize<Source, Source::kMostHeld, true, false><<<grid, threads, 0, stream>>>(source, out, lanes);
     }
