@@ -22,7 +22,7 @@ void with_elements(DType dtype, void* data, const Visit& visit) {
 // Elements [begin, begin + count) of a parameter, its gradient and its states.
 template <int kOperands>
 struct Block {
-    alignas(64) float x[kOperands][kBlock];
+    float x[kOperands][kBlock];
 
     void read(const TensorGroup& group, int64_t begin, int64_t count) {
         for (int i = 0; i < kOperands; ++i) {
@@ -43,7 +43,7 @@ struct Block {
     }
     // update(x) for each element, x its value in every operand.
     template <typename Update>
-    void each(int64_t count, const Update& update) {
+    void each(int64_t count, const Update update) {  // by value: what it holds does not change under the loop
         for (int64_t k = 0; k < count; ++k) {
             float element[kOperands];
             for (int i = 0; i < kOperands; ++i) element[i] = x[i][k];

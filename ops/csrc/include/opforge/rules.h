@@ -10,14 +10,19 @@
 
 namespace opforge {
 
+// Elementwise `flag ? x : 0` and `flag ? -x : x` for a mode that holds for the whole call. In bits: a choice by such a
+// flag keeps g++ from vectorizing a loop.
+OPFORGE_HD inline float keep_if(bool flag, float x) { return of_bits(to_bits(x) & (flag ? 0xffffffffu : 0u)); }
+OPFORGE_HD inline float negate_if(bool flag, float x) { return of_bits(to_bits(x) ^ (flag ? 0x80000000u : 0u)); }
+
 // beta * x + (1 - beta) * y. inf - inf is NaN once x is inf, as in torch.lerp.
 OPFORGE_HD inline float average(const Moment& moment, float x, float y) {
-    return (moment.add ? x : 0.0f) + fmaf(moment.weight, y, moment.factor * x);
+    return keep_if(moment.add, x) + fmaf(moment.weight, y, moment.factor * x);
 }
 
 // beta * x + (1 - beta) * y * y. inf stays inf; the product overflows where torch's does.
 OPFORGE_HD inline float average_square(const Moment& moment, float x, float y) {
-    const float base = moment.add ? x : 0.0f;
+    const float base = keep_if(moment.add, x);
     const float decay = is_inf(base) ? 0.0f : moment.factor * x;
     return base + fmaf(moment.weight * y, y, decay);
 }
@@ -30,7 +35,7 @@ OPFORGE_HD inline float descend(const DecoupledDecay& decay, float p, float step
 
 // The gradient with its sign for the objective, and with weight decay in it where l2 is not zero.
 OPFORGE_HD inline float gradient(float g, float p, float l2, bool maximize) {
-    return fmaf(l2, l2 != 0.0f ? p : 0.0f, maximize ? -g : g);
+    return fmaf(l2, keep_if(l2 != 0.0f, p), negate_if(maximize, g));
 }
 
 // Numbers of a step that may lie on the device, so that a captured graph sees them change; null: they do not.
@@ -143,8 +148,8 @@ struct LambRule {
 
     // The step's direction. The moments in `x` are those of this step.
     OPFORGE_HD float direction(const float* x) const {
-        const float root = eps_inside ? sqrtf(x[3] + eps) : sqrtf(x[3]) + eps;
-        return fmaf(weight_decay, weight_decay != 0.0f ? x[0] : 0.0f, x[2] / root);
+        const float root = sqrtf(x[3] + keep_if(eps_inside, eps)) + keep_if(!eps_inside, eps);
+        return fmaf(weight_decay, keep_if(weight_decay != 0.0f, x[0]), x[2] / root);
     }
 
     // The first pass: updates the moments and gives the direction.
