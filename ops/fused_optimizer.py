@@ -90,7 +90,6 @@ class FusedOptimizer(ListOptimizer):
 
     def _forget(self) -> None:
         super()._forget()
-        self._parts: dict[int, tuple[list[State], list[Part]]] = {}
         self._flags: dict[torch.device, Tensor] = {}
         self.__dict__.setdefault("set_grad_none", True)
 
@@ -140,9 +139,7 @@ class FusedOptimizer(ListOptimizer):
         count.add_(self._noop_flag(count.device).reshape(()) == 0)
 
     def _parts_of(self, launch: Launch) -> list[Part]:
-        known = self._parts.get(id(launch.group))
-        if known is not None and known[0] is launch.states:
-            return known[1]
+        # Anew each step: a state may have been replaced, by an offloader say.
         kinds: dict[tuple[torch.device, bool], list[int]] = {}
         for i, (param, state) in enumerate(zip(launch.params, launch.states, strict=True)):
             kinds.setdefault((param.device, "master" in state), []).append(i)
@@ -150,20 +147,12 @@ class FusedOptimizer(ListOptimizer):
         for (device, copied), indices in kinds.items():
             params = [launch.params[i] for i in indices]
             states = [launch.states[i] for i in indices]
-            parts.append(
-                Part(
-                    device,
-                    indices,
-                    [state["master"] for state in states] if copied else params,
-                    params if copied else [],
-                    {name: [state[name] for state in states] for name in self.state_names},
-                )
-            )
-        self._parts[id(launch.group)] = (launch.states, parts)
+            masters = [state["master"] for state in states] if copied else params
+            named = {name: [state[name] for state in states] for name in self.state_names}
+            parts.append(Part(device, indices, masters, params if copied else [], named))
         return parts
 
     def _plan(self, index: int, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[State]:
-        self._parts.pop(id(group), None)
         states = super()._plan(index, group, params, grads)
         if group["capturable"]:
             # Parameters that will step together share one count; others keep theirs.

@@ -234,6 +234,17 @@ def test_a_grad_scaler_unscales_and_skips_without_a_wait(optimizer_class):
     assert [int(ours.state[param]["step"]) for param in params] == [2, 2]
 
 
+def test_states_replaced_by_the_user_are_used():
+    params = parameters((4,), (5,))
+    others = copies(params)
+    ours, theirs = FusedAdam(params), torch.optim.AdamW(others, weight_decay=0.0)
+    steps_beside(ours, theirs, params, others, count=2)
+    for optimizer, of in ((ours, params), (theirs, others)):
+        optimizer.state[of[0]]["exp_avg"] = torch.ones(4)
+        optimizer.state[of[1]] = {**optimizer.state[of[1]], "exp_avg": torch.ones(5)}
+    steps_beside(ours, theirs, params, others, count=2)
+
+
 def test_gradients_in_another_order_of_dimensions_are_taken():
     params = parameters((8, 6))
     others = copies(params)
