@@ -26,5 +26,8 @@ setup(
     cmdclass=cmdclass,
     packages=list(package_dir),
     package_dir=package_dir,
-    package_data={"opforge": ["py.typed"], "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.h", "triton/kernels/*.py"]},
+    package_data={
+        "opforge": ["py.typed"],
+        "opforge.ops": ["csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.h", "triton/kernels/*.py"],
+    },
 )

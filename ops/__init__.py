@@ -12,10 +12,20 @@ if TYPE_CHECKING:
     from .cpu_adagrad import CPUAdagrad
     from .cpu_adam import CPUAdam
     from .cpu_lion import CPULion
+    from .fused_adam import FusedAdam
+    from .fused_lamb import FusedLamb
+    from .fused_lion import FusedLion
 
-__all__ = ["CPUAdagrad", "CPUAdam", "CPULion"]
+__all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FusedAdam", "FusedLamb", "FusedLion"]
 
-_MODULES = {"CPUAdagrad": "cpu_adagrad", "CPUAdam": "cpu_adam", "CPULion": "cpu_lion"}
+_MODULES = {
+    "CPUAdagrad": "cpu_adagrad",
+    "CPUAdam": "cpu_adam",
+    "CPULion": "cpu_lion",
+    "FusedAdam": "fused_adam",
+    "FusedLamb": "fused_lamb",
+    "FusedLion": "fused_lion",
+}
 
 
 def __getattr__(name: str) -> Any:

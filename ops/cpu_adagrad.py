@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .cpu_checks import check_range
 from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+from .optimizer_checks import check_range
 
 
 class CPUAdagrad(CPUOptimizer):

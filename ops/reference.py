@@ -107,3 +107,61 @@ def lion(
     sign = torch.where(direction.isnan(), direction, direction.sign())
     param = param * (1.0 - lr * weight_decay) - lr * sign
     return param, beta2 * exp_avg + (1.0 - beta2) * grad
+
+
+def lamb(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    *,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    max_coeff: float = 10.0,
+    min_coeff: float = 0.01,
+    eps_inside_sqrt: bool = False,
+    bias_correction: bool = True,
+    scale: float = 1.0,
+    maximize: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """LAMB (arXiv:1904.00962, algorithm 2) in DeepSpeed's form: the new param, exp_avg, exp_avg_sq, and the ratio.
+
+    Bias correction scales the step instead of the moments; the ratio of norms is held in [min_coeff, max_coeff].
+    """
+    grad = (-grad if maximize else grad) / scale
+    exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
+    exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
+    root = (exp_avg_sq + eps).sqrt() if eps_inside_sqrt else exp_avg_sq.sqrt() + eps
+    direction = exp_avg / root + weight_decay * param
+    norms = float(param.norm()), float(direction.norm())
+    ratio = min(max(norms[0] / norms[1], min_coeff), max_coeff) if all(norms) else 1.0
+    correction1 = 1.0 - beta1**step if bias_correction else 1.0
+    correction2 = 1.0 - beta2**step if bias_correction else 1.0
+    rate = lr * math.sqrt(correction2) / correction1
+    return param - rate * ratio * direction, exp_avg, exp_avg_sq, ratio
+
+
+def group_params(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor]:
+    """The scale and the offset of each row of [groups, elements], as [groups, 1]; a row of one value has scale 1."""
+    levels = 2.0 ** (bits - 1)
+    high, low = values.amax(1, keepdim=True), values.amin(1, keepdim=True)
+    reach = values.abs().amax(1, keepdim=True) if symmetric else (high - low) / 2
+    offset = torch.zeros_like(reach) if symmetric else (high + low) / 2
+    return torch.where(reach == 0, torch.ones_like(reach), reach / levels), offset
+
+
+def quantize(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Group quantization of each row of [groups, elements]: the codes, as whole numbers, and group_params."""
+    levels = 2.0 ** (bits - 1)
+    scale, offset = group_params(values, bits, symmetric)
+    return ((values - offset) / scale).round().clamp(-levels, levels - 1), scale, offset
+
+
+def swizzled(groups: Tensor, pipeline_size: int, nodes: int, devices_per_node: int) -> Tensor:
+    """The rows of [groups, ...] in the order in which swizzle_quant writes them."""
+    cut = groups.reshape(nodes, devices_per_node, pipeline_size, -1, *groups.shape[1:])
+    return cut.movedim(2, 0).transpose(1, 2).reshape(groups.shape)

@@ -15,7 +15,7 @@ SOURCES = {
     "src/opforge": "opforge",
     **{room: f"opforge/{room}" for room in ("accelerator", "builders", "cache", "ops")},
 }
-SUFFIXES = {".py", ".cpp", ".h", ".typed"}
+SUFFIXES = {".py", ".cpp", ".cu", ".h", ".typed"}
 
 
 def listed() -> list[Path]:

@@ -4,4 +4,8 @@ BUILDERS: dict[str, str] = {
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
+    "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
+    "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
+    "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
+    "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
 }

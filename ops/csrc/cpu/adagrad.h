@@ -1,6 +1,6 @@
 #pragma once
 
-#include "dtype.h"
+#include <opforge/dtype.h>
 #include "kernel.h"
 
 namespace opforge::cpu {

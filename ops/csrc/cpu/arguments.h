@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/stableivalue_conversions.h>
 
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "optimizer.h"
@@ -86,6 +87,35 @@ public:
         for (size_t i = 0; i < names.count; ++i) tensor_list();
     }
 
+    // The next argument: a tensor, a list of them, or one that may be None, which reads none.
+    [[gnu::noinline]] void tensor() {
+        tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(*next_++));
+        lengths_.push_back(1);
+    }
+    [[gnu::noinline]] void optional_tensor() {
+        const auto given = torch::stable::detail::to<std::optional<AtenTensorHandle>>(*next_++);
+        if (given) tensors_.push_back(*given);
+        lengths_.push_back(given ? 1 : 0);
+    }
+    [[gnu::noinline]] void tensor_list() {
+        const auto list = torch::stable::detail::to<StableListHandle>(*next_++);
+        size_t length = 0;
+        AOTITorchError code = torch_list_size(list, &length);
+        tensors_.reserve(tensors_.size() + length);
+        for (size_t i = 0; i < length && code == AOTI_TORCH_SUCCESS; ++i) {
+            StableIValue item;
+            code = torch_list_get_item(list, i, &item);
+            if (code == AOTI_TORCH_SUCCESS) tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(item));
+        }
+        torch_delete_list(list);
+        check_shim(code, "an item of a list");
+        lengths_.push_back(length);
+    }
+
+    // All that were read, argument after argument, and how many each argument gave.
+    const std::vector<AtenTensorHandle>& handles() const { return tensors_; }
+    const std::vector<size_t>& lengths() const { return lengths_; }
+
     // Calls visit(tensor, argument, index) for each tensor that was read, parameter by parameter; index is -1 for
     // tensors that came in no list.
     template <typename Visit>
@@ -119,26 +149,6 @@ public:
     }
 
 private:
-    void tensor() {
-        tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(*next_++));
-        lengths_.push_back(1);
-    }
-
-    void tensor_list() {
-        const auto list = torch::stable::detail::to<StableListHandle>(*next_++);
-        size_t length = 0;
-        AOTITorchError code = torch_list_size(list, &length);
-        tensors_.reserve(tensors_.size() + length);
-        for (size_t i = 0; i < length && code == AOTI_TORCH_SUCCESS; ++i) {
-            StableIValue item;
-            code = torch_list_get_item(list, i, &item);
-            if (code == AOTI_TORCH_SUCCESS) tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(item));
-        }
-        torch_delete_list(list);
-        check_shim(code, "an item of a list");
-        lengths_.push_back(length);
-    }
-
     const StableIValue* next_;
     std::vector<AtenTensorHandle> tensors_;  // list after list
     std::vector<size_t> lengths_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "moment.h"
+#include <opforge/moment.h>
 #include "vec.h"
 
 namespace opforge::cpu {

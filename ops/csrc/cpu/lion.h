@@ -1,8 +1,8 @@
 #pragma once
 
-#include "dtype.h"
+#include <opforge/dtype.h>
+#include <opforge/moment.h>
 #include "kernel.h"
-#include "moment.h"
 
 namespace opforge::cpu {
 

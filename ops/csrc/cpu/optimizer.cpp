@@ -61,7 +61,12 @@ struct Group {
     size_t size() const { return names.count; }
 };
 
-void check_layouts(const Group& group) {
+}  // namespace
+
+void refuse(const std::string& message) { throw std::runtime_error(message); }
+
+void check_layouts(const Operand* operands, Names names, int64_t index) {
+    const Group group{operands, names, index};
     const Operand& params = group.operands[0];
     bool contiguous = true;
     for (size_t i = 0; i < group.size(); ++i) {
@@ -90,18 +95,14 @@ void check_layouts(const Group& group) {
     }
 }
 
-DType check_dtype(const Group& group, size_t i, bool state) {
-    const char* dtype = group.operands[i].dtype;
-    if (equal(dtype, "float32")) return DType::Float32;
-    if (equal(dtype, "bfloat16")) return DType::BFloat16;
-    if (equal(dtype, "float16") && !state) return DType::Float16;
-    refuse(group.name(i) + " is " + dtype + ", expected float32" + (state ? " or bfloat16" : ", bfloat16 or float16") +
-           ": convert it with .to(torch.float32)" + (state ? "" : ", or use torch.optim, which takes other dtypes"));
+DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow) {
+    if (equal(operand.dtype, "float32")) return DType::Float32;
+    if (equal(operand.dtype, "bfloat16")) return DType::BFloat16;
+    if (equal(operand.dtype, "float16") && narrow) return DType::Float16;
+    refuse(indexed(name, index) + " is " + operand.dtype + ", expected float32" +
+           (narrow ? ", bfloat16 or float16" : " or bfloat16") + ": convert it with .to(torch.float32)" +
+           (narrow ? ", or use torch.optim, which takes other dtypes" : ""));
 }
-
-}  // namespace
-
-void refuse(const std::string& message) { throw std::runtime_error(message); }
 
 void check_device(const char* device, const char* expected, const char* name, int64_t index) {
     if (equal(device, expected)) return;
@@ -117,9 +118,10 @@ void check_length(const char* name, size_t length, size_t expected) {
 
 void Batch::add(const Operand* operands, int64_t index) {
     const Group group{operands, names_, index};
-    check_layouts(group);
-    dtypes_ = {check_dtype(group, 0, false), check_dtype(group, 1, false), check_dtype(group, 2, true)};
-    if (group.size() == 4 && check_dtype(group, 3, true) != dtypes_.states) {
+    check_layouts(operands, names_, index);
+    const auto dtype = [&](size_t i) { return check_dtype(operands[i], names_[i], index, i <= kGradient); };
+    dtypes_ = {dtype(0), dtype(1), dtype(2)};
+    if (group.size() == 4 && dtype(3) != dtypes_.states) {
         refuse(group.name(3) + " is " + operands[3].dtype + ", expected the dtype of " + group.name(2) + ", " +
                operands[2].dtype + ": convert one with .to()");
     }

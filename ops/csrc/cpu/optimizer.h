@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "dtype.h"
+#include <opforge/dtype.h>
 #include "kernel.h"
 
 namespace opforge::cpu {
@@ -27,15 +27,14 @@ struct Operand {
     bool contiguous;
 };
 
-// The op's tensor arguments in the kernel's order: params, grads, then one or two states.
+// The op's tensor arguments in the kernel's order: params, grads, then states.
 struct Names {
     const char* const* items;
     size_t count;
 
     template <size_t N>
-    constexpr Names(const char* const (&names)[N]) : items(names), count(N) {
-        static_assert(N == 3 || N == kMaxOperands, "a gradient and one or two states");
-    }
+    constexpr Names(const char* const (&names)[N]) : items(names), count(N) {}
+    constexpr Names(const char* const* names, size_t length) : items(names), count(length) {}
     const char* operator[](size_t i) const { return items[i]; }
 };
 
@@ -51,6 +50,13 @@ void check_device(const char* device, const char* expected, const char* name, in
 
 // Refuses lists of which one has not `expected` tensors, the number of parameters.
 void check_length(const char* name, size_t length, size_t expected);
+
+// Refuses the operands of one parameter, which lies at `index` of the lists, or at -1 where there are none, unless all
+// have its shape, and its order of elements without gaps.
+void check_layouts(const Operand* operands, Names names, int64_t index);
+
+// Refuses dtypes that no kernel takes; float16 too where `narrow` is false.
+DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow);
 
 // torch's own, through which its number of threads holds here too.
 using ParallelFor = void (*)(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context);

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "../dtype.h"
+#include <opforge/dtype.h>
 
 namespace opforge::cpu {
 

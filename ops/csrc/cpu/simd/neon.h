@@ -4,7 +4,7 @@
 
 #include <arm_neon.h>
 
-#include "../dtype.h"
+#include <opforge/dtype.h>
 
 namespace opforge::cpu {
 

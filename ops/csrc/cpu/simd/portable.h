@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "../dtype.h"
+#include <opforge/dtype.h>
 
 namespace opforge::cpu {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace opforge::cpu {
+namespace opforge {
 
 // Element types that the kernels read and write. Arithmetic is always in float.
 enum class DType : int { Float32, BFloat16, Float16 };
@@ -40,4 +40,4 @@ auto with_state_dtype(DType dtype, Visit visit) {
     return dtype == DType::BFloat16 ? visit(Type<BFloat16>{}) : visit(Type<float>{});
 }
 
-}  // namespace opforge::cpu
+}  // namespace opforge

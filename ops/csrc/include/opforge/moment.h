@@ -1,6 +1,6 @@
 #pragma once
 
-namespace opforge::cpu {
+namespace opforge {
 
 // The weights of a running average, beta * x + (1 - beta) * y, that is rounded once at the result's magnitude. For beta
 // over 1/2 it is x + ((1 - beta) * y - (1 - beta) * x): float(1 - beta) is off by less than float(beta) is, and in a
@@ -26,4 +26,4 @@ struct DecoupledDecay {
         : amount(static_cast<float>(product)), factor(static_cast<float>(1.0 - product)) {}
 };
 
-}  // namespace opforge::cpu
+}  // namespace opforge

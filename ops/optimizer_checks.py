@@ -1,4 +1,4 @@
-"""What the CPU optimizers refuse, and in what words: place, value, what was expected, what to do."""
+"""What the optimizers refuse, and in what words: place, value, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -30,10 +30,15 @@ def check_real(owner: str, group: int, params: Sequence[Tensor]) -> None:
 
 
 def check_pairs(
-    owner: str, group: int, members: Sequence[Tensor], params: Sequence[Tensor], grads: Sequence[Tensor]
+    owner: str,
+    group: int,
+    members: Sequence[Tensor],
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    device: str | None,
 ) -> None:
     """Raises RuntimeError for a parameter or a gradient that no kernel takes. `members` are all of the group's
-    parameters, `params` those that have gradients.
+    parameters, `params` those that have gradients. `device` is the type of device they must be on, if it is one.
     """
     places = {id(param): i for i, param in enumerate(members)}
     for param, grad in zip(params, grads, strict=True):
@@ -43,10 +48,10 @@ def check_pairs(
                 f"{owner}: the gradient of {where} is sparse ({grad.layout}), expected a dense one: build the layer "
                 "with sparse=False, or use torch.optim.SparseAdam for this parameter"
             )
-        if param.device.type != "cpu":
+        if device is not None and param.device.type != device:
             raise RuntimeError(
-                f"{owner}: {where} is on {param.device}, expected cpu: move the model with .cpu() before the step, or "
-                "use an optimizer made for that device, such as torch.optim.AdamW(fused=True)"
+                f"{owner}: {where} is on {param.device}, expected {device}: move the model with .{device}() before "
+                "the step, or use an optimizer made for that device, such as torch.optim.AdamW(fused=True)"
             )
         if param.dtype not in DTYPES:
             raise RuntimeError(

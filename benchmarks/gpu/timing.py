@@ -1,0 +1,96 @@
+"""What a GPU's figures are measured with: events on the device, a flushed cache, contenders by turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+OLDEST = 4
+"""How many times the second cache the tensors are at least, so that nothing of one call is left for the next."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One contender at one task. `share` is of the copy's bandwidth in the same turns; None where bytes say nothing."""
+
+    task: str
+    contender: str
+    microseconds: float
+    best: float
+    gigabytes_a_second: float | None
+    share: float | None
+    note: str = ""
+
+
+class Gpu:
+    """The GPU that is measured, and what flushes its cache."""
+
+    device = "cuda"
+
+    def __init__(self, rounds: int = 30) -> None:
+        properties = torch.cuda.get_device_properties(0)
+        self.name, self.memory = properties.name, properties.total_memory
+        self.l2 = getattr(properties, "L2_cache_size", 0) or 64 << 20
+        self.target = f"cuda:sm_{properties.major}{properties.minor}"
+        self.rounds = rounds
+        self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device="cuda")
+
+    def fitting(self, elements: int, bytes_each: int) -> int:
+        """`elements`, or the power of two under it of which tensors of `bytes_each` an element take half the memory."""
+        while elements * bytes_each > self.memory // 2:
+            elements //= 2
+        return elements
+
+    def measure(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+        """Microseconds of each contender's calls, by turns, each with a cold cache."""
+        samples: dict[str, list[float]] = {name: [] for name in contenders}
+        for call in contenders.values():
+            call()
+            call()
+        torch.cuda.synchronize()
+        for _ in range(self.rounds):
+            for name, call in contenders.items():
+                self._flush.zero_()
+                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                begin.record()
+                call()
+                end.record()
+                end.synchronize()
+                samples[name].append(begin.elapsed_time(end) * 1000.0)
+        return samples
+
+    def copy_of(self, moved: int) -> Callable[[], Tensor]:
+        """A call that copies half of `moved` bytes, reading them and writing as many; of at least four caches."""
+        half = max(moved // 2, OLDEST * self.l2)
+        half = min(half, self.memory // 8)
+        source, target = (torch.empty(half, dtype=torch.int8, device="cuda") for _ in range(2))
+        copy: Callable[[], Tensor] = lambda: target.copy_(source)  # noqa: E731
+        copy.moved = 2 * half  # type: ignore[attr-defined]
+        return copy
+
+    def beside_copy(
+        self, task: str, contenders: Mapping[str, Callable[[], object]], moved: Mapping[str, int], note: str = ""
+    ) -> list[Figure]:
+        """Figures of the contenders, which move so many bytes a call, beside the copy."""
+        copy = self.copy_of(max(moved.values()))
+        samples = self.measure({"copy": copy, **contenders})
+        speed = copy.moved / statistics.median(samples["copy"]) / 1e3  # type: ignore[attr-defined]
+        figures = [Figure(task, "copy", *_two(samples["copy"]), speed, 1.0)]
+        for name in contenders:
+            median, best = _two(samples[name])
+            own = moved[name] / median / 1e3
+            figures.append(Figure(task, name, median, best, own, own / speed, note))
+        return figures
+
+    def by_turns(self, task: str, contenders: Mapping[str, Callable[[], object]], note: str = "") -> list[Figure]:
+        """Figures of tasks that are too small for bytes to say much."""
+        samples = self.measure(contenders)
+        return [Figure(task, name, *_two(samples[name]), None, None, note) for name in contenders]
+
+
+def _two(samples: list[float]) -> tuple[float, float]:
+    return statistics.median(samples), min(samples)

@@ -1,0 +1,18 @@
+"""The builder of FusedAdam's op on the CPU, by host kernels."""
+
+from __future__ import annotations
+
+from opforge.builders.with_calls import OpBuilderWithCalls
+
+
+class FusedAdamBuilder(OpBuilderWithCalls):
+    """Adam and AdamW: fused_adam_, and with DeepSpeed's arguments multi_tensor_adam.
+
+    See opforge.ops.FusedAdam for the optimizer, ops/csrc/fused/adam.cpp for the schema.
+    """
+
+    name = "fused_adam"
+    sources = ["fused/adam.cpp", "cpu/fused_adam.cpp", "cpu/optimizer.cpp"]
+    calls = {"multi_tensor_adam": "opforge.ops.multi_tensor:multi_tensor_adam"}
+    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,18 @@
+"""The builder of FusedLamb's op on the CPU, by host kernels."""
+
+from __future__ import annotations
+
+from opforge.builders.with_calls import OpBuilderWithCalls
+
+
+class FusedLambBuilder(OpBuilderWithCalls):
+    """LAMB: fused_lamb_, and with DeepSpeed's arguments lamb.
+
+    See opforge.ops.FusedLamb for the optimizer, ops/csrc/fused/lamb.cpp for the schema.
+    """
+
+    name = "fused_lamb"
+    sources = ["fused/lamb.cpp", "cpu/fused_lamb.cpp", "cpu/optimizer.cpp"]
+    calls = {"lamb": "opforge.ops.multi_tensor:lamb"}
+    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,18 @@
+"""The builder of FusedLion's op on the CPU, by host kernels."""
+
+from __future__ import annotations
+
+from opforge.builders.with_calls import OpBuilderWithCalls
+
+
+class FusedLionBuilder(OpBuilderWithCalls):
+    """Lion: fused_lion_, and with DeepSpeed's arguments multi_tensor_lion.
+
+    See opforge.ops.FusedLion for the optimizer, ops/csrc/fused/lion.cpp for the schema.
+    """
+
+    name = "fused_lion"
+    sources = ["fused/lion.cpp", "cpu/fused_lion.cpp", "cpu/optimizer.cpp"]
+    calls = {"multi_tensor_lion": "opforge.ops.multi_tensor:multi_tensor_lion"}
+    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

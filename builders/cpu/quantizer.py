@@ -1,0 +1,32 @@
+"""The builder of the group quantizer on the CPU, by host kernels."""
+
+from __future__ import annotations
+
+from opforge.builders.with_calls import OpBuilderWithCalls
+
+
+class QuantizerBuilder(OpBuilderWithCalls):
+    """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and their kin.
+
+    See opforge.ops.quantizer for the functions, ops/csrc/fused/quantizer.cpp for the schemas.
+    """
+
+    name = "quantizer"
+    sources = ["fused/quantizer.cpp", "cpu/fused_quantizer.cpp", "cpu/optimizer.cpp"]
+    calls = {
+        name: f"opforge.ops.quantizer:{name}"
+        for name in (
+            "QuantizationType",
+            "Symmetric",
+            "Asymmetric",
+            "quantize",
+            "dequantize",
+            "dequantize_fp32",
+            "dequantize_bf16",
+            "swizzle_quant",
+            "quantized_reduction",
+            "dequantize_int4_to_half_experimental",
+            "dequantize_int8_to_half_experimental",
+        )
+    }
+    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,0 +1,11 @@
+"""The ops of CUDA GPUs, by the names that `create_op_builder` takes. HIP builds the same sources."""
+
+from opforge.builders.triton import TRITON_BUILDERS
+
+BUILDERS: dict[str, str] = {
+    "FusedAdamBuilder": "opforge.builders.cuda.fused_adam:FusedAdamBuilder",
+    "FusedLambBuilder": "opforge.builders.cuda.fused_lamb:FusedLambBuilder",
+    "FusedLionBuilder": "opforge.builders.cuda.fused_lion:FusedLionBuilder",
+    "QuantizerBuilder": "opforge.builders.cuda.quantizer:QuantizerBuilder",
+    **TRITON_BUILDERS,
+}

@@ -1,0 +1,33 @@
+"""The builder of the group quantizer on GPUs."""
+
+from __future__ import annotations
+
+from opforge.builders.with_calls import OpBuilderWithCalls
+
+
+class QuantizerBuilder(OpBuilderWithCalls):
+    """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and their kin.
+
+    See opforge.ops.quantizer for the functions, ops/csrc/fused/quantizer.cpp for the schemas.
+    """
+
+    name = "quantizer"
+    devices = ("cuda", "hip")
+    sources = ["fused/quantizer.cpp", "cuda/quantize.cu", "cuda/dequantize.cu", "cpu/optimizer.cpp"]
+    calls = {
+        name: f"opforge.ops.quantizer:{name}"
+        for name in (
+            "QuantizationType",
+            "Symmetric",
+            "Asymmetric",
+            "quantize",
+            "dequantize",
+            "dequantize_fp32",
+            "dequantize_bf16",
+            "swizzle_quant",
+            "quantized_reduction",
+            "dequantize_int4_to_half_experimental",
+            "dequantize_int8_to_half_experimental",
+        )
+    }
+    defines = {"OPFORGE_GPU": ""}

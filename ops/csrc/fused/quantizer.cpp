@@ -1,0 +1,176 @@
+#include <opforge/quantizing.h>
+#include <torch/csrc/stable/library.h>
+
+#include "place.h"
+
+namespace opforge::fused {
+namespace {
+
+// A contiguous tensor of this library's device: what a kernel gets of it.
+struct Tensor {
+    void* data;
+    int64_t numel;
+    DType dtype;
+};
+
+enum class Kind { Values, Codes, Params };
+
+Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written) {
+    check_device(device_name(handle), kDevice, name, -1);
+    const Operand in = operand(handle, written);
+    if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
+    int32_t dtype;
+    check_shim(aoti_torch_get_dtype(handle, &dtype), "the dtype");
+    const bool is_byte = dtype == aoti_torch_dtype_int8() || dtype == aoti_torch_dtype_uint8();
+    if (kind == Kind::Values) return {in.data, in.numel, check_dtype(in, name, -1, true)};
+    if (kind == Kind::Codes && !is_byte) refuse(std::string(name) + " is " + in.dtype + ", expected int8");
+    if (kind == Kind::Params && dtype != aoti_torch_dtype_float32()) {
+        refuse(std::string(name) + " is " + (is_byte ? "int8" : in.dtype) + ", expected float32");
+    }
+    return {in.data, in.numel, DType::Float32};
+}
+
+void check_size(const char* name, int64_t numel, int64_t expected, const char* what) {
+    if (numel == expected) return;
+    refuse(std::string(name) + " has " + std::to_string(numel) + " elements, expected " + std::to_string(expected) +
+           ": " + what);
+}
+
+// `elements` values in `count` groups.
+Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
+    if (bits != 8 && bits != 4) refuse("num_bits is " + std::to_string(bits) + ", expected 8 or 4");
+    if (count < 1 || elements % count != 0) {
+        refuse("groups is " + std::to_string(count) + ", expected a number that divides the " +
+               std::to_string(elements) + " elements");
+    }
+    const int64_t each = elements / count;
+    if (bits == 4 && each % 2 != 0) {
+        refuse("a group has " + std::to_string(each) +
+               " elements, expected an even number: two 4-bit codes share a byte");
+    }
+    return {count, each, static_cast<int>(bits), symmetric};
+}
+
+int64_t params_of(const Groups& groups) { return groups.symmetric ? groups.count : 2 * groups.count; }
+constexpr const char* kOneByte = "one byte for each code of 8 bits, or for two of 4 bits";
+constexpr const char* kParams = "a scale for each group, with an offset where it is asymmetric";
+
+// The first `count` arguments, which are tensors.
+struct Tensors {
+    Arguments arguments;
+    Tensors(const StableIValue* stack, size_t count) : arguments(stack) {
+        for (size_t i = 0; i < count; ++i) arguments.tensor();
+    }
+    AtenTensorHandle operator[](size_t i) const { return arguments.handles()[i]; }
+};
+
+void quantize(StableIValue* stack, uint64_t, uint64_t) {
+    Tensors tensors(stack, 3);
+    const Tensor input = read(tensors[2], "input_vals", Kind::Values, false);
+    const Tensor out = read(tensors[0], "out", Kind::Codes, true);
+    const Tensor params = read(tensors[1], "params", Kind::Params, true);
+    Arguments& rest = tensors.arguments;
+    const int64_t count = rest.integer();
+    const int64_t bits = rest.integer();
+    const Groups groups = cut(input.numel, count, bits, rest.flag());
+    Swizzle swizzle;
+    for (int64_t* number : {&swizzle.slices, &swizzle.nodes, &swizzle.devices}) *number = rest.integer();
+    if (swizzle.slices < 1 || swizzle.nodes < 1 || swizzle.devices < 1 ||
+        count % (swizzle.slices * swizzle.nodes * swizzle.devices) != 0) {
+        refuse("groups is " + std::to_string(count) + ", expected a multiple of pipeline_size " +
+               std::to_string(swizzle.slices) + " * nodes " + std::to_string(swizzle.nodes) + " * devices_per_node " +
+               std::to_string(swizzle.devices));
+    }
+    const bool stochastic = rest.flag();
+    const auto seed = static_cast<uint64_t>(rest.integer());
+    const auto offset = static_cast<uint64_t>(rest.integer());
+    check_size("out", out.numel, groups.bytes(input.numel), kOneByte);
+    check_size("params", params.numel, params_of(groups), kParams);
+    if (input.numel == 0) return;
+    const Here here(tensors[0]);
+    check_launch("quantize_",
+                 launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
+                                  static_cast<float*>(params.data), swizzle, stochastic, seed, offset, here.place()}));
+}
+
+void dequantize(StableIValue* stack, uint64_t, uint64_t) {
+    Tensors tensors(stack, 3);
+    const Tensor out = read(tensors[0], "out", Kind::Values, true);
+    const Tensor codes = read(tensors[1], "quantized_data", Kind::Codes, false);
+    const Tensor params = read(tensors[2], "params", Kind::Params, false);
+    Arguments& rest = tensors.arguments;
+    const int64_t count = rest.integer();
+    const int64_t bits = rest.integer();
+    const Groups groups = cut(out.numel, count, bits, rest.flag());
+    check_size("quantized_data", codes.numel, groups.bytes(out.numel), kOneByte);
+    check_size("params", params.numel, params_of(groups), kParams);
+    if (out.numel == 0) return;
+    const Here here(tensors[0]);
+    check_launch("dequantize_",
+                 launch_dequantize({groups, static_cast<const uint8_t*>(codes.data),
+                                    static_cast<const float*>(params.data), out.data, out.dtype, here.place()}));
+}
+
+void reduce(StableIValue* stack, uint64_t, uint64_t) {
+    Tensors tensors(stack, 4);
+    const Tensor out = read(tensors[0], "out", Kind::Codes, true);
+    const Tensor params = read(tensors[1], "params", Kind::Params, true);
+    const Tensor input = read(tensors[2], "input_vals", Kind::Codes, false);
+    const Tensor input_params = read(tensors[3], "input_scales", Kind::Params, false);
+    Arguments& rest = tensors.arguments;
+    const int64_t input_groups = rest.integer();
+    const int64_t count = rest.integer();
+    const int64_t bits = rest.integer();
+    const bool symmetric = rest.flag();
+    const int64_t ways = rest.integer();
+    const int64_t elements = bits == 4 ? 2 * input.numel : input.numel;
+    if (ways < 1 || elements % ways != 0 || input_groups < 1 || input_groups % ways != 0) {
+        refuse("devices_per_node is " + std::to_string(ways) + ", expected a number that divides in_groups, " +
+               std::to_string(input_groups) + ", and the " + std::to_string(elements) + " elements");
+    }
+    const Groups in = cut(elements / ways, input_groups / ways, bits, symmetric);
+    const Groups groups = cut(elements / ways, count, bits, symmetric);
+    check_size("input_scales", input_params.numel, ways * params_of(in), kParams);
+    check_size("out", out.numel, input.numel / ways, kOneByte);
+    check_size("params", params.numel, params_of(groups), kParams);
+    if (out.numel == 0) return;
+    const Here here(tensors[0]);
+    check_launch("quantized_reduction_",
+                 launch_reduce({groups, static_cast<const uint8_t*>(input.data),
+                                static_cast<const float*>(input_params.data), ways, in.count, in.elements,
+                                static_cast<uint8_t*>(out.data), static_cast<float*>(params.data), here.place()}));
+}
+
+template <size_t kCount>
+void check_meta(StableIValue* stack, uint64_t, uint64_t) {
+    const Tensors tensors(stack, kCount);
+    for (size_t i = 0; i < kCount; ++i) check_device(device_name(tensors[i]), "meta", "a tensor", -1);
+}
+
+}  // namespace
+}  // namespace opforge::fused
+
+STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
+    m.def(
+        "quantize_(Tensor(a!) out, Tensor(b!) params, Tensor input_vals, int groups, int num_bits, bool symmetric, int "
+        "pipeline_size=1, int nodes=1, int devices_per_node=1, bool stochastic=False, int seed=0, int offset=0) -> ()");
+    m.def(
+        "dequantize_(Tensor(a!) out, Tensor quantized_data, Tensor params, int groups, int num_bits, bool symmetric) "
+        "-> ()");
+    m.def(
+        "quantized_reduction_(Tensor(a!) out, Tensor(b!) params, Tensor input_vals, Tensor input_scales, int "
+        "in_groups, int out_groups, int num_bits, bool symmetric, int devices_per_node) -> ()");
+}
+
+// For every backend: tensors that are elsewhere get this op's own message.
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("quantize_", &opforge::fused::quantize);
+    m.impl("dequantize_", &opforge::fused::dequantize);
+    m.impl("quantized_reduction_", &opforge::fused::reduce);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
+    m.impl("quantize_", &opforge::fused::check_meta<3>);
+    m.impl("dequantize_", &opforge::fused::check_meta<3>);
+    m.impl("quantized_reduction_", &opforge::fused::check_meta<4>);
+}

@@ -1,0 +1,97 @@
+"""Adam and AdamW, fused, on the device of their parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .fused_optimizer import FusedOptimizer, Part
+from .list_optimizer import Group, Launch, Params
+from .optimizer_checks import check_range
+
+
+class FusedAdam(FusedOptimizer):
+    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), one kernel call a step for all parameters of a group.
+
+    Args:
+        params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
+        lr: learning rate, at least 0; a tensor on the device where `capturable`.
+        bias_correction: False leaves the averages' start at zero uncorrected.
+        betas: decay of the averages of the gradient and of its square, each in [0, 1).
+        eps: added to the square root, at least 0.
+        adam_w_mode: True decays the weights themselves (AdamW), False adds the decay to the gradient (Adam).
+        weight_decay: 0 unless given.
+        amsgrad: only False; there is no kernel for it.
+        set_grad_none: what zero_grad() does where it is not told.
+        capturable, master_weights, fp32_optimizer_states: see FusedOptimizer.
+        maximize: climb instead of descend.
+
+    All but params and set_grad_none are per-group options. States: "step", "exp_avg", "exp_avg_sq", which
+    torch.optim.AdamW and torch.optim.Adam load, and theirs load here. Arithmetic is in float32.
+    """
+
+    builder = "FusedAdamBuilder"
+    state_names = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        adam_w_mode: bool = True,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        set_grad_none: bool = True,
+        *,
+        capturable: bool = False,
+        master_weights: bool = False,
+        fp32_optimizer_states: bool = True,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "bias_correction": bias_correction,
+            "betas": betas,
+            "eps": eps,
+            "adamw_mode": adam_w_mode,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "capturable": capturable,
+            "master_weights": master_weights,
+            "fp32_optimizer_states": fp32_optimizer_states,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults, set_grad_none)
+
+    def _check_group(self, group: Group) -> None:
+        for name in ("lr", "eps", "weight_decay"):
+            check_range("FusedAdam", name, group[name], 0.0)
+        for i, beta in enumerate(group["betas"]):
+            check_range("FusedAdam", f"betas[{i}]", beta, 0.0, 1.0)
+        if group["amsgrad"]:
+            raise ValueError("FusedAdam: amsgrad is True, expected False: use torch.optim.AdamW for that variant")
+
+    def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
+        group = launch.group
+        beta1, beta2 = group["betas"]
+        op.fused_adam_(
+            self._noop_flag(part.device),
+            part.params,
+            launch.grads,
+            part.states["exp_avg"],
+            part.states["exp_avg_sq"],
+            part.copies,
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            step=0 if isinstance(launch.step, torch.Tensor) else launch.step,
+            adamw_mode=group["adamw_mode"],
+            bias_correction=group["bias_correction"],
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+            **numbers,
+        )

@@ -1,0 +1,185 @@
+"""Group quantization to 8 and 4 bits: DeepSpeed's calls, over our ops. The first argument is the loaded op; its module
+has them bound.
+
+A tensor is cut, in memory order, into `groups` of equal size. A group's codes are whole numbers in [-128, 127] or
+[-8, 7], and value = code * scale, symmetric, or code * scale + offset, asymmetric. Its params are float32: [groups, 1]
+with the scale, or [groups, 2] with scale and offset. Of two 4-bit codes in a byte the first has the upper half.
+A group that holds an inf or a NaN comes back as NaN.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class QuantizationType(enum.IntEnum):
+    """Whether a group has an offset: Symmetric has none."""
+
+    Symmetric = 0
+    Asymmetric = 1
+
+
+Symmetric, Asymmetric = QuantizationType
+
+
+def quantize(
+    op: Any,
+    input_vals: Tensor,
+    groups: int,
+    num_bits: int,
+    quant_type: int,
+    *,
+    stochastic: bool = False,
+    seed: int = 0,
+    offset: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """The codes, int8 of the input's shape (half as long in the last dimension for 4 bits), and the groups' params.
+
+    `stochastic` rounds up with the probability of the fraction, by Philox numbers that depend on `seed`, `offset` and
+    an element's place alone, so results repeat; a new `offset` gives new ones.
+    """
+    shape = _packed(input_vals, num_bits)
+    codes = torch.empty(shape, dtype=torch.int8, device=input_vals.device)
+    params = _params(input_vals, groups, quant_type)
+    op.quantize_(
+        codes,
+        params,
+        input_vals.contiguous(),
+        groups,
+        num_bits,
+        quant_type == Symmetric,
+        stochastic=stochastic,
+        seed=seed,
+        offset=offset,
+    )
+    return codes, params
+
+
+def dequantize(op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int) -> Tensor:
+    """The values, in float16."""
+    return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.float16)
+
+
+def dequantize_fp32(
+    op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int
+) -> Tensor:
+    """The values, in float32."""
+    return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.float32)
+
+
+def dequantize_bf16(
+    op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int
+) -> Tensor:
+    """The values, in bfloat16."""
+    return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.bfloat16)
+
+
+def swizzle_quant(
+    op: Any,
+    input_vals: Tensor,
+    groups: int,
+    num_bits: int,
+    quant_type: int,
+    pipeline_size: int,
+    nodes: int,
+    devices_per_node: int,
+) -> tuple[Tensor, Tensor]:
+    """As quantize, with the groups, and their params, in the order in which they are sent: the partition for device d
+    of node n goes to place d * nodes + n. With a pipeline, all partitions' first slices come first. The codes are flat.
+    """
+    codes = torch.empty(input_vals.numel() * num_bits // 8, dtype=torch.int8, device=input_vals.device)
+    params = _params(input_vals, groups, quant_type)
+    op.quantize_(
+        codes,
+        params,
+        input_vals.contiguous(),
+        groups,
+        num_bits,
+        quant_type == Symmetric,
+        pipeline_size,
+        nodes,
+        devices_per_node,
+    )
+    return codes, params
+
+
+def quantized_reduction(
+    op: Any,
+    input_vals: Tensor,
+    input_scales: Tensor,
+    in_groups: int,
+    out_groups: int,
+    num_bits: int,
+    quant_type: int,
+    devices_per_node: int,
+) -> tuple[Tensor, Tensor]:
+    """The sum of `devices_per_node` quantized tensors that lie one after the other, quantized again into `out_groups`.
+
+    `in_groups` counts the groups of all of them. Sums are in float32, in the tensors' order.
+    """
+    shape = list(input_vals.shape)
+    shape[-1] //= devices_per_node
+    codes = torch.empty(shape, dtype=torch.int8, device=input_vals.device)
+    params = _params(input_vals, out_groups, quant_type)
+    op.quantized_reduction_(
+        codes,
+        params,
+        input_vals.contiguous(),
+        input_scales.contiguous(),
+        in_groups,
+        out_groups,
+        num_bits,
+        quant_type == Symmetric,
+        devices_per_node,
+    )
+    return codes, params
+
+
+def dequantize_int4_to_half_experimental(
+    op: Any, data_in: Tensor, scale_buffer: Tensor, min_val_buffer: Tensor, num_group: int, group_size: int
+) -> Tensor:
+    """float16 values code / scale + minimum of unsigned 4-bit codes, [num_group, group_size]; by torch's own ops."""
+    pairs = data_in.view(torch.uint8).reshape(-1)
+    codes = torch.stack((pairs >> 4, pairs & 0xF), dim=-1)
+    return _from_unsigned(codes, scale_buffer, min_val_buffer, num_group, group_size)
+
+
+def dequantize_int8_to_half_experimental(
+    op: Any, data_in: Tensor, scale_buffer: Tensor, min_val_buffer: Tensor, num_group: int, group_size: int
+) -> Tensor:
+    """float16 values code / scale + minimum of unsigned 8-bit codes, [num_group, group_size]; by torch's own ops."""
+    return _from_unsigned(data_in.view(torch.uint8), scale_buffer, min_val_buffer, num_group, group_size)
+
+
+def _from_unsigned(codes: Tensor, scale: Tensor, minimum: Tensor, num_group: int, group_size: int) -> Tensor:
+    values = codes.reshape(num_group, group_size).to(torch.float16)
+    return values / scale.reshape(num_group, 1).half() + minimum.reshape(num_group, 1).half()
+
+
+def _dequantize(
+    op: Any, codes: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int, dtype: torch.dtype
+) -> Tensor:
+    shape = list(codes.shape)
+    shape[-1] = shape[-1] * 8 // num_bits
+    out = torch.empty(shape, dtype=dtype, device=codes.device)
+    op.dequantize_(out, codes.contiguous(), params.contiguous(), groups, num_bits, quant_type == Symmetric)
+    return out
+
+
+def _packed(values: Tensor, num_bits: int) -> list[int]:
+    shape = list(values.shape)
+    if num_bits == 4:
+        if not shape or shape[-1] % 2:
+            raise ValueError(
+                f"input_vals has shape {tuple(shape)}, expected an even last dimension: two 4-bit codes share a byte"
+            )
+        shape[-1] //= 2
+    return shape
+
+
+def _params(values: Tensor, groups: int, quant_type: int) -> Tensor:
+    return torch.empty((groups, 1 if quant_type == Symmetric else 2), dtype=torch.float32, device=values.device)

@@ -1,0 +1,131 @@
+// A stand-in for CUDA's runtime: kernels run on the host, every thread of every block, one after the other. A thread is
+// a fiber, so that it can wait at a barrier. What a GPU does in parallel, or by its own instructions, is not tried
+// here; which elements a kernel reads and writes, and what it makes of them, is.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#define __host__
+#define __device__
+#define __global__
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define CUDART_VERSION 13000
+
+struct uint2 {
+    uint32_t x, y;
+};
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+struct float2 {
+    float x, y;
+};
+struct float4 {
+    float x, y, z, w;
+};
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess };
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t) { return ""; }
+
+struct Index {
+    uint32_t x;
+};
+inline Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace host_runtime {
+
+// Runs threads to their end, one after the other, until one has to wait; then the next fiber runs those that follow.
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(1 << 16);
+    uint32_t thread = 0;  // that waits
+    bool waits = false;
+};
+inline ucontext_t scheduler;
+inline std::vector<std::unique_ptr<Fiber>> fibers;
+inline Fiber* current;
+inline uint32_t next_thread;
+inline void (*body)(void*);
+inline void* argument;
+inline uint64_t slots[1024];
+
+inline void live() {
+    for (Fiber* self = current;;) {
+        while (next_thread < blockDim.x) {
+            threadIdx.x = next_thread++;
+            body(argument);
+        }
+        self->waits = false;
+        swapcontext(&self->context, &scheduler);
+    }
+}
+
+inline void resume(Fiber& fiber) {
+    current = &fiber;
+    threadIdx.x = fiber.thread;
+    swapcontext(&scheduler, &fiber.context);
+}
+
+// Runs kernel() for each thread of each block; a round takes every thread to its next barrier.
+template <typename Kernel>
+void run(uint32_t blocks, uint32_t threads, Kernel kernel) {
+    body = [](void* given) { (*static_cast<Kernel*>(given))(); };
+    argument = &kernel;
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        next_thread = 0;
+        size_t used = 0;
+        for (; next_thread < threads; ++used) {
+            if (used == fibers.size()) {
+                fibers.push_back(std::make_unique<Fiber>());
+                Fiber& made = *fibers.back();
+                getcontext(&made.context);
+                made.context.uc_stack.ss_sp = made.stack.data();
+                made.context.uc_stack.ss_size = made.stack.size();
+                makecontext(&made.context, &live, 0);
+            }
+            resume(*fibers[used]);
+        }
+        for (bool alive = true; alive;) {
+            alive = false;
+            for (size_t i = 0; i < used; ++i) {
+                if (!fibers[i]->waits) continue;
+                resume(*fibers[i]);
+                alive = alive || fibers[i]->waits;
+            }
+        }
+    }
+}
+
+}  // namespace host_runtime
+
+inline void __syncthreads() {
+    host_runtime::Fiber& self = *host_runtime::current;
+    self.thread = threadIdx.x;
+    self.waits = true;
+    swapcontext(&self.context, &host_runtime::scheduler);
+}
+
+template <typename T>
+T __shfl_xor_sync(uint32_t, T value, int distance, int) {
+    std::memcpy(&host_runtime::slots[threadIdx.x], &value, sizeof value);
+    __syncthreads();
+    std::memcpy(&value, &host_runtime::slots[threadIdx.x ^ static_cast<uint32_t>(distance)], sizeof value);
+    __syncthreads();
+    return value;
+}

@@ -1,0 +1,40 @@
+"""The GPU's ops built for GPUs that are not here: by nvcc, and by hipcc from the same sources."""
+
+import importlib
+import shutil
+
+import pytest
+
+from opforge.builders.cuda import BUILDERS
+
+pytestmark = pytest.mark.compile
+
+
+def build(name, target):
+    module, _, attribute = BUILDERS[name].partition(":")
+    entry = getattr(importlib.import_module(module), attribute)(target=target).obtain()
+    return entry.binary
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel but for the rule
+        ("FusedLambBuilder", "cuda:sm_90"),
+        ("QuantizerBuilder", "cuda:sm_90"),
+    ],
+)
+def test_nvcc_builds_the_ops(name, target):
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc and its like)")
+    binary = build(name, target)
+    assert "opforge_register" in binary["exports"]
+    assert "libtorch_cuda.so" in binary["needs"] and not [one for one in binary["needs"] if "cudart" in one]
+
+
+@pytest.mark.parametrize("name", ["QuantizerBuilder"])
+def test_hipcc_builds_the_same_sources(name):
+    if shutil.which("hipcc") is None:
+        pytest.skip("needs hipcc (apt install hipcc)")
+    binary = build(name, "hip:gfx90a")
+    assert "opforge_register" in binary["exports"] and "libtorch_hip.so" in binary["needs"]
