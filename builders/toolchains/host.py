@@ -100,7 +100,7 @@ class HostToolchain:
     @property
     def precompiles(self) -> bool:
         """Whether it makes precompiled headers in gcc's way, which a compiler launcher could not follow."""
-        return not self.is_clang and not _launcher()
+        return not self.is_clang and not launcher()
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
