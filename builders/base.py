@@ -150,7 +150,7 @@ class OpBuilder:
 
             places["python"] = os.path.realpath(sysconfig.get_path("include"))
         for number, folder in enumerate(self.include_dirs):
-            if os.path.isabs(folder):
+            if os.path.isabs(folder) and not roots.holding(folder, self.kernel_roots):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
         if self.target.device != "cpu":
@@ -203,6 +203,7 @@ class OpBuilder:
             )
         if not self.sources:
             raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
+        roots.check(type(self).__name__, self.search_roots())
 
     # -- whether it can be used --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import torch
 import torch.utils.cpp_extension  # reads torch.version at import, so before a test changes that
 import vendor_modules
 
-from opforge.accelerator import INTERFACE_VERSION, Accelerator, Capabilities, Target, select
+from opforge.accelerator import INTERFACE_VERSION, Accelerator, Capabilities, Target, discovery, select
 from opforge.errors import OpNotFoundError
 
 NAMES = """
@@ -71,10 +71,20 @@ ELSEWHERE = {"pin_empty", "load_op", "init_distributed"} | {name for name in NAM
 PAGES = torch.empty(3 * 4096, dtype=torch.uint8)
 
 
-@pytest.fixture(params=select.BUILT_IN)
+ADDED = [point.name for point in discovery.entry_points(select.GROUP)]
+"""Those of packages that are installed beside opforge keep the same promises, on their own device."""
+
+
+@pytest.fixture(params=[*select.BUILT_IN, *ADDED])
 def accelerator(request, monkeypatch, tmp_path):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE"):
         monkeypatch.delenv(variable, raising=False)
+    if request.param in ADDED:
+        made = select.make_accelerator(request.param, "the contract")
+        if not made.is_available():
+            pytest.skip(f"{request.param}: {made.unavailable_reason()}")
+        made.recorded = False
+        return made
     made = vendor_modules.accelerator_class(request.param)()
     if made.is_available():
         made.recorded = False
