@@ -22,7 +22,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+	git ls-files '*.cpp' '*.h' '*.hpp' '*.cl' '*.sycl' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/wheel_contents.py
 
 bench: $(STAMP)
@@ -38,7 +38,7 @@ docs: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
-	git ls-files '*.cpp' '*.h' | xargs $(BIN)/clang-format -i
+	git ls-files '*.cpp' '*.h' '*.hpp' '*.cl' '*.sycl' | xargs $(BIN)/clang-format -i
 
 # setuptools' own log of an editable install names every file; the errors are kept.
 $(STAMP): pyproject.toml constraints.txt setup.py

@@ -68,7 +68,9 @@ def kernel_root(
 
     def add(cls: Declared) -> Declared:
         if not prefix.isidentifier() or is_own(prefix):
-            raise BuilderError(cls.__name__, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl")
+            raise BuilderError(
+                cls.__name__, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl"
+            )
         root = package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include)
         if any(one.name == root.name for one in cls.kernel_roots):
             raise BuilderError(cls.__name__, f"it has the kernel root {root.name!r} already", "Declare it once")

@@ -9,6 +9,8 @@ from opforge.accelerator import Capabilities, CPUAccelerator, Target
 
 from .devices import Device, devices, missing
 
+TARGET = Target("opencl")
+
 
 class OpenCLAccelerator(CPUAccelerator):
     """Every OpenCL device of this machine, numbered over all drivers. Ops return when the device has finished."""
@@ -26,8 +28,8 @@ class OpenCLAccelerator(CPUAccelerator):
         return "opforge_opencl.builders"
 
     def target(self) -> Target:
-        """Give what ops are built for: one library for all devices, since each one's driver compiles the kernels."""
-        return Target("opencl")
+        """Give what ops are built for: one library for all devices, since each driver compiles the kernels itself."""
+        return TARGET
 
     # devices
 

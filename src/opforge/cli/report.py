@@ -49,7 +49,11 @@ def gather() -> dict[str, Any]:
     except Exception as problem:  # a broken builder package: the rest of the report helps to mend it
         told["ops_problem"] = f"{type(problem).__name__}: {problem}"
     problems = [told["torch"].get("problem"), told["cache"]["problem"], told["ops_problem"]]
-    problems += [*told["ops_left_out"], *told["accelerators"]["problems"], *(one["problem"] for one in told["compilers"])]
+    problems += [
+        *told["ops_left_out"],
+        *told["accelerators"]["problems"],
+        *(one["problem"] for one in told["compilers"]),
+    ]
     told["ok"] = not any(problems) and all(one["state"] != "unusable" for one in told["ops"])
     return told
 

@@ -20,7 +20,7 @@ inline void check(cl_int code, const char* call) {
 }
 
 class Device {
-   public:
+public:
     explicit Device(cl_device_id id) : id_(id) {
         cl_int code = CL_SUCCESS;
         context_ = clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code);
@@ -40,7 +40,7 @@ class Device {
         return kernel;
     }
 
-   private:
+private:
     cl_program program(const char* text) {
         const std::lock_guard<std::mutex> guard(lock_);
         cl_program& known = programs_[text];
@@ -92,9 +92,8 @@ inline Device& device(int64_t number) {
 
 // Host memory as a buffer of the device: the same memory where the device can reach it.
 class Buffer {
-   public:
-    Buffer(Device& on, const void* data, size_t bytes, bool written)
-        : on_(on), bytes_(bytes), written_(written) {
+public:
+    Buffer(Device& on, const void* data, size_t bytes, bool written) : on_(on), bytes_(bytes), written_(written) {
         cl_int code = CL_SUCCESS;
         const cl_mem_flags flags = CL_MEM_USE_HOST_PTR | (written ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY);
         memory_ = clCreateBuffer(on.context(), flags, bytes, const_cast<void*>(data), &code);
@@ -116,7 +115,7 @@ class Buffer {
         check(clEnqueueUnmapMemObject(on_.queue(), memory_, at, 0, nullptr, nullptr), "clEnqueueUnmapMemObject");
     }
 
-   private:
+private:
     Device& on_;
     size_t bytes_;
     bool written_;
@@ -130,7 +129,7 @@ struct Local {
 
 // One run of a kernel over `items` work items, in groups of `group` (0: as the driver likes). It has ended on return.
 class Run {
-   public:
+public:
     Run(Device& on, const char* text, const char* name) : on_(on), kernel_(on.kernel(text, name)) {}
     ~Run() { clReleaseKernel(kernel_); }
     Run(const Run&) = delete;
@@ -146,7 +145,7 @@ class Run {
         check(clFinish(on_.queue()), "clFinish");
     }
 
-   private:
+private:
     void set(const Buffer& buffer) {
         const cl_mem memory = buffer.memory();
         check(clSetKernelArg(kernel_, next_++, sizeof memory, &memory), "clSetKernelArg");
