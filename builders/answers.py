@@ -159,15 +159,15 @@ def _watched() -> list[str]:
 
 def _code(builder: OpBuilder) -> list[int]:
     """The stamps of our own code that shapes plans for the builder's device, as they were when it was first asked."""
-    device = builder.target.device
-    if device == "cpu":
+    device, portable = builder.target.device, builder.portable
+    if device == "cpu" and not portable:
         return CODE
-    if device not in _device_code:
-        _device_code[device] = [*CODE, *Disk().flat_stamps(toolchains.code_for(device))]
-    return _device_code[device]
+    if (device, portable) not in _other_code:
+        _other_code[device, portable] = [*CODE, *Disk().flat_stamps(toolchains.code_for(device, portable))]
+    return _other_code[device, portable]
 
 
-_device_code: dict[str, list[int]] = {}
+_other_code: dict[tuple[str, bool], list[int]] = {}
 
 
 def _device_reads(builder: OpBuilder) -> tuple[str, ...]:

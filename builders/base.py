@@ -31,7 +31,7 @@ from .compatibility import Compatibility
 from .finding import find
 from .opened import current_store
 from .planning import make_plan
-from .requirements import cpu_objection
+from .requirements import cpu_objection, device_objection
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class OpBuilder:
             return None
         return [
             *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
-            self.portable,
+            (self.portable, settings.sysroot() if self.portable else ""),
             *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
             *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
             list(self.device_flags.get(self.target.device, ())),
@@ -153,7 +153,7 @@ class OpBuilder:
             if os.path.isabs(folder) and not roots.holding(folder, self.kernel_roots):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
-        if self.target.device != "cpu":
+        if self.target.device != "cpu" or self.portable:
             try:
                 places.update(self.toolchain(current_store()).places())
             except (ToolchainNotFoundError, ToolchainError):
@@ -287,6 +287,8 @@ class OpBuilder:
         """Find or build, then load. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             entry = self.obtain(on_progress=_log_progress if verbose else None)
+            if self.target.device != "cpu" and (problem := device_objection(entry.binary, self.target.arch)):
+                raise LoadError(self.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
                 module = loader.load_entry(self.name, entry, self.fakes, self.signatures)

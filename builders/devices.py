@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -14,11 +14,16 @@ from opforge.errors import OpforgeError, SettingError
 from .abis import PLAIN
 from .requirements import torch_lacks
 
+if TYPE_CHECKING:
+    from opforge.accelerator.interface import Accelerator
+
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
 """The library of torch that an op for the device needs: the current stream is its to tell."""
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Built for where nothing else is known: every CUDA compiler since 11.8 can, and all newer devices run the PTX."""
 
+ACCELERATORS = {"hip": ("cuda",)}
+"""The accelerators that may have devices of a kind that is not their name."""
 NEEDS_ARCH = ("hip",)
 """The devices whose code runs on nothing but what it was compiled for."""
 
@@ -29,15 +34,16 @@ def present(device: str) -> tuple[str, ...]:
 
     from .reporting import accelerator_named
 
-    try:
-        active = get_accelerator()
-        if active.name != device:
-            active = accelerator_named(device)
-            if not active.is_available():
-                return ()
-        return tuple(one for one in active.target().arch if one != "native")
-    except OpforgeError:
-        return ()
+    known: list[Callable[[], Accelerator]] = [get_accelerator]
+    known += [partial(accelerator_named, name) for name in (device, *ACCELERATORS.get(device, ()))]
+    for make in known:
+        try:
+            one = make()
+            if one.is_available() and one.target().device == device:
+                return tuple(arch for arch in one.target().arch if arch != "native")
+        except OpforgeError:
+            continue  # it is not known here, or the one in use cannot be had
+    return ()
 
 
 def concrete(asked: Target) -> Target:

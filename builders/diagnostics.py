@@ -7,7 +7,11 @@ import re
 
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
-DIAGNOSTIC = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$")
+DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
+    r" (?:(?:fatal|catastrophic) )?error(?: #\d+(?:-D)?)?: (?P<text>.*)$"
+)
+"""As g++ and clang write it, FILE:LINE:COLUMN: error, and as nvcc does, FILE(LINE): error."""
 SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
@@ -31,14 +35,15 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
         advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
         return BuildResourceError.of(op, "a compiler was killed", advice, log)
-    if status > 128:
+    if status > 128 and "FAILED:" not in output:  # a compiler of its own accord may end with 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
     for line in lines:
         found = DIAGNOSTIC.match(line)
         if found:
-            where = f"{found['file']}:{found['line']}" + (f":{found['column']}" if found["column"] else "")
-            context = _context(found["file"], int(found["line"]))
+            number = found["line"] or found["cuda"]
+            where = f"{found['file']}:{number}" + (f":{found['column']}" if found["column"] else "")
+            context = _context(found["file"], int(number))
             return CompileError.of(
                 op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log
             )

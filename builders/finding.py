@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .base import OpBuilder
 
-VOUCHED = ("torch", "python", "system", "cuda", "rocm", "oneapi")
+VOUCHED = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
 """The roots whose files may differ between where a prebuilt op was built and here: its requirements speak for them."""
 
 SILENT = "its record does not tell what loading needs"

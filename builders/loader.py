@@ -98,6 +98,8 @@ def _advice(problem: str) -> str:
         return "The folder is probably mounted noexec: set OPFORGE_CACHE_DIR to one that allows execution"
     if "version `GLIBC" in problem:
         return "It was built on a newer system: build it here, or against an older sysroot"
+    if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
+        return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
     if "undefined symbol" in problem:
         return "It needs a library that is not in the process: name it in the builder's libraries"
     return "Rebuild it with: build-ops --force"

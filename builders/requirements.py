@@ -97,13 +97,28 @@ def _torch_objection(binary: Mapping[str, Any]) -> str | None:
     if binary["abi"] == STABLE:
         if version_of(here)[:2] < version_of(binary["torch_target"]):
             return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"
-        return None
+        return _shim_objection(binary, here)
     requires = binary["requires"]
     if requires["torch"] != here:
         return f"it was built for torch {requires['torch']}, and torch {here} is installed"
     if requires["python"] != python_tag():
         return f"it was built for {requires['python']}, and this is {python_tag()}"
     return None
+
+
+def _shim_objection(binary: Mapping[str, Any], here: str) -> str | None:
+    """The first function of torch's C interface that the library calls and the torch in this process lacks."""
+    if "torch" not in sys.modules:
+        return None
+    import ctypes
+
+    names = [name for name in binary["needs"] if name.startswith("libtorch_")]
+    try:
+        loaded = [ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY) for name in names]
+    except OSError:
+        return None  # under another name, which dlopen may know how to resolve
+    missing = [one for one in binary.get("shims", ()) if not any(hasattr(library, one) for library in loaded)]
+    return f"it calls torch's {missing[0]}, which torch {here} does not have" if missing else None
 
 
 @cache

@@ -36,6 +36,7 @@ def for_device(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain
 
 def portable(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
     """The toolchain for libraries that older systems load. Raises ToolchainNotFoundError, OpIncompatibleError."""
+    from opforge import settings
     from opforge.errors import OpIncompatibleError
 
     from .zig import ZigToolchain, machine_of
@@ -43,6 +44,10 @@ def portable(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
     if target.device != "cpu":
         reason = f"portable libraries are built for the CPU; the compiler for {target.device} needs this system's own"
         raise OpIncompatibleError(op, str(target), [reason])
+    if sysroot := settings.sysroot():
+        from .sysroot import SysrootToolchain
+
+        return SysrootToolchain(layout, disk, sysroot)
     return ZigToolchain(layout, disk, machine_of(target.arch))
 
 
@@ -51,10 +56,14 @@ def read_for(device: str) -> tuple[str, ...]:
     return tuple(_class_of(device).read) if device in DEVICES else ()
 
 
-def code_for(device: str) -> tuple[str, ...]:
+def code_for(device: str, portable: bool) -> tuple[str, ...]:
     """The files of opforge's own that shape a plan for this device, besides the host's."""
+    import os
     import sys
 
+    if portable:
+        folder = os.path.dirname(os.path.abspath(__file__))
+        return os.path.join(folder, "zig.py"), os.path.join(folder, "sysroot.py")
     if device not in DEVICES:
         return ()
     modules = {one.__module__ for one in _class_of(device).__mro__ if one.__module__.startswith("opforge.")}

@@ -86,18 +86,9 @@ class Hipcc(DeviceToolchain):
 
     def _configuration(self) -> dict[str, str]:
         """The folders that hipcc finds for itself, as it tells when it is asked to be verbose."""
-        import subprocess
-
-        told = subprocess.run(
-            [*self.argv, "--offload-arch=gfx900", *NOTHING],
-            env={**os.environ, "LC_ALL": "C", "HIPCC_VERBOSE": "7"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-        return dict(CONFIGURATION.findall(told.stdout + told.stderr))
+        question = ("--offload-arch=gfx900", *NOTHING)
+        _status, out, err = identity.attempt(self.argv, *question, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
+        return dict(CONFIGURATION.findall(out + err))
 
     def places(self) -> Mapping[str, str]:
         return {} if self.facts["root"] == "/usr" else super().places()  # then its files are the system's

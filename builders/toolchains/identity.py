@@ -90,7 +90,9 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
     return out + (err if "-v" in options else "")
 
 
-def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[int, str, str]:
+def attempt(
+    argv: Sequence[str], *options: str, advice: str = ADVICE, variables: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
     """Exit status, output and errors of a question whose "no" is an answer too. Raises ToolchainError if none comes."""
     import subprocess  # not on the path of a hit, which asks nothing
 
@@ -98,7 +100,7 @@ def attempt(argv: Sequence[str], *options: str, advice: str = ADVICE) -> tuple[i
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, "LC_ALL": "C", **(variables or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

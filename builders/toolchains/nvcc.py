@@ -23,7 +23,7 @@ from .host import launcher, on_path, place_of, prefix_maps
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
 """Those that state a version, of each of the packages that a toolkit consists of."""
-TOLD = {**SHAPE, "release": str, "known": list, "refuses_host": str}
+TOLD = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """What nvcc understands as a C++ compiler does; everything else goes to the host compiler behind it."""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
@@ -64,18 +64,24 @@ class Nvcc(DeviceToolchain):
         programs += [os.path.join(folder, "cicc") for folder in plan["CICC_PATH"]]
         include = list(dict.fromkeys(os.path.realpath(one) for one in plan["-I"] + plan["-isystem"]))
         programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
-        programs = [path for path in dict.fromkeys(map(os.path.realpath, [self.argv[0], *programs])) if _is_file(path)]
-        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs[::-1]}
+        programs = [path for path in dict.fromkeys(map(os.path.realpath, programs)) if _is_file(path)]
+        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs}
+        # What was found may be a wrapper, which says where the toolkit is; the toolkit's own nvcc does the work.
+        own = os.path.join(root, "bin", "nvcc")
+        watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
+        # PyPI's packages keep their libraries where their own nvcc does not look.
+        libraries = [*plan["-L"], os.path.join(root, "lib")]
         known = identity.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
         known += identity.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
             "identity": {"version": f"nvcc {found[2]}"} | {f"{name} sha256": one for name, one in digests.items()},
-            "stamps": {path: list(self._disk.stamp(path) or ()) for path in programs} | dict(self.host.programs()),
+            "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.programs()),
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(programs[0], root),
+            "seal": os.path.relpath(programs[0] if programs else watched[0], root),
+            "compiler": own if _is_file(own) else self.argv[0],
             "include": include,
-            "lib": [os.path.realpath(one) for one in plan["-L"]],
+            "lib": [os.path.realpath(one) for one in libraries if os.path.isdir(one)],
             "release": found[1],
             "known": known,
             "refuses_host": self._refusal(),
@@ -152,6 +158,7 @@ class Nvcc(DeviceToolchain):
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         own = [flag if flag.startswith(OWN_FLAGS) else f"-Xcompiler={flag}" for flag in flags]
+        own += [f"-Xcompiler={flag}" for flag in self.host.target_flags("cpu", ())]
         if "-g" in flags:
             own.append("-lineinfo")
         return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
@@ -161,7 +168,7 @@ class Nvcc(DeviceToolchain):
         depfile = output + ".d"
         argv = [
             *launcher(),
-            *self.argv,
+            self.facts["compiler"],
             *("-ccbin", self.host.argv[0]),
             *(f"-Xcompiler={word}" for word in self.host.argv[1:]),
             *self.options(plan, roots),

@@ -67,7 +67,7 @@ def c_of(path: str, text: str) -> str:
     lines = text.replace("\\", "\\\\").replace('"', '\\"').split("\n")
     body = '\\n"\n"'.join(lines)
     declared = f'extern "C" __attribute__((visibility("hidden"))) const char {name}[];'
-    return f"{declared}\nconst char {name}[] =\n\"{body}\";\n"
+    return f'{declared}\nconst char {name}[] =\n"{body}";\n'
 
 
 def translate(source: str, made: str, folders: Sequence[str]) -> dict[str, str]:

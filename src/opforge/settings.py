@@ -66,6 +66,12 @@ def prebuilt() -> str:
     return value
 
 
+def sysroot() -> str:
+    """The folder of another system's headers and libraries that portable ops are built against; empty: zig's own."""
+    value = os.environ.get("OPFORGE_SYSROOT", "")
+    return os.path.abspath(os.path.expanduser(value)) if value else ""
+
+
 def trusted_owners() -> tuple[str, ...]:
     """User names or numbers that a read-only layer may belong to, besides root and the user."""
     return tuple(part.strip() for part in os.environ.get("OPFORGE_TRUSTED_OWNERS", "").split(",") if part.strip())

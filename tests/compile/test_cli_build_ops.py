@@ -80,6 +80,7 @@ def test_an_op_is_built_then_cached_then_explained(folder, own_store):
     assert other["hit"] is False
     first, *others = [one["text"] for one in other["nearest"]["components"]]
     assert first == "compile_flags: added -g -fno-omit-frame-pointer"
+    assert others.pop() == "link_flags: removed -Wl,--strip-debug"
     assert others and all(text.startswith("debug_roots.") for text in others)  # a debug build keeps source paths
 
 

@@ -8,12 +8,17 @@ import pytest
 from opforge.builders import devices
 from opforge.builders.toolchains import nvcc
 from opforge.cache import layer
+from opforge.cli import explain
+from opforge.cli.selection import Selected
 from opforge.errors import PrebuiltRequiredError, SettingError, ToolchainNotFoundError
 
 CUDA = """\
 #include <cuda_runtime.h>
 __global__ void kernel(float* x) { x[threadIdx.x] *= 2; }
-extern "C" __attribute__((visibility("default"))) int twice(float* x) { kernel<<<1, 32>>>(x); return cudaGetLastError(); }
+extern "C" __attribute__((visibility("default"))) int twice(float* x) {
+  kernel<<<1, 32>>>(x);
+  return cudaGetLastError();
+}
 """
 
 
@@ -78,6 +83,10 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
         assert (found and found.result) == (built.result if fits else None)
         if not fits:
             assert any("and the cuda device here is sm_75" in one.reason for one in builder.trace)
+    told = explain._explain(Selected("twice", None, lambda: cls, True), False, "")
+    assert not told["hit"] and "CUDA_HOME" in told["problem"], "without a compiler too it is told why none fits"
+    assert any("and the cuda device here is sm_75" in one["reason"] for one in told["rejected"])
     here[:] = ["sm_86"]
+    assert explain._explain(Selected("twice", None, lambda: cls, True), False, "")["path"]
     assert cls().load().origin == str(tmp_path / "layer")
     assert cls("cuda:sm_80").find(exact=True) is None, "what is to be shipped is built for just that"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 
@@ -15,7 +16,7 @@ from opforge.builders.opened import current_store
 from opforge.builders.toolchains import host, nvcc, zig
 from opforge.cache.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import CompileError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 pytestmark = pytest.mark.compile
 KERNEL = """\
@@ -122,8 +123,8 @@ def test_a_device_compiler_refuses_the_cpu(name, places):
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_failed_check_is_an_error_in_python_and_no_abort(name, places, monkeypatch, tmp_path, relu_folder):
     use(monkeypatch, places, name)
-    if name == "zig" and not os.environ.get("OPFORGE_TEST_ZIG") and not _has_libcxx():
-        pytest.skip("zig builds its libc++ first, which takes minutes: set OPFORGE_TEST_ZIG=1 to wait for it")
+    if name == "zig" and not os.environ.get("TEST_ZIG") and not _has_libcxx():
+        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
     source = relu_folder / "relu.cpp"
     source.write_text(
         source.read_text().replace(
@@ -190,6 +191,31 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
         assert loaded.scale(None, 10, None, None) != 0
 
 
+@pytest.mark.parametrize("name", DEVICES)
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
+    needs(places, name)
+    fakes.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
+    header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
+    cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
+    with pytest.raises(CompileError) as refused:
+        cls(DEVICES[name]).obtain()
+    assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
+    assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
+
+
+def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
+    needs(places, "nvcc")
+    import opforge
+
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
+    kernel, _ = fakes.write(tmp_path, "scale.cu", KERNEL), fakes.write(tmp_path, "scale.h", HEADER)
+    loaded = opforge.load(fakes.fresh("own"), kernel, extra_cuda_cflags=["-lineinfo"])
+    manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
+    with open(manifest) as file:
+        plan = json.load(file)["components"]
+    assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
+
+
 def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
     fakes.write(tmp_path, "twice.cl", OPENCL)
     fakes.write(tmp_path, "face.cpp", READS_OPENCL)
@@ -205,8 +231,8 @@ def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
 
 def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(places, relu_folder):
     needs(places, "zig")
-    if not os.environ.get("OPFORGE_TEST_ZIG") and not _has_libcxx():
-        pytest.skip("zig builds its libc++ first, which takes minutes: set OPFORGE_TEST_ZIG=1 to wait for it")
+    if not os.environ.get("TEST_ZIG") and not _has_libcxx():
+        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
     cls = fakes.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
     binary = cls("cpu:x86-64-v2", portable=True).obtain().binary
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
@@ -366,3 +392,38 @@ def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_on
         "Own", (cls,), {"toolchain": lambda self, store: Npu(store.layout, store.disk), "__module__": cls.__module__}
     )
     assert own(Target("npu", ("910b",))).load().one() == 1
+
+
+def test_a_sysroot_is_known_by_what_is_in_it_and_not_by_its_place(tmp_path, monkeypatch):
+    toolchain_keys = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for part in ("usr", "lib", "lib64"):
+            if os.path.isdir(f"/{part}"):
+                os.symlink(f"/{part}", folder / part)
+        monkeypatch.setenv("OPFORGE_SYSROOT", str(folder))
+        cls = fakes.plain_op(tmp_path / "src")
+        builder = cls(portable=True)
+        toolchain_keys.append(builder.plan(builder.toolchain(current_store())).key)
+        assert builder.load().value() == 1
+    assert toolchain_keys[0] == toolchain_keys[1]
+
+
+def test_code_for_another_processor_runs_there(places, tmp_path):
+    needs(places, "zig")
+    if not os.environ.get("TEST_ZIG"):
+        pytest.skip("zig builds its libraries for aarch64 first, which takes minutes: set TEST_ZIG=1 to wait")
+    if not shutil.which("qemu-aarch64") or not os.path.isdir("/usr/aarch64-linux-gnu"):
+        pytest.skip("needs an emulator and its libc (apt install qemu-user libc6-arm64-cross)")
+    import subprocess
+
+    entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).obtain()
+    assert entry.binary["machine"] == "aarch64"
+    calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
+    calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
+    main = fakes.write(tmp_path, "main.c", calls)
+    program = str(tmp_path / "main")
+    subprocess.run([zig.find(), "cc", "-target", "aarch64-linux-gnu.2.28", main, "-o", program], check=True)
+    command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program, entry.library]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "7"

@@ -41,7 +41,7 @@ def run(monkeypatch):
     """Runs build-ops over these builders: run(options..., A=Builder(), ...)."""
 
     class Made(Selected):
-        def builder(self, debug=False, sanitize=""):
+        def builder(self, debug=False, sanitize="", portable=False):
             return self.builder_class()
 
     def invoke(*options, named=True, **builders):
@@ -170,3 +170,13 @@ def test_beside_json_nothing_is_said(capsys):
 
 def test_the_command_is_one(run):
     assert isinstance(build.command, click.Command) and build.command.name == "build-ops"
+
+
+def test_portable_ops_are_for_every_level_unless_a_target_is_named(monkeypatch):
+    asked = []
+    monkeypatch.setattr(build, "select", lambda ops, targets: asked.append([str(one) for one in targets]) or [])
+    CliRunner().invoke(build.command, ["--portable"])
+    CliRunner().invoke(build.command, ["--portable", "--cpu-level", "x86-64-v3"])
+    CliRunner().invoke(build.command, [])
+    levels = ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:aarch64"]
+    assert asked == [levels, ["cpu:x86-64-v3"], []]

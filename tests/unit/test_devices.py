@@ -129,9 +129,7 @@ def test_a_prebuilt_fits_the_devices_that_are_here(here):
 
 def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
     assert requirements.device_objection(BINARY, ("sm_90", "ptx")) is None
-    assert requirements.device_objection(BINARY, ("sm_100",)) == (
-        "it holds code for sm_80+sm_90, and wanted is sm_100"
-    )
+    assert requirements.device_objection(BINARY, ("sm_100",)) == ("it holds code for sm_80+sm_90, and wanted is sm_100")
 
 
 def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch):

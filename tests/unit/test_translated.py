@@ -44,7 +44,9 @@ def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tm
     for one in (work, folder, folder / "more"):
         one.mkdir()
     monkeypatch.chdir(work)
-    fakes.write(folder, "a.cu", '#include "more/b.h"\n#include "cuda_runtime.h"\n#include "absent.h"\ncudaStream_t a;\n')
+    fakes.write(
+        folder, "a.cu", '#include "more/b.h"\n#include "cuda_runtime.h"\n#include "absent.h"\ncudaStream_t a;\n'
+    )
     fakes.write(folder / "more", "b.h", '#include "../c.h"\ncudaEvent_t b;\n')
     fakes.write(folder, "c.h", '#include "more/b.h"\ncudaEvent_t c;\n')
     made = translated.translate(str(folder / "a.cu"), "0.a.o.hip", [str(folder)])

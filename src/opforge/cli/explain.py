@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
+from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainNotFoundError
 
 from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
 from .output import age_text, emit_json
 from .selection import Selected, all_targets, mode_options, select, target_option
 
 if TYPE_CHECKING:
+    from opforge.builders.base import OpBuilder
     from opforge.cache.differences import Difference, Nearest
 
 
@@ -46,13 +48,27 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     from opforge.cache.differences import nearest
 
     builder, store = one.builder(debug, sanitize), current_store()
-    known = planned(builder)
+    try:
+        known = planned(builder)
+    except (ToolchainNotFoundError, OpIncompatibleError) as problem:
+        return _without_plan(one.name, builder, problem)
     told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
     told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
     if known.found:
         return told | {"path": known.found.library, "origin": known.found.origin}
     near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
     return told | {"nearest": _nearest(near) if near else None}
+
+
+def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[str, Any]:
+    """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
+    try:
+        found = builder.find()
+    except (ToolchainNotFoundError, OpIncompatibleError):
+        found = None  # the plan comes after the prebuilt entries, whose rejections are in the trace
+    told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
+    told |= {"rejected": [seen._asdict() for seen in builder.trace], "nearest": None, "problem": str(problem)}
+    return told | ({"path": found.library, "origin": found.origin} if found else {})
 
 
 def _nearest(near: Nearest) -> dict[str, Any]:
@@ -88,9 +104,12 @@ def _print(told: dict[str, Any]) -> None:
     if told["hit"]:
         click.echo(f"hit: {label}, {told['path']}")
         return
-    click.echo(f"miss: {label}, plan {told['plan']}")
+    click.echo(f"miss: {label}, plan {told['plan'] or 'unknown'}")
     for seen in told["rejected"]:
         click.echo(f"  looked at {seen['where']}: {seen['reason']}")
+    if "problem" in told:
+        click.echo(f"  {told['problem']}")
+        return
     near = told["nearest"]
     if near is None:
         click.echo("  no entry of this op is stored: it has not been built here yet, or was evicted")
