@@ -240,9 +240,12 @@ class OpBuilder:
 
             reasons += cannot_load(target, self.abi)
         if type(self).gate is not OpBuilder.gate:
-            from opforge.accelerator.select import get_accelerator
+            from opforge.accelerator.select import get_accelerator, make_accelerator
 
-            reasons += self.gate(get_accelerator().capabilities())
+            active = get_accelerator()
+            # An op for the host is offered under every accelerator, and asks what the host can do.
+            elsewhere = target.device == "cpu" and active.target().device != "cpu"
+            reasons += self.gate((make_accelerator("cpu", self.name) if elsewhere else active).capabilities())
         return reasons
 
     def _build_objections(self) -> list[str]:

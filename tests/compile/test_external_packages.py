@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,3 +110,16 @@ def test_an_added_accelerator_keeps_the_contract(installed):
     assert done.returncode == 0, done.stdout + done.stderr
     skip_as_it_did(done.stdout)
     assert " passed" in done.stdout
+
+
+def test_the_guide_shows_what_is_in_the_packages():
+    root = os.path.dirname(EXAMPLES)
+    with open(os.path.join(root, "docs", "external.md"), encoding="utf-8") as file:
+        blocks = re.findall(r"```\w+\n\s*# (examples/\S+)\n(.*?)```", file.read(), re.DOTALL)
+    assert len(blocks) > 6
+    missing = []
+    for path, block in blocks:
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            there = {line.strip() for line in file}
+        missing += [f"{path}: {line.strip()}" for line in block.splitlines() if line.strip() not in there]
+    assert missing == []

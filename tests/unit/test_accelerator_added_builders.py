@@ -8,7 +8,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from opforge.accelerator import added_builders, select
+from opforge import OpBuilder
+from opforge.accelerator import added_builders, select, use_accelerator
+from opforge.accelerator.builder_link import target_for
 from opforge.accelerator.cpu import CPUAccelerator
 from opforge.accelerator.discovery import EntryPoint
 from opforge.accelerator.null import NullAccelerator
@@ -153,3 +155,15 @@ def test_the_commands_list_them_and_report_says_what_is_wrong(add, monkeypatch):
     assert broken["state"] == "unusable" and "libquick.so is missing" in broken["reasons"][0]
     shown = CliRunner().invoke(group, ["report"]).stdout
     assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is left out" in shown
+
+
+def test_an_op_for_the_host_asks_what_the_host_can_do(add, monkeypatch):
+    asked = []
+    kind = type(
+        "Picky",
+        (OpBuilder,),
+        {"name": "picky", "sources": ["x.cpp"], "gate": lambda self, can: asked.append(can.device) or ()},
+    )
+    with use_accelerator(NullAccelerator()) as accelerator:
+        assert kind(target_for(kind, accelerator.target())).objections() == []
+    assert asked == ["cpu"]
