@@ -18,6 +18,8 @@ import opforge.accelerator
 pytestmark = pytest.mark.compile
 EXAMPLES = os.path.join(os.path.dirname(fakes.HERE), "examples")
 PACKAGES = ("opforge-opencl", "opforge-sycl")
+ASKED_FOR = {name: os.environ[name] for name in ("OPFORGE_TEST_SYCL",) if name in os.environ}
+"""What the packages' own tests are told, as it was before conftest.py took opforge's variables away."""
 PUBLIC = {"opforge": opforge.__all__, "opforge.accelerator": opforge.accelerator.__all__, "opforge.errors": None}
 """What the documentation promises: the modules, and the names in each (None: all)."""
 
@@ -80,7 +82,7 @@ def run_tests(site, *arguments):
     """Run pytest where the package is installed, beside the opforge of this checkout, in this test's own cache."""
     path = os.pathsep.join([str(site), fakes.SOURCE_TREE])
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *map(str, arguments)]
-    env = fakes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+    env = fakes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", **ASKED_FOR)
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
 
 

@@ -95,6 +95,6 @@ class OpenCLAccelerator(CPUAccelerator):
     def capabilities(self) -> Capabilities:
         """Give what the device can do, as one frozen value. Found once."""
         if self._told is None:
-            own = {"device": self.name, "device_name": self._device(None).name, "arch": "", "simd": ()}
-            self._told = replace(super().capabilities(), **own)
+            model = self._device(None).name
+            self._told = replace(super().capabilities(), device=self.name, device_name=model, arch="", simd=())
         return self._told

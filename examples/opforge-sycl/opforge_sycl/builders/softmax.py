@@ -9,12 +9,6 @@ class SYCLSoftmaxBuilder(SYCLOpBuilder):
     """`softmax(x)`: the softmax of each row of the last dimension, on the current stream of an XPU."""
 
     name = "sycl_softmax"
+    sources = [SYCLOpBuilder.sycl_kernel_path("csrc/softmax.cpp"), SYCLOpBuilder.sycl_kernel_path("csrc/softmax.sycl")]
+    include_dirs = [SYCLOpBuilder.sycl_kernel_include("csrc/includes")]
     fakes = {"softmax": lambda x: x.new_empty(x.shape)}
-
-    @property
-    def sources(self) -> list[str]:
-        return [self.sycl_kernel_path("csrc/softmax.cpp"), self.sycl_kernel_path("csrc/softmax.sycl")]
-
-    @property
-    def include_dirs(self) -> list[str]:
-        return [self.sycl_kernel_include("csrc/includes")]
