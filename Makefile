@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 # The rooms are linted through their symlinks, where their imports are seen as opforge.<room>.
 LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
+SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
 .PHONY: run test check bench torture docs format clean
@@ -23,7 +24,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	git ls-files '*.cpp' '*.cu' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(SOURCES) | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/wheel_contents.py
 
 bench: $(STAMP)
@@ -39,7 +40,7 @@ docs: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
-	git ls-files '*.cpp' '*.cu' '*.h' | xargs $(BIN)/clang-format -i
+	$(SOURCES) | xargs $(BIN)/clang-format -i
 
 # setuptools' own log of an editable install names every file; the errors are kept.
 $(STAMP): pyproject.toml constraints.txt setup.py

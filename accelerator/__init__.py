@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .candidate import Candidate
     from .capabilities import Capabilities
+    from .cpu import CPUAccelerator
     from .interface import INTERFACE_VERSION, Accelerator
     from .select import candidates, get_accelerator, set_accelerator, use_accelerator
     from .target import Target
 
 _HOME = {
     "Accelerator": "interface",
+    "CPUAccelerator": "cpu",
     "INTERFACE_VERSION": "interface",
     "Candidate": "candidate",
     "Capabilities": "capabilities",
@@ -29,6 +31,7 @@ _HOME = {
 __all__ = [
     "INTERFACE_VERSION",
     "Accelerator",
+    "CPUAccelerator",
     "Candidate",
     "Capabilities",
     "Target",

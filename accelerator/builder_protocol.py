@@ -35,6 +35,9 @@ class Builder(Protocol):
 
 
 class BuilderClass(Protocol):
-    """Makes builders: called with the target as its only argument."""
+    """Makes builders: called with the target as its only argument, or None for the host.
+
+    It may state `devices`, those that it can be built for; otherwise it takes any.
+    """
 
     def __call__(self, *, target: Any) -> Builder: ...

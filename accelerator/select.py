@@ -165,22 +165,42 @@ def _may_be_there(name: str) -> bool:
     return files is None or any(os.access(file, os.F_OK) for file in files)
 
 
+def make_accelerator(name: str, asked_by: str) -> Accelerator:
+    """Make the accelerator of that name, whether or not its device is here.
+
+    UnknownAcceleratorError where there is none, AcceleratorUnavailableError where the package that adds it is broken.
+    """
+    name, place, source = _find(name, asked_by)
+    made, reason, problem = _make(name, place, source)
+    if made is None:
+        raise AcceleratorUnavailableError(name, reason, asked_by) from problem
+    return made
+
+
 def _named(name: str, asked_by: str) -> Accelerator:
-    external = _external()
-    places = {one: (place, source) for one, place, source in reversed(external)}
+    try:
+        name, place, source = _find(name, asked_by)
+    except UnknownAcceleratorError as unknown:
+        from .candidate import torch_only
+
+        for candidate in torch_only(frozenset(unknown.known)):
+            if candidate.name == name.lower():
+                raise AcceleratorUnavailableError(candidate.name, candidate.reason, asked_by) from None
+        raise
+    made, reason, problem = _try(name, place, source)
+    if made is None:
+        raise AcceleratorUnavailableError(name, reason, asked_by) from problem
+    return made
+
+
+def _find(name: str, asked_by: str) -> tuple[str, str, str]:
+    """Give (name, "module:Class", distribution) of the accelerator of that name."""
+    places = {one: (place, source) for one, place, source in reversed(_external())}
     places.update((one, (place, "opforge")) for one, place in BUILT_IN.items())
     known = name if name in places else name.lower()
     if known not in places:
-        from .candidate import torch_only
-
-        for candidate in torch_only(frozenset(places)):
-            if candidate.name == known:
-                raise AcceleratorUnavailableError(known, candidate.reason, asked_by)
         raise UnknownAcceleratorError(name, sorted(places), asked_by)
-    made, reason, problem = _try(known, *places[known])
-    if made is None:
-        raise AcceleratorUnavailableError(known, reason, asked_by) from problem
-    return made
+    return known, *places[known]
 
 
 def _external() -> list[tuple[str, str, str]]:
@@ -188,11 +208,22 @@ def _external() -> list[tuple[str, str, str]]:
     return sorted((point.name, point.value, point.source) for point in entry_points(GROUP))
 
 
-def _try(name: str, place: str, source: str) -> tuple[Accelerator | None, str, Exception | None]:
+def _try(name: str, place: str, source: str) -> tuple[Accelerator | None, str, BaseException | None]:
     """Give the accelerator, or None and why it cannot be used. Code of other packages may raise anything."""
+    made, reason, problem = _make(name, place, source)
+    try:
+        return (None, made.unavailable_reason(), None) if made and not made.is_available() else (made, reason, problem)
+    except Exception as raised:
+        return None, f"{place} of {source} failed: {type(raised).__name__}: {raised}", raised
+
+
+def _make(name: str, place: str, source: str) -> tuple[Accelerator | None, str, BaseException | None]:
+    """Give the accelerator, available or not, or None and what is wrong with the package that adds it."""
     if name in BUILT_IN and place != BUILT_IN[name]:
         return None, f"the name {name!r} is opforge's own: {source} must choose another", None
-    module, _, attribute = place.partition("[")[0].strip().partition(":")
+    module, colon, attribute = place.partition("[")[0].strip().partition(":")
+    if not colon:
+        return None, f"{place!r} of {source} names no class: it must be 'module:Class'", None
     try:
         found = getattr(importlib.import_module(module), attribute)
         version = getattr(found, "interface_version", None)
@@ -200,11 +231,13 @@ def _try(name: str, place: str, source: str) -> tuple[Accelerator | None, str, E
             spoken = "no interface version" if version is None else f"version {version} of the accelerator interface"
             return None, f"{source} speaks {spoken}, and this opforge version {INTERFACE_VERSION}", None
         made = found()
-        if not isinstance(made, Accelerator):
-            return None, f"{place} of {source} is no opforge.accelerator.Accelerator", None
-        return (made, "", None) if made.is_available() else (None, made.unavailable_reason(), None)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # a package that ends the process when imported ends none here
         return None, f"{place} of {source} failed: {type(problem).__name__}: {problem}", problem
+    if not isinstance(made, Accelerator):
+        return None, f"{place} of {source} is no opforge.accelerator.Accelerator", None
+    if getattr(made, "name", None) != name:
+        return None, f"{place} of {source} is named {getattr(made, 'name', None)!r}, and its entry point {name!r}", None
+    return made, "", None
 
 
 def _resolve(accelerator: Accelerator | str) -> Accelerator:

@@ -150,7 +150,7 @@ class OpBuilder:
 
             places["python"] = os.path.realpath(sysconfig.get_path("include"))
         for number, folder in enumerate(self.include_dirs):
-            if os.path.isabs(folder):
+            if os.path.isabs(folder) and not roots.holding(folder, self.kernel_roots):
                 places[f"include{number}"] = os.path.realpath(folder)
         places["system"] = "/"
         if self.target.device != "cpu" or self.portable:
@@ -203,6 +203,7 @@ class OpBuilder:
             )
         if not self.sources:
             raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
+        roots.check(type(self).__name__, self.search_roots())
 
     # -- whether it can be used --------------------------------------------------------------------------------------
 
@@ -239,9 +240,12 @@ class OpBuilder:
 
             reasons += cannot_load(target, self.abi)
         if type(self).gate is not OpBuilder.gate:
-            from opforge.accelerator.select import get_accelerator
+            from opforge.accelerator.select import get_accelerator, make_accelerator
 
-            reasons += self.gate(get_accelerator().capabilities())
+            active = get_accelerator()
+            # An op for the host is offered under every accelerator, and asks what the host can do.
+            elsewhere = target.device == "cpu" and active.target().device != "cpu"
+            reasons += self.gate((make_accelerator("cpu", self.name) if elsewhere else active).capabilities())
         return reasons
 
     def _build_objections(self) -> list[str]:

@@ -68,14 +68,14 @@ def make_plan(
 
 
 def _include_dirs(builder: OpBuilder, own_roots: Sequence[roots.KernelRoot]) -> list[Located]:
-    """The builder's include folders; one given by an absolute path is a root of its own: no path is in the key."""
-    found = []
+    """The builder's include folders. No path is in the key: one given by an absolute path, and in none of its kernel
+    roots, is a root of its own."""
+    found: list[Located] = []
     for number, folder in enumerate(builder.include_dirs):
-        if os.path.isabs(folder):
-            roots.locate(builder.name, [folder], own_roots)
-            found.append(Located(f"include{number}", ""))
-        else:
-            found += roots.locate(builder.name, [folder], own_roots)
+        located = roots.locate(builder.name, [folder], own_roots)
+        if os.path.isabs(folder) and not roots.holding(folder, builder.kernel_roots):
+            located = (Located(f"include{number}", ""),)
+        found += located
     return found
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from opforge import settings
+from opforge.accelerator.builder_link import target_for
 from opforge.accelerator.interface import Accelerator
 from opforge.cache import layout, trust, usage
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
-from opforge.errors import OpforgeError, ToolchainNotFoundError, UnknownAcceleratorError
+from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 from . import abis
 from .base import OpBuilder
@@ -66,37 +67,39 @@ class Planned(NamedTuple):
 
 
 def accelerator_named(device: str) -> Accelerator:
-    """An accelerator to build for, whether or not its device is here. Raises UnknownAcceleratorError."""
-    from opforge.accelerator.discovery import entry_points
-    from opforge.accelerator.select import BUILT_IN, GROUP
+    """An accelerator to build for, whether or not its device is here.
 
-    places = {point.name: point.value for point in entry_points(GROUP)} | BUILT_IN
-    if device not in places:
-        raise UnknownAcceleratorError(device, sorted(places), "the target")
-    module, _, attribute = places[device].partition("[")[0].strip().partition(":")
-    made: Accelerator = getattr(importlib.import_module(module), attribute)()
-    return made
+    Raises UnknownAcceleratorError, AcceleratorUnavailableError.
+    """
+    from opforge.accelerator.select import make_accelerator
+
+    return make_accelerator(device, "the target")
 
 
 def offers(devices: Iterable[str] = ()) -> list[Offer]:
     """The ops that these devices' accelerators offer; by default those of the one in use, then the CPU's."""
+    return [
+        Offer(name, accelerator)
+        for accelerator in _offering(devices)
+        for name, whose in sorted(accelerator.op_builders().items())
+        if whose == accelerator.name  # the host's are listed as the host's
+    ]
+
+
+def refused(devices: Iterable[str] = ()) -> list[str]:
+    """What other packages add wrongly to those accelerators, in sentences."""
+    told = {entry: why for one in _offering(devices) for entry, why in one.op_builder_problems().items()}
+    return [f"the op builder {entry} is left out: {why}" for entry, why in told.items()]
+
+
+def _offering(devices: Iterable[str]) -> list[Accelerator]:
     wanted = [accelerator_named(device) for device in devices]
-    if not wanted:
-        from opforge.accelerator.select import get_accelerator
+    if wanted:
+        return wanted
+    from opforge.accelerator.select import get_accelerator
 
-        active = get_accelerator()
-        wanted = [active] if active.name == "cpu" else [active, accelerator_named("cpu")]
-    return [Offer(name, accelerator) for accelerator in wanted for name in _names(accelerator.op_builder_dir())]
-
-
-def _names(package: str) -> list[str]:
-    try:
-        module = importlib.import_module(package)
-    except ModuleNotFoundError as problem:
-        if problem.name and f"{package}.".startswith(f"{problem.name}."):
-            return []  # this accelerator has no ops; any other failing import is a fault, and to be seen
-        raise
-    return sorted(getattr(module, "BUILDERS", ()))
+    active = get_accelerator()
+    return [active] if active.name == "cpu" else [active, accelerator_named("cpu")]
 
 
 def readiness(offer: Offer) -> Readiness:
@@ -105,7 +108,8 @@ def readiness(offer: Offer) -> Readiness:
     try:
         target = offer.accelerator.target()
         known = known._replace(target=str(target))
-        builder = offer.builder_class()(target=target)
+        made = offer.builder_class()
+        builder = made(target=target_for(made, target))
         answer = builder.is_compatible()
         if not answer:
             return known._replace(reasons=tuple(answer.reasons))

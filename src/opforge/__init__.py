@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
+    from opforge.builders.roots import kernel_root
     from opforge.builders.user import load, load_inline
     from opforge.ops.triton.caching import triton_cache
 
@@ -19,13 +20,23 @@ __version__ = "0.1.0"
 _PLACES = {
     "OpBuilder": "opforge.builders.base",
     "get_accelerator": "opforge.accelerator.select",
+    "kernel_root": "opforge.builders.roots",
     "load": "opforge.builders.user",
     "load_inline": "opforge.builders.user",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
-__all__ = ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "triton_cache", "use_accelerator"]
+__all__ = [
+    "OpBuilder",
+    "get_accelerator",
+    "kernel_root",
+    "load",
+    "load_inline",
+    "set_accelerator",
+    "triton_cache",
+    "use_accelerator",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -85,11 +85,14 @@ class CommunicationError(OpforgeError, RuntimeError):
 class OpNotFoundError(OpforgeError, LookupError):
     """No builder of that name is offered by the accelerator."""
 
-    def __init__(self, name: str, accelerator: str, known: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, accelerator: str, known: Mapping[str, str], refused: Mapping[str, str] | None = None
+    ) -> None:
         listed = _bullets(f"{op}: {why}" for op, why in known.items()) if known else "\n  (it offers none)"
+        left_out = _bullets(f"{entry}: {why}" for entry, why in (refused or {}).items())
         super().__init__(
             f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(name, known)}"
-            f" It offers:{listed}"
+            f" It offers:{listed}" + (f"\nLeft out:{left_out}" if left_out else "")
         )
         self.name, self.accelerator, self.known = name, accelerator, dict(known)
 

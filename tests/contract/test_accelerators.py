@@ -4,6 +4,7 @@ over a recorded stand-in for its maker's module (tests/vendor_modules.py).
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import json
 
@@ -26,8 +27,8 @@ range_push range_pop lazy_call communication_backend_name init_distributed is_tr
 is_current_stream_capturing create_graph capture_to_graph replay_graph BFloat16Tensor ByteTensor DoubleTensor
 FloatTensor HalfTensor IntTensor LongTensor pin_memory is_pinned unpin_memory pin_empty pin_empty_like
 register_host_memory unregister_host_memory pin_memory_alignment on_accelerator op_builder_dir create_op_builder
-get_op_builder load_op build_extension export_envs visible_devices_envs set_visible_devices_envs get_compile_backend
-set_compile_backend target capabilities unavailable_reason
+get_op_builder load_op op_builders op_builder_problems build_extension export_envs visible_devices_envs
+set_visible_devices_envs get_compile_backend set_compile_backend target capabilities unavailable_reason
 """.split()  # noqa: SIM905  # sixty names read better as words than as a column of strings
 PROPERTIES = {name for name in NAMES if name.endswith("Tensor")} | {"Stream", "Event"}
 BYTES = [
@@ -71,10 +72,20 @@ ELSEWHERE = {"pin_empty", "load_op", "init_distributed"} | {name for name in NAM
 PAGES = torch.empty(3 * 4096, dtype=torch.uint8)
 
 
-@pytest.fixture(params=select.BUILT_IN)
+ADDED = sorted({point.name for point in importlib.metadata.entry_points(group=select.GROUP)})
+"""Those of packages that are installed beside opforge keep the same promises, on their own device."""
+
+
+@pytest.fixture(params=[*select.BUILT_IN, *ADDED])
 def accelerator(request, monkeypatch, tmp_path):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE"):
         monkeypatch.delenv(variable, raising=False)
+    if request.param in ADDED:
+        made = select.make_accelerator(request.param, "the contract")
+        if not made.is_available():
+            pytest.skip(f"{request.param}: {made.unavailable_reason()}")
+        made.recorded = False
+        return made
     made = vendor_modules.accelerator_class(request.param)()
     if made.is_available():
         made.recorded = False
@@ -289,7 +300,9 @@ def test_surroundings_are_named(accelerator):
 
 
 def test_builders_are_found_or_missed_as_promised(accelerator):
-    assert accelerator.op_builder_dir().startswith("opforge.builders.")
+    assert accelerator.op_builder_dir().startswith("opforge.builders.") or accelerator.name in ADDED
+    assert accelerator.create_op_builder("CPUAdamBuilder").target.device == "cpu"  # a host is everywhere
+    assert accelerator.op_builders()["CPUAdamBuilder"] == "cpu"
     assert accelerator.create_op_builder("NoSuchBuilder") is None
     assert accelerator.get_op_builder("NoSuchBuilder") is None
     with pytest.raises(OpNotFoundError, match=f"{accelerator.name!r} offers no op builder 'NoSuchBuilder'"):

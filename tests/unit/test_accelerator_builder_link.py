@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from opforge.accelerator.builder_link import target_for
+from opforge.accelerator.cpu import CPUAccelerator
 from opforge.accelerator.null import NullAccelerator
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
@@ -83,12 +85,59 @@ def test_load_op_lists_every_op_with_its_reason(package):
     assert "\n  - BrokenBuilder: broken: ModuleNotFoundError: No module named 'a_package_that_is_not_installed'" in text
 
 
-def test_an_accelerator_whose_builder_package_does_not_exist_offers_none():
+def test_an_accelerator_whose_builder_package_does_not_exist_offers_the_hosts_ops():
     accelerator = NullAccelerator()
     assert accelerator.op_builder_dir() == "opforge.builders.null"
-    assert accelerator.create_op_builder("CPUAdamBuilder") is None
-    with pytest.raises(OpNotFoundError, match=r"\(it offers none\)"):
-        accelerator.load_op("CPUAdamBuilder")
+    assert accelerator.create_op_builder("NoSuchBuilder") is None
+    assert set(accelerator.op_builders().values()) == {"cpu"}
+    with pytest.raises(OpNotFoundError, match=r"'null' offers no op builder 'CPUAdm'. Did you mean 'CPUAdamBuilder'"):
+        accelerator.load_op("CPUAdm")
+
+
+class MadeUpCUDA(NullAccelerator):
+    """As a CUDA device looks from here: another target, its own package of builders."""
+
+    name = "cuda"
+
+    def op_builder_dir(self) -> str:
+        return "made_up"
+
+    def _find_target(self) -> Target:
+        return Target("cuda", ("sm_90",))
+
+
+def test_an_op_for_the_host_is_made_for_the_host_under_any_accelerator(package):
+    accelerator = MadeUpCUDA()
+    builder = accelerator.create_op_builder("CPUAdamBuilder")
+    assert type(builder) is CPUAccelerator().get_op_builder("CPUAdamBuilder")
+    assert builder.target == CPUAccelerator().target()
+    assert accelerator.create_op_builder("CPUAdamBuilder") is builder
+    assert accelerator.create_op_builder("QuickBuilder").target == Target("cuda", ("sm_90",))
+    assert accelerator.op_builders()["CPUAdamBuilder"] == "cpu"
+    assert accelerator.op_builders()["QuickBuilder"] == "cuda"
+
+
+def test_an_accelerators_own_op_goes_before_the_hosts_of_that_name(package):
+    (package / "__init__.py").write_text('BUILDERS = {"CPUAdamBuilder": "made_up.ops:QuickBuilder"}')
+    accelerator = MadeUpCUDA()
+    assert accelerator.create_op_builder("CPUAdamBuilder").name == "quick"
+    assert accelerator.op_builders()["CPUAdamBuilder"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("devices", "target"),
+    [
+        (("cpu",), None),
+        (("cuda",), "cuda:sm_90"),
+        (("cpu", "cuda"), "cuda:sm_90"),
+        (("xpu",), "cuda:sm_90"),
+        (None, "cuda:sm_90"),
+    ],
+)
+def test_which_target_a_builder_is_made_for(devices, target):
+    kind = type("Kind", (), {} if devices is None else {"devices": devices})
+    made = target_for(kind, Target("cuda", ("sm_90",)))
+    assert (made and str(made)) == target
 
 
 def test_an_import_that_fails_inside_a_builder_is_not_hidden(package):

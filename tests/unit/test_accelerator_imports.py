@@ -10,7 +10,10 @@ import pytest
 
 import opforge
 
-HEAVY = "torch importlib.metadata filelock platformdirs click rich subprocess inspect dataclasses packaging".split()  # noqa: SIM905
+HEAVY = """
+torch importlib.metadata filelock platformdirs click rich subprocess inspect dataclasses packaging
+opforge.accelerator.added_builders
+""".split()  # noqa: SIM905
 
 CHOOSE = """
 import sys
@@ -19,6 +22,7 @@ assert len(select.DRIVER_FILES) > 5
 select.DRIVER_FILES = {{name: ("/dev/no/such/file",) for name in select.DRIVER_FILES}}  # as where there is no device
 accelerator = get_accelerator()
 accelerator.target()
+assert accelerator.create_op_builder("CPUAdamBuilder").name
 print(*sorted(set({heavy!r}) & set(sys.modules)))
 """
 

@@ -12,6 +12,7 @@ from opforge.accelerator import candidates, get_accelerator, select, set_acceler
 from opforge.accelerator.cpu import CPUAccelerator
 from opforge.accelerator.discovery import EntryPoint
 from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator.select import make_accelerator
 from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
 
 QUICK = """
@@ -155,6 +156,52 @@ def test_a_package_that_fails_to_import_is_fatal_only_where_it_was_chosen(add, m
     with pytest.raises(AcceleratorUnavailableError, match=r"libquick\.so is missing") as refused:
         get_accelerator()
     assert isinstance(refused.value.__cause__, OSError)
+
+
+def test_a_package_that_ends_the_process_when_imported_ends_none(add):
+    add("quick", "import sys; sys.exit('no licence')")
+    assert get_accelerator().name == "cpu"
+    assert reason("quick") == "other_quick_0:Quick of quick-pkg 2.0 failed: SystemExit: no licence"
+
+
+def test_a_constructor_or_a_probe_that_fails_is_told(add):
+    add("quick", QUICK.format(version=1, available=True) + "    def __init__(self): raise OSError('no bus')")
+    assert reason("quick") == "other_quick_0:Quick of quick-pkg 2.0 failed: OSError: no bus"
+    add("brisk", QUICK.format(version=1, available="1 // 0").replace("quick", "brisk"))
+    assert reason("brisk").startswith("other_brisk_1:Quick of brisk-pkg 2.0 failed: ZeroDivisionError")
+    assert get_accelerator().name == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "attribute", "told"),
+    [
+        ("", "Quick", "other_quick_0:Quick of quick-pkg 2.0 failed: AttributeError: module 'other_quick_0' has no"),
+        (
+            QUICK.format(version=1, available=True).replace('"quick"', '"brisk"'),
+            "Quick",
+            "other_quick_0:Quick of quick-pkg 2.0 is named 'brisk', and its entry point 'quick'",
+        ),
+        ("Quick = 3", "Quick", "quick-pkg 2.0 speaks no interface version"),
+    ],
+)
+def test_an_entry_point_that_gives_the_wrong_thing_is_told(add, text, attribute, told):
+    add("quick", text, attribute)
+    assert reason("quick").startswith(told)
+    with pytest.raises(AcceleratorUnavailableError, match="cannot be used here"):
+        make_accelerator("quick", "the target")
+
+
+def test_an_entry_point_that_names_no_class_is_told(monkeypatch):
+    points = [EntryPoint(select.GROUP, "quick", "quick_device", "quick-pkg 2.0")]
+    monkeypatch.setattr(select, "entry_points", lambda group: points)
+    assert reason("quick") == "'quick_device' of quick-pkg 2.0 names no class: it must be 'module:Class'"
+
+
+def test_an_accelerator_is_made_for_a_target_whether_or_not_its_device_is_here(add):
+    add("quick", QUICK.format(version=1, available=False))
+    assert make_accelerator("quick", "the target").name == "quick"
+    with pytest.raises(UnknownAcceleratorError, match="'brisk', asked for by the target, is no accelerator known here"):
+        make_accelerator("brisk", "the target")
 
 
 def test_another_package_cannot_take_the_cpus_name(add):

@@ -41,14 +41,19 @@ def gather() -> dict[str, Any]:
     told["accelerators"] = reporting.accelerators()
     told["compilers"] = reporting.compilers()
     told["cache"] = reporting.cache()
-    told["ops"], told["ops_problem"] = [], ""
+    told["ops"], told["ops_problem"], told["ops_left_out"] = [], "", []
+    devices = () if told["accelerators"]["in_use"] else ("cpu",)
     try:
-        offered = reporting.offers(() if told["accelerators"]["in_use"] else ("cpu",))
-        told["ops"] = [reporting.readiness(offer)._asdict() for offer in offered]
+        told["ops"] = [reporting.readiness(offer)._asdict() for offer in reporting.offers(devices)]
+        told["ops_left_out"] = reporting.refused(devices)
     except Exception as problem:  # a broken builder package: the rest of the report helps to mend it
         told["ops_problem"] = f"{type(problem).__name__}: {problem}"
     problems = [told["torch"].get("problem"), told["cache"]["problem"], told["ops_problem"]]
-    problems += [*told["accelerators"]["problems"], *(one["problem"] for one in told["compilers"])]
+    problems += [
+        *told["ops_left_out"],
+        *told["accelerators"]["problems"],
+        *(one["problem"] for one in told["compilers"]),
+    ]
     told["ok"] = not any(problems) and all(one["state"] != "unusable" for one in told["ops"])
     return told
 
@@ -68,6 +73,8 @@ def _print(told: Mapping[str, Any]) -> None:
     heading("ops")
     if told["ops_problem"]:
         click.echo(f"problem: {told['ops_problem']}")
+    for problem in told["ops_left_out"]:
+        click.echo(f"problem: {problem}")
     show_table(
         ("OP", "ACCELERATOR", "TARGET", "STATE", "WHY OR WHERE"),
         [

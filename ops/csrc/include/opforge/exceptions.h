@@ -1,9 +1,9 @@
 // Keeps C++ exceptions inside a library that brings a C++ runtime of its own.
 //
 // A library built with libc++ (zig does) holds its own unwinder and its own exception types. One of its exceptions that
-// reaches torch's frames ends the process. So a kernel's exception is caught here, within the library, and thrown anew by
-// the libstdc++ that torch uses, from a frame that asks no runtime for anything while it is unwound.
-// With libstdc++ there is one runtime, and nothing to do.
+// reaches torch's frames ends the process. So a kernel's exception is caught here, within the library, and thrown anew
+// by the libstdc++ that torch uses, from a frame that asks no runtime for anything while it is unwound. With libstdc++
+// there is one runtime, and nothing to do.
 #pragma once
 
 #include <torch/csrc/stable/c/shim.h>
@@ -42,7 +42,8 @@ constexpr int kMessage = 4096;
     return true;
 }
 
-// Throws std::runtime_error, of the libstdc++ in this process. It has no cleanup, and so no handler that would be asked.
+// Throws std::runtime_error, of the libstdc++ in this process. It has no cleanup, and so no handler that would be
+// asked.
 [[noreturn, gnu::noinline]] inline void throw_in_torch(const char* message) {
     using Throw = void (*)(const char*);
     void* runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);

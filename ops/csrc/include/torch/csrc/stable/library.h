@@ -17,9 +17,9 @@
 // Where the library brings a C++ runtime of its own, no exception may leave a kernel: see opforge/exceptions.h.
 #ifdef _LIBCPP_VERSION
 #undef TORCH_BOX
-#define TORCH_BOX(function) \
-    (::opforge::Guarded{&::opforge::guarded<&torch::stable::detail::boxer<                                             \
-         std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>})
+#define TORCH_BOX(function)                                                \
+    (::opforge::Guarded{&::opforge::guarded<&torch::stable::detail::boxer< \
+        std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>})
 #endif
 
 #define STABLE_TORCH_LIBRARY(ns, m) OPFORGE_BLOCK(ns, nullptr, m, C10_UID)

@@ -1,0 +1,1 @@
+"""One builder an op."""
