@@ -96,7 +96,7 @@ def use(monkeypatch, places, name):
         monkeypatch.setenv("CXX", name)
 
 
-@pytest.mark.parametrize("name", [*HOSTS, *toolchains.TOOLCHAINS.keys() - {"host", "sycl"}])
+@pytest.mark.parametrize("name", [*HOSTS, *sorted(toolchains.TOOLCHAINS.keys() - {"host", "sycl"})])
 def test_it_says_who_it_is_without_a_path(name, places, monkeypatch, tmp_path):
     if name != "opencl":
         use(monkeypatch, places, name)

@@ -26,7 +26,8 @@ FAR = "127.0.0.2"
 """Of the loopback, and yet not a name that the launcher takes for this machine."""
 STAY = """
 import os, sys, time
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["OMP_PLACES"], *sys.argv[1:], flush=True)
+words = ["rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["OMP_PLACES"], *sys.argv[1:]]
+os.write(1, (" ".join(words) + "\\n").encode())  # one write: the ranks share the pipe
 open(__file__ + os.environ["RANK"], "w").close()
 time.sleep(1000)
 """
