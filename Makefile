@@ -17,7 +17,7 @@ run: $(STAMP)
 
 # The tests keep their caches to themselves: conftest gives each its own folder.
 test: $(STAMP) $(PEERS)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n auto --maxprocesses 8
 
 check: $(STAMP)
 	$(BIN)/ruff check $(LINTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import os
 import threading
@@ -16,6 +17,8 @@ from .abis import PLAIN, REGISTER, STABLE
 if TYPE_CHECKING:
     from types import ModuleType
 
+_DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
 _lock = threading.RLock()  # a module's own initialisation may load another op
 _loaded: dict[str, LoadedOp | ModuleType] = {}
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
@@ -71,14 +74,15 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         return _loaded[entry.result]
 
 
-def _dlopen(op: str, entry: Entry) -> ctypes.CDLL:
+def _dlopen(op: str, entry: Entry) -> int:
+    """The handle of the library. A CDLL would make a class for it, which costs a hit a fiftieth."""
     path = entry.library
     missing = _missing_sanitizer(entry.binary)
     if missing:
         preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
         raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
     try:
-        return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise LoadError(op, path, str(error), _advice(str(error))) from error
 
@@ -124,9 +128,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     for name, schema in zip(qualified, schemas, strict=True):
         if _is_registered(torch, schema, suffix):
             raise NamespaceClashError(op, name)
-    register = library[REGISTER]
-    register.restype = ctypes.c_char_p
-    problem = register(suffix.encode())
+    problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
     if problem is not None:
         raise LoadError(op, entry.library, problem.decode(errors="replace"), _schema_advice(torch, schemas))
     # Only the first version owns the public name; the namespaces are those of the sources.
@@ -145,11 +147,9 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     return LoadedOp(op, entry, find, tuple(owners))
 
 
-def _describe(library: ctypes.CDLL) -> list[str]:
+def _describe(library: int) -> list[str]:
     """The `namespace::schema` of every op that the library will register."""
-    describe = library.opforge_describe
-    describe.restype = ctypes.c_char_p
-    text: bytes = describe()
+    text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
     return text.decode().splitlines()
 
 
@@ -171,7 +171,7 @@ def _schema_advice(torch: Any, schemas: list[str]) -> str:
 
 
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
-    library = _dlopen(op, entry)
+    library = ctypes.CDLL(entry.library, handle=_dlopen(op, entry))
     names = tuple(entry.binary["exports"])
 
     def find(name: str) -> Any:
