@@ -99,7 +99,9 @@ def host_compiler(monkeypatch):
     return told
 
 
-def test_triton_is_told_by_its_own_version_and_place_and_not_by_the_host_compilers(tmp_path, monkeypatch, host_compiler):
+def test_triton_is_told_by_its_own_version_and_place_and_not_by_the_host_compilers(
+    tmp_path, monkeypatch, host_compiler
+):
     from opforge.builders.toolchains import triton
 
     package = tmp_path / "triton"
