@@ -62,7 +62,6 @@ def _tensors(found: Any) -> list[Any]:
 def stand_in() -> SimpleNamespace:
     """torch's own functions under the names and with the arguments of `opforge.ops.triton`'s."""
     import torch.nn.functional as F
-
     from benchmarks.gpu import functions
 
     def quantize(x: Any, group_size: int, bits: int) -> Any:

@@ -1,6 +1,6 @@
-"""How long is it from a kernel that no one compiled here to its first result: prebuilt in a layer, and by Triton itself?
+"""How long is it to a kernel's first result in a fresh process: prebuilt in a layer, and by Triton itself?
 
-Each figure is of fresh processes, from the load of RMS norm to the end of its first launch; imports come before the clock.
+From the load of RMS norm to the end of its first launch; imports come before the clock.
 """
 
 from __future__ import annotations

@@ -399,7 +399,7 @@ def test_without_a_gpu_and_without_the_interpreter_nothing_is_built(monkeypatch)
 
 
 def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
-    """With small tensors and Triton's interpreter: nothing is timed, but each contender runs, and gives what ours does."""
+    """With small tensors: nothing is timed, but each contender runs, and gives what ours does."""
     monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     from benchmarks.gpu import rows
 

@@ -89,14 +89,14 @@ def triton_row():
 
 @pytest.fixture
 def host_compiler(monkeypatch):
-    """A host compiler without a program, for no compiler may run here; gives what Triton's toolchain takes it for."""
+    """One without a program, and Triton's toolchain alone: no compiler runs here."""
     from types import SimpleNamespace
 
     from opforge.builders.toolchains import triton
 
     told = (("search", "made up"), ("version", "g++ 12"))
+    monkeypatch.setattr(reporting, "TOOLCHAINS", {"triton": reporting.TOOLCHAINS["triton"]})
     monkeypatch.setattr(triton, "HostToolchain", lambda layout, disk: SimpleNamespace(identity=lambda: told))
-    return told
 
 
 def test_triton_is_told_by_its_own_version_and_place_and_not_by_the_host_compilers(
