@@ -54,16 +54,14 @@ def measure(gpu: Gpu, questions: Iterable[str]) -> dict[str, Any]:
     for name in questions:
         told = len(gpu.left_out)
         try:
-            figures = importlib.import_module(f"benchmarks.gpu.{name}").run(gpu)
+            for one in importlib.import_module(f"benchmarks.gpu.{name}").run(gpu):
+                print(line(one))
+                answer["figures"].append(asdict(one))
         except Exception:
             answer["failed"][name] = traceback.format_exc()
             print(f"{name} failed:\n{answer['failed'][name]}", file=sys.stderr)
-            continue
         finally:
             torch.cuda.empty_cache()
-        for one in figures:
-            print(line(one))
-            answer["figures"].append(asdict(one))
         for left in gpu.left_out[told:]:
             print(f"left out: {left.task}: {left.contender}: {left.reason}")
     answer["left_out"] = [asdict(one) for one in gpu.left_out]

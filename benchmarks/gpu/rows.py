@@ -5,7 +5,7 @@ Beside torch's own, the same by torch.compile, and Liger's; what cannot take par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,20 +26,18 @@ BACKEND = "inductor"
 Call = Callable[[], Any]
 
 
-def run(gpu: Gpu) -> list[Figure]:
+def run(gpu: Gpu) -> Iterator[Figure]:
     """All functions, both ways, all lengths; then quantisation to both widths, there and back."""
-    figures = []
     for function in FUNCTIONS:
         for columns in function.lengths:
             for way in ("forward", "backward"):
-                figures += _function(gpu, function, way, columns)
+                yield from _function(gpu, function, way, columns)
                 _clear()
     for group, _rows, _warps in GROUPS:
         for bits in (8, 4):
             for way in ("quantize", "dequantize"):
-                figures += _quantisation(gpu, way, group, bits)
+                yield from _quantisation(gpu, way, group, bits)
                 _clear()
-    return figures
 
 
 def _clear() -> None:
