@@ -19,7 +19,15 @@ LONG = "OPFORGE_BENCH_LONG"
 """The variable that asks, as --long does, for the sizes that take minutes."""
 TIMEOUT = 600
 """Seconds that one child may take."""
-FRESH = ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME", "TORCH_EXTENSIONS_DIR", "DS_ACCELERATOR")
+FRESH = (
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPROFILEIMPORTTIME",
+    "TORCH_EXTENSIONS_DIR",
+    "DS_ACCELERATOR",
+    "TRITON_CACHE_DIR",
+    "TRITON_CACHE_MANAGER",
+    "TRITON_INTERPRET",
+)
 
 
 def is_long() -> bool:

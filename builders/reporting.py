@@ -190,16 +190,17 @@ def compilers() -> list[dict[str, str]]:
             toolchain = getattr(importlib.import_module(module), attribute)(place, Disk())
             known = dict(toolchain.identity())
             version = known.get(f"{getattr(toolchain, 'root', '')} version", known.get("version", ""))
-            told.append({"name": name, "path": toolchain.argv[0], "version": version, "problem": ""})
+            # Triton is a package that Python runs: Python's own path would say nothing of it.
+            path = getattr(toolchain, "package", toolchain.argv[0])
+            told.append({"name": name, "path": path, "version": version, "problem": ""})
         except ToolchainNotFoundError as problem:
             # Only the host's must be there; of a device's it is enough to say that it is not.
-            first = str(problem).partition(" Looked for")[0]
             needed = name == DEVICES["cpu"]
             told.append(
                 {
                     "name": name,
                     "path": "",
-                    "version": "" if needed else first,
+                    "version": "" if needed else problem.short,
                     "problem": str(problem) if needed else "",
                 }
             )

@@ -1,4 +1,4 @@
 """Kernels on a GPU, against its own copy bandwidth in the same run: `python -m benchmarks.gpu`."""
 
-QUESTIONS = ("optimizers", "quantizer")
-"""The modules of this package that measure; each has run(gpu) -> list of timing.Figure."""
+QUESTIONS = ("optimizers", "quantizer", "rows", "first_launch")
+"""The modules of this package that measure; each has run(gpu) -> timing.Figure, several."""

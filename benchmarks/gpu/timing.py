@@ -24,6 +24,18 @@ class Figure:
     gigabytes_a_second: float | None
     share: float | None
     note: str = ""
+    target: str = ""
+    """What it is to reach, in words; empty where nothing was set."""
+    met: bool | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A contender that could not take part in a task, and why."""
+
+    task: str
+    contender: str
+    reason: str
 
 
 class Gpu:
@@ -37,7 +49,12 @@ class Gpu:
         self.l2 = getattr(properties, "L2_cache_size", 0) or 64 << 20
         self.target = f"cuda:sm_{properties.major}{properties.minor}"
         self.rounds = rounds
-        self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device="cuda")
+        self.left_out: list[LeftOut] = []
+        self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device=self.device)
+
+    def leave_out(self, task: str, contender: str, reason: str) -> None:
+        """Note that a contender takes no part in a task."""
+        self.left_out.append(LeftOut(task, contender, reason))
 
     def fitting(self, elements: int, bytes_each: int) -> int:
         """`elements`, or the power of two under it of which tensors of `bytes_each` an element take half the memory."""
@@ -67,7 +84,7 @@ class Gpu:
         """A call that copies half of `moved` bytes, reading them and writing as many; of at least four caches."""
         half = max(moved // 2, OLDEST * self.l2)
         half = min(half, self.memory // 8)
-        source, target = (torch.empty(half, dtype=torch.int8, device="cuda") for _ in range(2))
+        source, target = (torch.empty(half, dtype=torch.int8, device=self.device) for _ in range(2))
         copy: Callable[[], Tensor] = lambda: target.copy_(source)  # noqa: E731
         copy.moved = 2 * half  # type: ignore[attr-defined]
         return copy

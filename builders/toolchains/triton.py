@@ -25,7 +25,8 @@ from .host import HostToolchain
 from .protocol import Toolchain
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
-ADVICE = "Install it (pip install 'opforge[triton]'), or use a library that was built elsewhere: build-ops --out."
+INSTALL = "pip install 'opforge[triton]'"
+ADVICE = f"Install it ({INSTALL}), or use a library that was built elsewhere: build-ops --out."
 BATCH = 16
 """Images that one process compiles: importing Triton takes as long as a few of them."""
 LAUNCHER = tuple(f"launcher/{name}.cpp" for name in ("launch", "open", "cuda_driver", "hip_driver"))
@@ -54,8 +55,12 @@ def exact(arch: Sequence[str]) -> tuple[str, ...]:
 class TritonToolchain(Toolchain):
     """The Triton that this Python would import, with `host` or the host's compiler. Raises ToolchainNotFoundError."""
 
+    root = "triton"
+    """Whose version the report shows, as a device compiler's root does."""
+
     def __init__(self, layout: Layout, disk: Disk, host: HostToolchain | None = None) -> None:
         self._folder = find()
+        self.package = os.path.join(self._folder, "triton")
         self._layout, self._disk = layout, disk
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
@@ -155,7 +160,7 @@ class TritonToolchain(Toolchain):
         return Step(output, (*files, WORKER), argv, f"compile {len(pairs)} Triton kernels for {arches}", output + ".d")
 
     def _ask(self) -> dict[str, Any]:
-        package = os.path.join(self._folder, "triton")
+        package = self.package
         with open(os.path.join(package, "__init__.py"), encoding="utf-8") as opened:
             found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", opened.read())
         version = found[1] if found else ""
@@ -192,7 +197,8 @@ def find() -> str:
             spec = None  # something in this process forbids it
         origin = spec.origin if spec else None
     if origin is None:
-        raise ToolchainNotFoundError("Triton", ["the package triton, in this Python's environment"], ADVICE)
+        where = ["the package triton, in this Python's environment"]
+        raise ToolchainNotFoundError("Triton", where, ADVICE, f"not installed: {INSTALL}")
     return os.path.dirname(os.path.dirname(os.path.realpath(origin)))
 
 

@@ -136,11 +136,12 @@ class SourceNotFoundError(OpforgeError, FileNotFoundError):
 
 
 class ToolchainNotFoundError(OpforgeError, RuntimeError):
-    """No compiler that can build the op was found."""
+    """No compiler that can build the op was found. `short` is what a table says of it."""
 
-    def __init__(self, what: str, searched: Sequence[str], advice: str) -> None:
+    def __init__(self, what: str, searched: Sequence[str], advice: str, short: str = "") -> None:
         super().__init__(f"No {what} was found. Looked for:{_bullets(searched)}\n{advice}")
         self.searched = tuple(searched)
+        self.short = short or f"No {what} was found."
 
     def after(self, rejected: Sequence[str]) -> ToolchainNotFoundError:
         """This error, with why each built entry that was looked at before could not be used instead."""

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 
+import gpu_clock
 import pytest
 import torch
 
@@ -395,3 +396,18 @@ def test_without_a_gpu_and_without_the_interpreter_nothing_is_built(monkeypatch)
         pytest.skip("there is a GPU here")
     with pytest.raises(OpIncompatibleError, match=r"torch can use no GPU here. TRITON_INTERPRET=1 runs the op"):
         ops.softmax(torch.zeros(2))
+
+
+def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
+    """With small tensors: nothing is timed, but each contender runs, and gives what ours does."""
+    monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from benchmarks.gpu import rows
+
+    monkeypatch.setitem(sys.modules, "liger_kernel", None)
+    gpu_clock.small(rows, monkeypatch, 64)
+    gpu = gpu_clock.clock()
+    figures = list(rows.run(gpu))
+    assert len(gpu.results) == 14 and len({(one.task, one.contender) for one in figures}) == len(figures)
+    for results in gpu.results:
+        assert "torch.compile" in results
+        gpu_clock.agree(results)

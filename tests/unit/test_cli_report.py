@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import fakes
 import pytest
@@ -79,6 +80,41 @@ def test_compilers_that_are_missing_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     host = reporting.compilers()[0]
     assert host["name"] == "host" and host["problem"].startswith("No C++ compiler was found. Looked for:")
+
+
+def triton_row():
+    (told,) = [one for one in reporting.compilers() if one["name"] == "triton"]
+    return told
+
+
+@pytest.fixture
+def host_compiler(monkeypatch):
+    """One without a program, and Triton's toolchain alone: no compiler runs here."""
+    from types import SimpleNamespace
+
+    from opforge.builders.toolchains import triton
+
+    told = (("search", "made up"), ("version", "g++ 12"))
+    monkeypatch.setattr(reporting, "TOOLCHAINS", {"triton": reporting.TOOLCHAINS["triton"]})
+    monkeypatch.setattr(triton, "HostToolchain", lambda layout, disk: SimpleNamespace(identity=lambda: told))
+
+
+def test_triton_is_told_by_its_own_version_and_place_and_not_by_the_host_compilers(
+    tmp_path, monkeypatch, host_compiler
+):
+    from opforge.builders.toolchains import triton
+
+    package = tmp_path / "triton"
+    package.mkdir()
+    (package / "__init__.py").write_text('__version__ = "3.99.1"\n')
+    monkeypatch.setattr(triton, "find", lambda: str(tmp_path))
+    assert triton_row() == {"name": "triton", "path": str(package), "version": "3.99.1", "problem": ""}
+
+
+def test_a_triton_that_is_not_installed_says_how_to_install_it_and_is_no_problem(monkeypatch, host_compiler):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    told = triton_row()
+    assert told["version"] == "not installed: pip install 'opforge[triton]'" and told["path"] == told["problem"] == ""
 
 
 def test_a_cache_that_is_not_made_yet(own_store):

@@ -1,0 +1,137 @@
+"""The functions of `opforge.ops.triton` that work by rows, each beside torch's and Liger's, and what each must move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPS = 1e-5
+LENGTHS = (1024, 4096, 16_384, 131_072)
+"""Columns: what one block of a kernel holds, and what is read block by block."""
+
+
+class AbsentError(Exception):
+    """There is no such rival; says why."""
+
+
+def liger_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Liger's kernel, without the module around it."""
+    from liger_kernel.ops.layer_norm import LigerLayerNormFunction
+
+    y: Tensor = LigerLayerNormFunction.apply(x, weight, bias, EPS)
+    return y
+
+
+def liger_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Not in place: the gradient that it is given is given again."""
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+
+    y: Tensor = LigerRMSNormFunction.apply(x, weight, EPS, 0.0, "llama", False)
+    return y
+
+
+def liger_softmax(x: Tensor) -> Tensor:
+    """Liger's kernel, without the module around it."""
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+    y: Tensor = LigerSoftmaxFunction.apply(x)
+    return y
+
+
+def liger_gelu(x: Tensor) -> Tensor:
+    """Raises AbsentError."""
+    raise AbsentError("Liger has no GELU but that which multiplies (GEGLU)")
+
+
+def liger_swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """Its backward writes into its inputs, which are this contender's alone."""
+    from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+    y: Tensor = LigerSiLUMulFunction.apply(gate, up)
+    return y
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function; `name` is ours. Matrices are what counts: a row of weights is nothing beside them."""
+
+    name: str
+    matrices: int
+    """How many inputs are matrices; `parameters` are of one row, and come after them."""
+    parameters: int
+    torchs: Callable[..., Tensor]
+    liger: Callable[..., Tensor]
+    moved: dict[str, int]
+    """Matrices that must be read or written, by way."""
+    options: dict[str, float] = field(default_factory=dict)
+    """What ours is given by name, for the same result as theirs."""
+    lengths: tuple[int, ...] = LENGTHS
+
+    def bytes_moved(self, way: str, elements: int, dtype: torch.dtype) -> int:
+        """Bytes of one call over matrices of so many elements."""
+        return self.moved[way] * elements * dtype.itemsize
+
+
+def _torch_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, weight.shape, weight, EPS)
+
+
+def _torch_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, weight.shape, weight, bias, EPS)
+
+
+def _torch_softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def _torch_gelu(x: Tensor) -> Tensor:
+    return F.gelu(x)
+
+
+def _torch_swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+ONE_IN, TWO_IN = {"forward": 2, "backward": 3}, {"forward": 3, "backward": 5}
+"""x to y, and dy with x or y to dx; gate and up to y, and dy with both to both gradients."""
+SOME = (4096, 131_072)
+"""For what works value by value, where the length of a row should not matter."""
+FUNCTIONS = (
+    Function("layer_norm", 1, 2, _torch_layer_norm, liger_layer_norm, ONE_IN, {"eps": EPS}),
+    Function("rms_norm", 1, 1, _torch_rms_norm, liger_rms_norm, ONE_IN, {"eps": EPS}),
+    Function("softmax", 1, 0, _torch_softmax, liger_softmax, ONE_IN),
+    Function("gelu", 1, 0, _torch_gelu, liger_gelu, ONE_IN, lengths=SOME),
+    Function("swiglu", 2, 0, _torch_swiglu, liger_swiglu, TWO_IN, lengths=SOME),
+)
+
+
+# -- quantisation ------------------------------------------------------------------------------------------------------
+
+
+def quantized_bytes(elements: int, group: int, bits: int, dtype: torch.dtype) -> int:
+    """Bytes of one call, there or back: values, codes, and a float32 scale a group."""
+    return elements * dtype.itemsize + elements * bits // 8 + elements // group * 4
+
+
+def torch_quantize(x: Tensor, group: int, bits: int) -> tuple[Tensor, Tensor]:
+    """Our symmetric rule in torch's words: codes of int8, flat, for 4 bits two a byte; scales."""
+    values = x.reshape(-1, group).float()
+    most = 2 ** (bits - 1) - 1
+    scales = values.abs().amax(1) / most
+    by = torch.where(scales > 0, scales, 1.0)
+    codes = (values / by[:, None]).round().clamp(-most, most).to(torch.int8).view(-1)
+    if bits == 4:
+        codes = (codes[0::2] & 15) | (codes[1::2] << 4)
+    return codes, scales
+
+
+def torch_dequantize(codes: Tensor, scales: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+    """The values of `torch_quantize`'s codes, flat."""
+    codes = codes.view(-1)
+    if bits == 4:
+        codes = torch.stack([(codes << 4) >> 4, codes >> 4], 1).view(-1)
+    return (codes.view(scales.numel(), -1) * scales[:, None]).to(dtype).view(-1)
