@@ -7,8 +7,13 @@ import types
 
 import pytest
 
+from opforge.accelerator import added_builders
+from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.discovery import EntryPoint
+from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.compat import deepspeed
-from opforge.compat.deepspeed.builders import DROP_IN, JointOp
+from opforge.compat.deepspeed.builders import DROP_IN, JointOp, served
 from opforge.errors import DeepSpeedError
 
 
@@ -67,3 +72,45 @@ def test_without_deepspeed_the_error_says_what_to_install(monkeypatch):
         " torch it is installed by: pip install --no-build-isolation 'deepspeed==0.19.8'"
     )
     assert isinstance(caught.value, ImportError)
+
+
+def accelerator_offering(monkeypatch, **places):
+    """The CPU accelerator with builders that another package adds: class name = what its entry point names."""
+    points = [EntryPoint(added_builders.GROUP, f"cpu.{name}", value, "quick 2.0") for name, value in places.items()]
+    monkeypatch.setattr(added_builders, "entry_points", lambda group: points)
+    return CPUAccelerator()
+
+
+def theirs(**builders):
+    """DeepSpeed's accelerator, with these builders of its own."""
+    return types.SimpleNamespace(get_op_builder=builders.get)
+
+
+def test_a_broken_builder_of_another_package_is_left_out_and_the_others_are_served(monkeypatch, caplog):
+    ours = accelerator_offering(monkeypatch, QuickBuilder="no_such_module:QuickBuilder")
+    found = served(ours, theirs(), ["QuickBuilder", "FusedAdamBuilder", "UnknownBuilder"])
+    assert list(found) == ["FusedAdamBuilder"]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("QuickBuilder stays DeepSpeed's own: ") and "no_such_module" in message
+
+
+def test_a_served_builder_is_made_for_the_accelerators_target_as_deepspeed_makes_it(monkeypatch):
+    class Hip(CPUAccelerator):
+        name = "cuda"
+
+        def target(self):
+            return Target("hip", ("gfx942",))
+
+    found = served(Hip(), theirs(), ["FusedAdamBuilder", "CPUAdamBuilder"])
+    assert str(found["FusedAdamBuilder"]().target) == "hip:gfx942"
+    assert found["CPUAdamBuilder"]().target.device == "cpu"
+    assert str(found["FusedAdamBuilder"](Target("cuda", ("sm_90",))).target) == "cuda:sm_90"
+
+
+def test_where_deepspeed_has_no_such_op_the_loaded_one_is_opforges_alone(monkeypatch):
+    op = types.SimpleNamespace()
+    monkeypatch.setattr(OpBuilder, "load", lambda self, verbose=False: op)
+    ours = CPUAccelerator()
+    assert served(ours, theirs(), ["CPULionBuilder"])["CPULionBuilder"]().load() is op
+    joint = served(ours, theirs(CPULionBuilder=object), ["CPULionBuilder"])["CPULionBuilder"]().load()
+    assert isinstance(joint, JointOp)
