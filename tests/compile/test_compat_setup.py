@@ -111,7 +111,8 @@ def test_its_extensions_are_built_into_the_store_and_put_in_place(built, project
 
 
 def test_what_is_not_torchs_is_left_to_it_with_the_reason(built):
-    assert "twicely._plain is left to torch's BuildExtension: twicely/plain.c is no C++ source" in built[0].stderr
+    reason = "twicely/plain.c is no C++ or CUDA source"
+    assert f"twicely._plain is left to torch's BuildExtension: {reason}" in built[0].stderr
 
 
 def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
@@ -153,12 +154,12 @@ def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(bu
     assert "error: _C: compile twicely/factor.cpp failed: " in done.stderr and "Traceback" not in done.stderr
 
 
-def test_cuda_sources_and_extensions_without_torch_are_not_opforges_to_build():
+def test_other_sources_and_extensions_without_torch_are_not_opforges_to_build():
     from setuptools import Extension
 
     from opforge.compat.cpp_extension.extension_builder import refusal
 
-    assert refusal(Extension("a._C", ["a.cpp", "a.cu"], libraries=["torch"])).startswith("a.cu is no C++ source")
+    assert refusal(Extension("a._C", ["a.cpp", "a.sycl"], libraries=["torch"])).startswith("a.sycl is no C++ or CUDA")
     assert refusal(Extension("a._C", ["a.cpp"])) == "it does not link with torch"
     assert refusal(Extension("a._C", ["a.cpp"], libraries=["torch"])) == ""
 
