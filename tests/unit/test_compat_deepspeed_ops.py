@@ -94,17 +94,31 @@ def test_a_broken_builder_of_another_package_is_left_out_and_the_others_are_serv
     assert message.startswith("QuickBuilder stays DeepSpeed's own: ") and "no_such_module" in message
 
 
-def test_a_served_builder_is_made_for_the_accelerators_target_as_deepspeed_makes_it(monkeypatch):
-    class Hip(CPUAccelerator):
-        name = "cuda"
+class GPU(CPUAccelerator):
+    """Under another device's name, with the target of one; whoever asks for it opens the device."""
 
-        def target(self):
-            return Target("hip", ("gfx942",))
+    def __init__(self, name, target=None):
+        self.name, self.said, self.asked = name, target, 0
+        super().__init__()
 
-    found = served(Hip(), theirs(), ["FusedAdamBuilder", "CPUAdamBuilder"])
-    assert str(found["FusedAdamBuilder"]().target) == "hip:gfx942"
-    assert found["CPUAdamBuilder"]().target.device == "cpu"
-    assert str(found["FusedAdamBuilder"](Target("cuda", ("sm_90",))).target) == "cuda:sm_90"
+    def target(self):
+        self.asked += 1
+        return self.said
+
+
+def test_a_served_builder_is_for_the_accelerators_target_which_is_asked_for_late():
+    gpu = GPU("cuda", Target("hip", ("gfx942",)))
+    found = served(gpu, theirs(), ["FusedAdamBuilder", "CPUAdamBuilder"])
+    fused, host, named = found["FusedAdamBuilder"](), found["CPUAdamBuilder"](), found["FusedAdamBuilder"]("cuda:sm_90")
+    assert gpu.asked == 0
+    assert [str(one.target) for one in (fused, named)] == ["hip:gfx942", "cuda:sm_90"]
+    assert host.target.device == "cpu"
+    assert gpu.asked == 1
+
+
+def test_a_device_without_an_op_of_its_own_is_not_given_the_hosts_for_its_tensors():
+    names = ["FusedAdamBuilder", "FusedLionBuilder", "QuantizerBuilder", "CPUAdamBuilder"]
+    assert list(served(GPU("xpu"), theirs(), names)) == ["CPUAdamBuilder"]
 
 
 def test_where_deepspeed_has_no_such_op_the_loaded_one_is_opforges_alone(monkeypatch):

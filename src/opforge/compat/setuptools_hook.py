@@ -17,9 +17,10 @@ def finalize(distribution: Any) -> None:
     torch = sys.modules.get("torch.utils.cpp_extension")
     if torch is None or not settings.cpp_extension():
         return
-    command: Any = distribution.cmdclass.get("build_ext")
-    if not (isinstance(command, type) and issubclass(command, torch.BuildExtension)):
+    given = distribution.cmdclass.get("build_ext")
+    if not (isinstance(given, type) and issubclass(given, torch.BuildExtension)):
         return
+    command: Any = given
     from .cpp_extension.setup_command import command_on_opforge
 
     wrapped = command_on_opforge(command)

@@ -6,21 +6,15 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from opforge.accelerator.builder_link import target_for
 from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface import Accelerator
+    from opforge.accelerator.target import Target
 
-DROP_IN = (
-    "CPUAdagradBuilder",
-    "CPUAdamBuilder",
-    "CPULionBuilder",
-    "FusedAdamBuilder",
-    "FusedLambBuilder",
-    "FusedLionBuilder",
-    "QuantizerBuilder",
-)
+ON_DEVICE = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder")
+"""Those whose ops DeepSpeed calls with tensors of the device."""
+DROP_IN = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", *ON_DEVICE)
 """The builders whose ops have the functions that DeepSpeed calls, with their arguments."""
 
 log = logging.getLogger("opforge")
@@ -33,29 +27,37 @@ def served(ours: Accelerator, theirs: Any, names: Collection[str]) -> dict[str, 
     found = {}
     for name in names:
         try:
-            kind = ours.get_op_builder(name)
+            kind: Any = ours.get_op_builder(name)
         except BuilderError as error:
             log.warning("%s stays DeepSpeed's own: %s", name, error)
             continue
-        if kind is not None:
+        # Every accelerator offers the host's ops too, and these know no tensor of a device.
+        if kind is not None and (name not in ON_DEVICE or _runs_on(ours, kind)):
             found[name] = _joint_builder(kind, theirs.get_op_builder(name), ours)
     return found
 
 
+def _runs_on(accelerator: Accelerator, kind: Any) -> bool:
+    return accelerator.name in getattr(kind, "devices", (accelerator.name,))
+
+
 def _joint_builder(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
     """The subclass of our builder whose op falls back on DeepSpeed's. Made without arguments, as DeepSpeed makes it, it
-    is for the accelerator's own target.
+    is for the accelerator's own target, or for the host.
     """
 
-    def init(self: Any, target: Any = None, **options: Any) -> None:
-        ours.__init__(self, target=target or target_for(ours, accelerator.target()), **options)
+    def concrete(self: Any, asked: Target | None) -> Target:
+        # Asked for when it is wanted: to make a builder must not open a device, which a later fork could not use.
+        own = accelerator.target() if asked is None and _runs_on(accelerator, ours) else asked
+        target: Target = ours._concrete(self, own)
+        return target
 
     def load(self: Any, verbose: bool = False) -> Any:
         """Load opforge's op; DeepSpeed's is built only when a function is called that opforge's lacks."""
         op = ours.load(self, verbose)
         return op if theirs is None else JointOp(op, lambda: theirs().load(verbose))
 
-    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__init__": init, "load": load}
+    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "_concrete": concrete, "load": load}
     return type(ours.__name__, (ours,), members)
 
 
