@@ -58,6 +58,11 @@ def cache_layers() -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
 
 
+def cpp_extension() -> bool:
+    """Whether the BuildExtension of setup scripts asks opforge, in processes that pip starts too."""
+    return _flag("OPFORGE_CPP_EXTENSION")
+
+
 def prebuilt() -> str:
     """What is done with prebuilt ops: "prefer" them, "require" that nothing is compiled, or "ignore" the layers."""
     value = os.environ.get("OPFORGE_PREBUILT", "").strip().lower() or "prefer"

@@ -95,6 +95,53 @@ for theirs, peer in [
 ]:
     facts.setdefault("steps differ by", []).append((stepped(theirs) - stepped(peer)).abs().max().item())
 
+from deepspeed.ops.adam import FusedAdam
+from deepspeed.ops.lamb import FusedLamb
+from deepspeed.ops.lion import FusedLion
+from deepspeed.runtime.zero.partition_parameters import CUDAQuantizer
+
+class Lamb(torch.optim.Optimizer):
+    # As DeepSpeed's kernel has it: the correction scales the whole step, the ratio of norms stays in its bounds.
+
+    def __init__(self, params, lr, weight_decay):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.count = 0
+
+    def step(self):
+        (p,), group = self.param_groups[0]["params"], self.param_groups[0]
+        m = self.state[p].setdefault("m", torch.zeros_like(p))
+        v = self.state[p].setdefault("v", torch.zeros_like(p))
+        self.count += 1
+        m.mul_(0.9).add_(p.grad, alpha=0.1)
+        v.mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
+        size = group["lr"] * (1 - 0.999**self.count) ** 0.5 / (1 - 0.9**self.count)
+        update = m / (v.sqrt() + 1e-8) + group["weight_decay"] * p.data
+        p.data -= size * min(max((p.data.norm() / update.norm()).item(), 0.01), 10.0) * update
+
+facts["fused differ by"] = {}
+for name, theirs, peer, options in [
+    ("AdamW", FusedAdam, torch.optim.AdamW, {"weight_decay": 0.1}),
+    ("Adam", lambda p, **o: FusedAdam(p, adam_w_mode=False, **o), torch.optim.Adam, {"weight_decay": 0.1}),
+    ("Lion", lambda p, lr: FusedLion(p, lr=lr, betas=(0.9, 0.99)), Lion, {}),
+    ("Lamb", FusedLamb, Lamb, {"weight_decay": 0.1}),
+]:
+    facts["fused differ by"][name] = (stepped(theirs, **options) - stepped(peer, **options)).abs().max().item()
+
+halves = torch.nn.Parameter(torch.linspace(-1, 1, 65, dtype=torch.bfloat16))
+peer = torch.nn.Parameter(halves.detach().clone())
+for p, kind in [(halves, FusedAdam), (peer, torch.optim.AdamW)]:
+    p.grad = torch.sin(p.detach() * 3)
+    kind([p], lr=1e-2, weight_decay=0.1).step()
+facts["bfloat16 differs by"] = (halves - peer).abs().max().item()
+
+quantizer = CUDAQuantizer()
+values = torch.randn(16000, generator=torch.Generator().manual_seed(0))
+codes, scale = quantizer.quantize(values)
+back = quantizer.dequantize(codes, scale, dtype=torch.float32)
+largest = values.reshape(scale.numel(), -1).abs().amax(1, keepdim=True)
+error = (back - values).reshape(scale.numel(), -1).abs() / largest
+facts["quantized"] = [str(codes.dtype), list(codes.shape), error.max().item()]
+
 compat.uninstall()
 facts["undone"] = [get_accelerator() is before[0], CPUAdamBuilder is before[1], "opforge" not in str(ALL_OPS)]
 facts["untouched"] = isinstance(ours, Accelerator) and opforge.get_accelerator() is not ours
@@ -194,6 +241,18 @@ def test_a_builder_that_opforge_lacks_is_deepspeeds_own_and_never_none(facts):
 
 def test_its_optimizers_step_with_our_kernels(facts):
     assert max(facts["steps differ by"]) < 1e-6
+
+
+def test_its_fused_optimizers_step_with_our_kernels_on_the_cpu_too(facts):
+    assert set(facts["fused differ by"]) == {"AdamW", "Adam", "Lion", "Lamb"}
+    assert max(facts["fused differ by"].values()) < 2e-6
+    assert facts["bfloat16 differs by"] <= 2**-8  # one unit of the last place at most
+
+
+def test_its_quantizer_is_ours_and_comes_back_within_half_a_code(facts):
+    kind, shape, error = facts["quantized"]
+    assert (kind, shape) == ("torch.int8", [16000])
+    assert error < 1 / 128
 
 
 def test_it_pins_and_reports_as_before(facts):

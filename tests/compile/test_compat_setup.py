@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import fakes
 import pytest
 
 pytest.importorskip("torch")
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SETUP = """\
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
@@ -111,7 +113,8 @@ def test_its_extensions_are_built_into_the_store_and_put_in_place(built, project
 
 
 def test_what_is_not_torchs_is_left_to_it_with_the_reason(built):
-    assert "twicely._plain is left to torch's BuildExtension: twicely/plain.c is no C++ source" in built[0].stderr
+    reason = "twicely/plain.c is no C++ or CUDA source"
+    assert f"twicely._plain is left to torch's BuildExtension: {reason}" in built[0].stderr
 
 
 def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
@@ -142,6 +145,67 @@ def test_another_checkout_of_it_takes_the_same_libraries_from_the_store(built, p
     ).read_bytes()
 
 
+def with_entry_points(folder):
+    """A folder for PYTHONPATH that says of opforge's entry points what its own pyproject.toml does."""
+    from setuptools.config.pyprojecttoml import load_file
+
+    groups = load_file(os.path.join(ROOT, "pyproject.toml"))["project"]["entry-points"]
+    told = folder / "site" / "opforge_here-1.dist-info"
+    told.mkdir(parents=True)
+    fakes.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
+    lines = [f"{name} = {place}" for name, place in groups["setuptools.finalize_distribution_options"].items()]
+    fakes.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
+    return str(told.parent)
+
+
+def test_pip_builds_on_opforge_where_the_variable_asks_for_it(built, project, tmp_path):
+    first, store = project
+    tree, log = tmp_path / "tree", tmp_path / "events"
+    shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
+    path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(ROOT, "src")])
+    own = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
+    env = fakes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
+    done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    served = [(one["event"], one["op"]) for one in events if one["event"] in ("hit", "build")]
+    assert served == [("hit", "_C"), ("hit", "_limited")]
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"twicely/_limited.abi3.so", "twicely/__init__.py"} <= set(archive.namelist())
+
+
+def test_the_hook_does_nothing_unasked_and_a_projects_own_way_to_build_an_extension_stays(monkeypatch, caplog):
+    from setuptools import Distribution
+    from torch.utils.cpp_extension import BuildExtension
+
+    from opforge.compat.setuptools_hook import finalize
+
+    class Own(BuildExtension):
+        def build_extension(self, ext):
+            raise AssertionError("not called here")
+
+    class Inherited(BuildExtension):
+        pass
+
+    unasked = Distribution({"cmdclass": {"build_ext": BuildExtension}})
+    finalize(unasked)
+    assert unasked.cmdclass["build_ext"] is BuildExtension
+    commands = {}
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "1")
+    for command in (Own, Inherited, BuildExtension.with_options(use_ninja=False)):
+        distribution = Distribution({"cmdclass": {"build_ext": command}})
+        finalize(distribution)
+        commands[command] = distribution.cmdclass["build_ext"]
+        finalize(distribution)
+        assert distribution.cmdclass["build_ext"] is commands[command]
+    assert [given is made for given, made in commands.items()] == [True, False, False]
+    assert all(issubclass(made, given) for given, made in commands.items())
+    said = {record.getMessage() for record in caplog.records}
+    assert len(said) == 1 and said.pop().endswith("Own builds its extensions in its own way")
+
+
 def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(built, project):
     first, store = project
     third = first.parent / "three"
@@ -153,12 +217,12 @@ def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(bu
     assert "error: _C: compile twicely/factor.cpp failed: " in done.stderr and "Traceback" not in done.stderr
 
 
-def test_cuda_sources_and_extensions_without_torch_are_not_opforges_to_build():
+def test_other_sources_and_extensions_without_torch_are_not_opforges_to_build():
     from setuptools import Extension
 
     from opforge.compat.cpp_extension.extension_builder import refusal
 
-    assert refusal(Extension("a._C", ["a.cpp", "a.cu"], libraries=["torch"])).startswith("a.cu is no C++ source")
+    assert refusal(Extension("a._C", ["a.cpp", "a.sycl"], libraries=["torch"])).startswith("a.sycl is no C++ or CUDA")
     assert refusal(Extension("a._C", ["a.cpp"])) == "it does not link with torch"
     assert refusal(Extension("a._C", ["a.cpp"], libraries=["torch"])) == ""
 

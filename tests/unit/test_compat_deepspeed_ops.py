@@ -7,8 +7,13 @@ import types
 
 import pytest
 
+from opforge.accelerator import added_builders
+from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.discovery import EntryPoint
+from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.compat import deepspeed
-from opforge.compat.deepspeed.builders import DROP_IN, JointOp
+from opforge.compat.deepspeed.builders import DROP_IN, JointOp, served
 from opforge.errors import DeepSpeedError
 
 
@@ -67,3 +72,59 @@ def test_without_deepspeed_the_error_says_what_to_install(monkeypatch):
         " torch it is installed by: pip install --no-build-isolation 'deepspeed==0.19.8'"
     )
     assert isinstance(caught.value, ImportError)
+
+
+def accelerator_offering(monkeypatch, **places):
+    """The CPU accelerator with builders that another package adds: class name = what its entry point names."""
+    points = [EntryPoint(added_builders.GROUP, f"cpu.{name}", value, "quick 2.0") for name, value in places.items()]
+    monkeypatch.setattr(added_builders, "entry_points", lambda group: points)
+    return CPUAccelerator()
+
+
+def theirs(**builders):
+    """DeepSpeed's accelerator, with these builders of its own."""
+    return types.SimpleNamespace(get_op_builder=builders.get)
+
+
+def test_a_broken_builder_of_another_package_is_left_out_and_the_others_are_served(monkeypatch, caplog):
+    ours = accelerator_offering(monkeypatch, QuickBuilder="no_such_module:QuickBuilder")
+    found = served(ours, theirs(), ["QuickBuilder", "FusedAdamBuilder", "UnknownBuilder"])
+    assert list(found) == ["FusedAdamBuilder"]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("QuickBuilder stays DeepSpeed's own: ") and "no_such_module" in message
+
+
+class GPU(CPUAccelerator):
+    """Under another device's name, with the target of one; whoever asks for it opens the device."""
+
+    def __init__(self, name, target=None):
+        self.name, self.said, self.asked = name, target, 0
+        super().__init__()
+
+    def target(self):
+        self.asked += 1
+        return self.said
+
+
+def test_a_served_builder_is_for_the_accelerators_target_which_is_asked_for_late():
+    gpu = GPU("cuda", Target("hip", ("gfx942",)))
+    found = served(gpu, theirs(), ["FusedAdamBuilder", "CPUAdamBuilder"])
+    fused, host, named = found["FusedAdamBuilder"](), found["CPUAdamBuilder"](), found["FusedAdamBuilder"]("cuda:sm_90")
+    assert gpu.asked == 0
+    assert [str(one.target) for one in (fused, named)] == ["hip:gfx942", "cuda:sm_90"]
+    assert host.target.device == "cpu"
+    assert gpu.asked == 1
+
+
+def test_a_device_without_an_op_of_its_own_is_not_given_the_hosts_for_its_tensors():
+    names = ["FusedAdamBuilder", "FusedLionBuilder", "QuantizerBuilder", "CPUAdamBuilder"]
+    assert list(served(GPU("xpu"), theirs(), names)) == ["CPUAdamBuilder"]
+
+
+def test_where_deepspeed_has_no_such_op_the_loaded_one_is_opforges_alone(monkeypatch):
+    op = types.SimpleNamespace()
+    monkeypatch.setattr(OpBuilder, "load", lambda self, verbose=False: op)
+    ours = CPUAccelerator()
+    assert served(ours, theirs(), ["CPULionBuilder"])["CPULionBuilder"]().load() is op
+    joint = served(ours, theirs(CPULionBuilder=object), ["CPULionBuilder"])["CPULionBuilder"]().load()
+    assert isinstance(joint, JointOp)

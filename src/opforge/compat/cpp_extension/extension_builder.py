@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sysconfig
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.accelerator.target import Target
 from opforge.builders import abis
 from opforge.builders.base import OpBuilder
+
+from . import nvcc_flags
 
 if TYPE_CHECKING:
     from opforge.builders.plan import BuildPlan
@@ -20,11 +24,13 @@ SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
 def refusal(ext: Any) -> str:
     """Why the extension is not opforge's to build, or nothing."""
-    others = [source for source in ext.sources if not source.endswith(SUFFIXES)]
+    others = [source for source in ext.sources if not source.endswith((*SUFFIXES, nvcc_flags.SUFFIX))]
     if others:
-        return f"{others[0]} is no C++ source ({', '.join(SUFFIXES)})"
+        return f"{others[0]} is no C++ or CUDA source ({', '.join((*SUFFIXES, nvcc_flags.SUFFIX))})"
     if "torch" not in ext.libraries:
         return "it does not link with torch"
+    if isinstance(ext.extra_compile_args, dict) and "nvcc_dlink" in ext.extra_compile_args:
+        return "its device code is linked by itself (dlink)"
     return ""
 
 
@@ -40,13 +46,14 @@ class ExtensionBuilder(OpBuilder):
 
 
 def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
-    """The builder of `ext` as the running `build_ext` command would compile it."""
+    """The builder of `ext` as the running `build_ext` command would compile it. Raises BuilderError."""
     torch = abis.torch_folder() or ""
     own = os.path.join(torch, "lib")
     linked = {name: os.path.exists(os.path.join(own, f"lib{name}.so")) for name in ext.libraries}
-    given = ext.extra_compile_args
-    given = given.get("cxx", []) if isinstance(given, dict) else given
-    attributes = {
+    given, for_nvcc = _given(ext, "cxx"), _given(ext, "nvcc")
+    macros = _macros([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)])
+    target: Target | str = _baseline()
+    attributes: dict[str, Any] = {
         "name": ext.name.rpartition(".")[2],
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
@@ -54,7 +61,7 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         "cxx_flags": (
             "-fvisibility=default",  # others may link with what is shipped, as they can with what torch builds
             *_compiler_flags(command.compiler),
-            *_macros([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)]),
+            *macros,
             *given,
         ),
         "link_flags": (
@@ -67,9 +74,31 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         "torch_libraries": tuple(f"lib{name}.so" for name, of_torch in linked.items() if of_torch),
         "__module__": __name__,
     }
-    debug = bool(command.debug) or any(flag.startswith("-g") and flag != "-g0" for flag in given)
-    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(_baseline(), debug=debug)
+    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
+        flags, codes = nvcc_flags.without_architectures(ext.name, for_nvcc)
+        theirs: Any = importlib.import_module("torch.utils.cpp_extension")
+        target = Target("cuda", codes)
+        toolkit = os.path.join(theirs.CUDA_HOME or "", "include")
+        attributes |= {
+            "devices": ("cuda",),
+            "device_flags": {"cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags)},
+            # The runtime is linked in and the toolkit's headers are nvcc's to bring, for the host's sources too.
+            "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
+            "include_dirs": tuple(one for one in attributes["include_dirs"] if one != os.path.realpath(toolkit)),
+        }
+    debug = bool(command.debug) or any(map(_asks_for_debugging, [*given, *for_nvcc]))
+    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
     return builder
+
+
+def _given(ext: Any, compiler: str) -> list[str]:
+    """The extension's own flags for a compiler: they are a dict by compiler, or a list for all."""
+    given = ext.extra_compile_args
+    return list(given.get(compiler, ()) if isinstance(given, dict) else given)
+
+
+def _asks_for_debugging(flag: str) -> bool:
+    return flag.startswith("-g") and flag != "-g0" and not flag.startswith(nvcc_flags.GENERATE)
 
 
 def _baseline() -> str:

@@ -12,12 +12,12 @@ from typing import Any
 
 from opforge.builders import abis, user
 from opforge.builders.loader import LoadedOp
-from opforge.errors import BuilderError, OpIncompatibleError, ToolchainNotFoundError
+from opforge.errors import BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
-REFUSALS = (BuilderError, OpIncompatibleError, ToolchainNotFoundError)
+REFUSALS = (BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
 """What opforge raises before anything is compiled: torch may do better. A compile error is an answer, and stays."""
-DEVICE_SUFFIXES = (".cu", ".cuh", ".hip", ".sycl")
-HOST_FLAGS, DEVICE_FLAGS = ("extra_cflags", "extra_ldflags"), ("extra_cuda_cflags", "extra_sycl_cflags")
+SUFFIXES = {"cuda": (".cu", ".cuh", ".hip"), "sycl": (".sycl",)}
+HOST_FLAGS = ("extra_cflags", "extra_ldflags")
 
 log = logging.getLogger("opforge")
 
@@ -37,7 +37,7 @@ def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
         try:
             if unknown:
                 raise BuilderError(given["name"], f"opforge.{name} knows no {', '.join(unknown)}", "Leave it out")
-            found = ours(**_translated(name, given))
+            found = ours(**_translated(name, given, () if theirs.IS_HIP_EXTENSION else theirs.COMMON_NVCC_FLAGS))
         except REFUSALS as refusal:
             log.warning("%s is left to torch.utils.cpp_extension.%s: %s", given["name"], name, refusal)
             return original(*args, **kwargs)
@@ -46,16 +46,17 @@ def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
     return load
 
 
-def _translated(function: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as opforge's function takes them."""
+def _translated(function: str, given: dict[str, Any], for_nvcc: Sequence[str]) -> dict[str, Any]:
+    """The arguments as opforge's function takes them; `for_nvcc` are the flags that torch gives nvcc unasked."""
     options = {**given, **{flags: _words(given[flags]) for flags in HOST_FLAGS if given.get(flags)}}
     if given.get("extra_include_paths"):
         # A folder that does not exist is nothing to a compiler, and an error to a builder.
         options["extra_include_paths"] = [path for path in _paths(given["extra_include_paths"]) if os.path.isdir(path)]
-    if not _has_device_code(function, given):
+    for kind, common in (("cuda", for_nvcc), ("sycl", ())):
         # torch passes these to a compiler of device code alone; callers give them for all their extensions alike.
-        for flags in DEVICE_FLAGS:
-            options.pop(flags, None)
+        flags = options.pop(f"extra_{kind}_cflags", None) or ()
+        if _has_code(function, given, kind):
+            options[f"extra_{kind}_cflags"] = [*common, *_words(flags)]
     if given.get("is_python_module", True):
         options["abi"] = abis.TORCH  # a Python module is wanted, whatever else the sources hold
     elif function == "load":
@@ -64,12 +65,11 @@ def _translated(function: str, given: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _has_device_code(function: str, given: dict[str, Any]) -> bool:
-    if given.get("with_cuda") or given.get("with_sycl"):
+def _has_code(function: str, given: dict[str, Any], kind: str) -> bool:
+    """Whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
+    if given.get(f"with_{kind}") or given.get(f"{kind}_sources"):
         return True
-    if function == "load_inline":
-        return bool(given.get("cuda_sources") or given.get("sycl_sources"))
-    return any(str(path).endswith(DEVICE_SUFFIXES) for path in _paths(given["sources"]))
+    return function == "load" and any(str(path).endswith(SUFFIXES[kind]) for path in _paths(given["sources"]))
 
 
 def _paths(sources: str | Sequence[str]) -> Sequence[str]:

@@ -17,6 +17,8 @@ log = logging.getLogger("opforge")
 
 def command_on_opforge(theirs: Any) -> Any:
     """Give the subclass of torch's BuildExtension that asks opforge first; what opforge refuses is built as before."""
+    if getattr(theirs, "on_opforge", False):
+        return theirs
 
     def build_extension(self: Any, ext: Any) -> None:
         """Find or build the extension, and put it where the command wants it."""
@@ -38,7 +40,8 @@ def command_on_opforge(theirs: Any) -> Any:
         log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
         _put(entry.library, path)
 
-    return type("BuildExtension", (theirs,), {"build_extension": build_extension, "__doc__": theirs.__doc__})
+    members = {"build_extension": build_extension, "on_opforge": True, "__doc__": theirs.__doc__}
+    return type("BuildExtension", (theirs,), members)
 
 
 def _put(library: str, path: str) -> None:

@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
-import importlib
+import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from opforge.builders import cpu as host
+from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface import Accelerator
+    from opforge.accelerator.target import Target
 
-DROP_IN = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
-"""The builders whose ops have the functions that DeepSpeed's optimizers call, with their arguments."""
+ON_DEVICE = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder")
+"""Those whose ops DeepSpeed calls with tensors of the device."""
+DROP_IN = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", *ON_DEVICE)
+"""The builders whose ops have the functions that DeepSpeed calls, with their arguments."""
+
+log = logging.getLogger("opforge")
 
 
 def served(ours: Accelerator, theirs: Any, names: Collection[str]) -> dict[str, Any]:
-    """Class by name, for those of `names` that opforge has: the accelerator's own, else the host's.
-
-    What runs on the host serves every device: DeepSpeed steps on the CPU for a GPU that offloads.
+    """Class by name, for those of `names` that the accelerator offers. One that cannot be used is left out, and logged:
+    what another package adds must not stop the rest.
     """
-    found = {name: kind for name in names if (kind := ours.get_op_builder(name) or _host_builder(name)) is not None}
-    return {name: _joint_builder(kind, theirs.get_op_builder(name)) for name, kind in found.items()}
+    found = {}
+    for name in names:
+        try:
+            kind: Any = ours.get_op_builder(name)
+        except BuilderError as error:
+            log.warning("%s stays DeepSpeed's own: %s", name, error)
+            continue
+        # Every accelerator offers the host's ops too, and these know no tensor of a device.
+        if kind is not None and (name not in ON_DEVICE or _runs_on(ours, kind)):
+            found[name] = _joint_builder(kind, theirs.get_op_builder(name), ours)
+    return found
 
 
-def _host_builder(name: str) -> Any:
-    module, _, attribute = host.BUILDERS.get(name, "").partition(":")
-    return getattr(importlib.import_module(module), attribute) if module else None
+def _runs_on(accelerator: Accelerator, kind: Any) -> bool:
+    return accelerator.name in getattr(kind, "devices", (accelerator.name,))
 
 
-def _joint_builder(ours: Any, theirs: Any) -> Any:
-    """The subclass of our builder whose op falls back on DeepSpeed's."""
+def _joint_builder(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
+    """The subclass of our builder whose op falls back on DeepSpeed's. Made without arguments, as DeepSpeed makes it, it
+    is for the accelerator's own target, or for the host.
+    """
 
-    def load(self: Any, verbose: bool = False) -> JointOp:
+    def concrete(self: Any, asked: Target | None) -> Target:
+        # Asked for when it is wanted: to make a builder must not open a device, which a later fork could not use.
+        own = accelerator.target() if asked is None and _runs_on(accelerator, ours) else asked
+        target: Target = ours._concrete(self, own)
+        return target
+
+    def load(self: Any, verbose: bool = False) -> Any:
         """Load opforge's op; DeepSpeed's is built only when a function is called that opforge's lacks."""
-        return JointOp(ours.load(self, verbose), lambda: theirs().load(verbose))
+        op = ours.load(self, verbose)
+        return op if theirs is None else JointOp(op, lambda: theirs().load(verbose))
 
-    return type(ours.__name__, (ours,), {"__module__": ours.__module__, "__doc__": ours.__doc__, "load": load})
+    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "_concrete": concrete, "load": load}
+    return type(ours.__name__, (ours,), members)
 
 
 class JointOp:
