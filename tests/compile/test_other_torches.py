@@ -75,7 +75,7 @@ def test_an_op_for_the_cpu_runs_under_another_torch_and_python(tmp_path, python)
     environment = {"OPFORGE_CACHE_LAYERS": str(tmp_path / "layer"), "OPFORGE_CACHE_DIR": str(tmp_path / "cache")}
     told = answer(python, STEP, str(SOURCES), PATH="/nonexistent", OPFORGE_PREBUILT="require", **environment)
     assert told["origin"] == str(tmp_path / "layer")
-    assert told["far"] < 1e-6
+    assert told["far"] < 5e-6  # of values up to 4, after five steps
     assert told["refused"], "a failed check crosses as an exception"
 
 
@@ -89,4 +89,4 @@ def test_an_op_for_cuda_is_opened_by_a_torch_that_has_cuda(tmp_path, python):
     if not answer(python, "import json, torch; print(json.dumps(torch.version.cuda))"):
         pytest.skip(f"the torch of {python} has no CUDA")
     library = build(tmp_path / "layer", "FusedAdam", "--target", "cuda:sm_80+ptx")
-    assert "multi_tensor_adam" in answer(python, CUDA, library)["described"]
+    assert "opforge::fused_adam_(" in answer(python, CUDA, library)["described"]
