@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # `import fakes`, from any folder of tests
+
+# Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 SETTINGS = (
     "DS_ACCELERATOR",

@@ -26,7 +26,8 @@ def build(source, folder, store, **env):
     tree = folder / "tree"
     shutil.copytree(source, tree, symlinks=True, ignore=IGNORED)
     command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-v", "-w", str(folder), "."]
-    env = {**os.environ, "OPFORGE_CACHE_DIR": str(store), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **env}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OPFORGE_")}
+    env = {**clean, "OPFORGE_CACHE_DIR": str(store), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **env}
     done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=280)
     wheels = [one for one in os.listdir(folder) if one.endswith(".whl")]
     return os.path.join(folder, wheels[0]) if wheels else "", done.stdout + done.stderr
@@ -37,8 +38,6 @@ def wheels(tmp_path_factory):
     """The example's wheel, and opforge's own with one op in it."""
     example, own = tmp_path_factory.mktemp("example"), tmp_path_factory.mktemp("own")
     store = tmp_path_factory.mktemp("stores") / "store"
-    for name in [name for name in os.environ if name.startswith("OPFORGE_")]:
-        pytest.fail(f"{name} is set")
     first, told = build(os.path.join(ROOT, "examples", "prebuilt_op"), example, store)
     assert first, told
     ours = {"OPFORGE_BUILD_OPS": "CPULionBuilder", "OPFORGE_BUILD_TARGETS": "cpu:x86-64"}

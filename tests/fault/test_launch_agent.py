@@ -191,7 +191,7 @@ def test_a_host_that_never_answers_is_named_and_its_connection_ended(tmp_path):
     (tmp_path / "hosts").write_text("far slots=1\n")
     plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {})
     with pytest.raises(LaunchError) as refused, connected(plan, [(plan.hosts[0], [], None)], 0.1) as channels:
-        assert fakes.processes_about(silent)
+        fakes.wait_for(lambda: fakes.processes_about(silent))
         answers(channels, seconds=0.3)
     assert str(refused.value) == (
         "The launch failed: no answer within 0.3 s from far."
