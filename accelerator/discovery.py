@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 GROUPS = ("opforge.accelerators", "opforge.op_builders")
 _FORMAT = 1
 _LONGEST = 1 << 20
+# Two environments that meet in one name share a file, which is harmless: it is keyed by folders.
+_INDEX = f"entry_points-{zlib.crc32(os.fsencode(sys.prefix)):08x}.json"
 _YOUNG_NS = 2_000_000_000
 """A folder changed less than this ago may change again within the same tick of its clock: it is not remembered."""
 
@@ -110,14 +113,9 @@ def _index_path() -> str | None:
     """Give the index's path, one for each environment; None where no cache folder that is ours alone exists."""
     cache = settings.cache_dir()[0]
     try:
-        if not _is_ours(os.stat(cache), stat.S_ISDIR):
-            return None
+        return f"{cache}/index/{_INDEX}" if _is_ours(os.stat(cache), stat.S_ISDIR) else None
     except OSError:
         return None
-    import zlib
-
-    # Two environments that meet in one name share a file, which is harmless: it is keyed by folders.
-    return f"{cache}/index/entry_points-{zlib.crc32(os.fsencode(sys.prefix)):08x}.json"
 
 
 def _is_ours(status: os.stat_result, kind: Any) -> bool:

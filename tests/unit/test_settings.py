@@ -115,3 +115,11 @@ def test_settings_are_read_at_the_call(monkeypatch):
     for text in ("1", "0", "1"):
         monkeypatch.setenv("OPFORGE_PARANOID", text)
         assert settings.paranoid() is (text == "1")
+
+
+@pytest.mark.parametrize(
+    "given", ["/a/b", "/a/b/", "/a//b", "/a/./b", "/a/../b", "/a/.hidden", "a/b", "~/a", "//a", "/", "."]
+)
+def test_a_chosen_cache_folder_is_absolute_and_normal(monkeypatch, given):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", given)
+    assert settings.cache_dir() == (os.path.abspath(os.path.expanduser(given)), True)
