@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge.cache")
 FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
-POLL = 0.02
-"""Seconds between two looks at whether what is waited for is there."""
-TRY = 0.1
+POLL, LONGEST_POLL = 0.02, 0.1
+"""Seconds between two looks at whether what is waited for is there: more the longer it takes, for sixty who wait are
+not to keep the builder from its processor."""
+TRY, LONGEST_TRY = 0.1, 0.25
 """Seconds between two attempts at the lock itself, which cost more: so soon after its death a builder is replaced."""
 
 
@@ -88,10 +89,10 @@ def _wait(
             noticed = elapsed
             message = f"{label}: waiting for {owner(path)}"
             (on_wait or log.warning)(message)
-        time.sleep(POLL)
+        time.sleep(min(LONGEST_POLL, max(POLL, elapsed / 20)))
         if ready is not None and ready():
             turn = Turn.READY
-        elif elapsed - tried >= TRY or ready is None:
+        elif elapsed - tried >= min(LONGEST_TRY, max(TRY, elapsed / 10)) or ready is None:
             tried = elapsed
             try:
                 lock.acquire(timeout=0)
