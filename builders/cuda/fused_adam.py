@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from opforge.builders.with_calls import OpBuilderWithCalls
+from opforge.builders.cpu import fused_adam
 
 
-class FusedAdamBuilder(OpBuilderWithCalls):
-    """Adam and AdamW: fused_adam_, and with DeepSpeed's arguments multi_tensor_adam.
+class FusedAdamBuilder(fused_adam.FusedAdamBuilder):
+    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
 
-    See opforge.ops.FusedAdam for the optimizer, ops/csrc/fused/adam.cpp for the schema.
-    """
-
-    name = "fused_adam"
     devices = ("cuda", "hip")
     sources = ["fused/adam.cpp", "cuda/fused_adam.cu", "cpu/optimizer.cpp"]
-    calls = {"multi_tensor_adam": "opforge.ops.multi_tensor:multi_tensor_adam"}
+    cxx_flags = []
     defines = {"OPFORGE_GPU": ""}

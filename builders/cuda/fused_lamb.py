@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from opforge.builders.with_calls import OpBuilderWithCalls
+from opforge.builders.cpu import fused_lamb
 
 
-class FusedLambBuilder(OpBuilderWithCalls):
-    """LAMB: fused_lamb_, and with DeepSpeed's arguments lamb.
+class FusedLambBuilder(fused_lamb.FusedLambBuilder):
+    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
 
-    See opforge.ops.FusedLamb for the optimizer, ops/csrc/fused/lamb.cpp for the schema.
-    """
-
-    name = "fused_lamb"
     devices = ("cuda", "hip")
     sources = ["fused/lamb.cpp", "cuda/fused_lamb.cu", "cpu/optimizer.cpp"]
-    calls = {"lamb": "opforge.ops.multi_tensor:lamb"}
+    cxx_flags = []
     defines = {"OPFORGE_GPU": ""}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from opforge.builders.with_calls import OpBuilderWithCalls
+from opforge.builders.cpu import fused_lion
 
 
-class FusedLionBuilder(OpBuilderWithCalls):
-    """Lion: fused_lion_, and with DeepSpeed's arguments multi_tensor_lion.
+class FusedLionBuilder(fused_lion.FusedLionBuilder):
+    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
 
-    See opforge.ops.FusedLion for the optimizer, ops/csrc/fused/lion.cpp for the schema.
-    """
-
-    name = "fused_lion"
     devices = ("cuda", "hip")
     sources = ["fused/lion.cpp", "cuda/fused_lion.cu", "cpu/optimizer.cpp"]
-    calls = {"multi_tensor_lion": "opforge.ops.multi_tensor:multi_tensor_lion"}
+    cxx_flags = []
     defines = {"OPFORGE_GPU": ""}

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from opforge.builders.with_calls import OpBuilderWithCalls
+from opforge.builders.cpu import quantizer
 
 
-class QuantizerBuilder(OpBuilderWithCalls):
-    """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and their kin.
+class QuantizerBuilder(quantizer.QuantizerBuilder):
+    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
 
-    See opforge.ops.quantizer for the functions, ops/csrc/fused/quantizer.cpp for the schemas.
-    """
-
-    name = "quantizer"
     devices = ("cuda", "hip")
     sources = ["fused/quantizer.cpp", "cuda/quantize.cu", "cuda/dequantize.cu", "cpu/optimizer.cpp"]
-    calls = {
-        name: f"opforge.ops.quantizer:{name}"
-        for name in (
-            "QuantizationType",
-            "Symmetric",
-            "Asymmetric",
-            "quantize",
-            "dequantize",
-            "dequantize_fp32",
-            "dequantize_bf16",
-            "swizzle_quant",
-            "quantized_reduction",
-            "dequantize_int4_to_half_experimental",
-            "dequantize_int8_to_half_experimental",
-        )
-    }
+    cxx_flags = []
     defines = {"OPFORGE_GPU": ""}
