@@ -105,11 +105,8 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
     options = {"num_warps": kernel["warps"], "num_stages": kernel["stages"], "enable_fp_fusion": True}
     built = triton.compile(source, target=target, options=options)
     told = built.metadata
-    for name in ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"):
-        if getattr(told, name, 0):
-            raise NotImplementedError(f"it asks for {name}={getattr(told, name)}, which the launcher does not give")
-    if getattr(told, "num_ctas", 1) != 1:
-        raise NotImplementedError(f"it asks for clusters of {told.num_ctas} blocks, which the launcher does not give")
+    if asks := beyond_the_launcher(told):
+        raise ValueError(f"it asks for {asks}, which the launcher does not give")
     if text:
         content, exact = built.asm["ptx"].encode() + b"\0", arch
         hidden = _parameters(built.asm["ptx"]) - len(arguments)
@@ -130,6 +127,15 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
         "hidden": hidden,
         "aligned": sum(1 << index for index, kind in enumerate(arguments.values()) if kind.endswith(":16")),
     }
+
+
+def beyond_the_launcher(told: Any) -> str:
+    """What a compiled kernel's metadata asks for beyond a plain launch, in words; empty where it asks for nothing."""
+    for name in ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"):
+        if getattr(told, name, 0):
+            return f"{name}={getattr(told, name)}"
+    blocks = getattr(told, "num_ctas", 1)
+    return f"clusters of {blocks} blocks" if blocks != 1 else ""
 
 
 def _constant(value: Any) -> Any:

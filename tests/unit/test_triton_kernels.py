@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import struct
+import types
 
 import pytest
 
 from opforge.accelerator.target import Target
 from opforge.builders.toolchains.triton import exact
+from opforge.builders.toolchains.triton_worker import beyond_the_launcher
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton.kernels import check
 from opforge.builders.triton.rows import BACKWARD, FORWARD, fitting
@@ -113,3 +115,18 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
     for builder in builders():
         builder("cuda:sm_90").describe()
     assert not [name for name in sys.modules if name.startswith("opforge.ops.triton.kernels")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "asks"),
+    [
+        ({}, ""),
+        ({"num_ctas": 1, "launch_pdl": False, "global_scratch_size": 0}, ""),
+        ({"num_ctas": 2}, "clusters of 2 blocks"),
+        ({"launch_cooperative_grid": True}, "launch_cooperative_grid=True"),
+        ({"launch_pdl": True}, "launch_pdl=True"),
+        ({"global_scratch_size": 128}, "global_scratch_size=128"),
+    ],
+)
+def test_a_kernel_that_asks_for_more_than_a_plain_launch_is_refused(metadata, asks):
+    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == asks
