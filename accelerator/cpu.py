@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import SettingError
 
-from .cpuinfo import read_cpuinfo
+from .cpuinfo import cpu_level, read_cpuinfo
 from .interface import INTERFACE_VERSION, Accelerator
 from .target import Target
 
@@ -93,7 +93,7 @@ class CPUAccelerator(Accelerator):
         """Return at once: nothing is ever under way."""
 
     def _find_target(self) -> Target:
-        level = read_cpuinfo(self._root).level
+        level = cpu_level(self._root)
         return Target("cpu", (level,) if level else ())
 
     def _find_capabilities(self) -> Capabilities:
@@ -106,7 +106,7 @@ class CPUAccelerator(Accelerator):
             device_name=cpu.model or "cpu",
             device_count=self.device_count(),
             dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
-            arch=cpu.level,
+            arch=cpu_level(self._root),
             simd=cpu.simd,
             triton=self.is_triton_supported(),
             graphs=False,

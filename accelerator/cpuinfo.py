@@ -1,4 +1,4 @@
-"""The processor's vector features and level, from the first block of /proc/cpuinfo.
+"""The processor's vector features and level, from the first block of /proc/cpuinfo where nothing quicker tells.
 
 The levels are those of the x86-64 psABI, "Micro-Architecture Levels"; the kernel lists a feature only where it also
 saves the registers that the feature needs. Cores of different kinds are not told apart: the first one speaks for all.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from functools import cache
+
+from . import cpuid
 
 _LEVELS = (
     ("x86-64", frozenset({"lm", "cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"})),
@@ -50,6 +52,12 @@ class CPUInfo:
         beginnings, others = _VECTOR.get(self.machine, ((), frozenset()))
         found = {flag for flag in self.flags if flag.startswith(beginnings) or flag in others}
         return tuple(sorted(found | {"sse3"} if "pni" in self.flags else found))
+
+
+@cache
+def cpu_level(root: str = "/") -> str:
+    """Give the level that code may be built for here, such as `x86-64-v3` or `aarch64`; empty where none is known."""
+    return (cpuid.level() if root == "/" else None) or read_cpuinfo(root).level
 
 
 @cache

@@ -20,6 +20,7 @@ from opforge.cache import tickets
 from opforge.cache.disk import ABSENT, Disk
 from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
+from opforge.cache.layout import make_folder, read_json, write_file
 from opforge.cache.store import is_ticket
 
 from . import abis, plan, planning, roots, toolchains
@@ -57,8 +58,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
     if path is None:
         return None
     try:
-        with open(path, "rb") as file:
-            answer = json.load(file)
+        answer = read_json(path)
         ticket, looked = answer["ticket"], _watched()
         if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
             return None
@@ -89,8 +89,6 @@ def remember(
     seen: Surroundings,
 ) -> None:
     """File an answer. Failing to costs the next look-up a plan, nothing else."""
-    from opforge.cache.layout import make_folder, write_file
-
     path = _file(builder, store, places)
     if path is None or not entry.ticket:
         return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
-from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.accelerator.cpuinfo import cpu_level
 from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
@@ -115,7 +115,7 @@ class OpBuilder:
 
             return concrete(asked)
         if not asked.arch or asked.arch == ("native",):
-            level = read_cpuinfo("/").level
+            level = cpu_level()
             return Target("cpu", (level,) if level else ())
         return asked
 

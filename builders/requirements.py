@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.accelerator.cpuinfo import cpu_level, read_cpuinfo
 from opforge.accelerator.target import Target
 
 from .abis import STABLE, TORCH, python_tag, torch_folder, torch_version
@@ -35,11 +35,11 @@ def other_levels(target: Target, known: Sequence[Target]) -> list[Target]:
 
 def cpu_objection(arch: Sequence[str]) -> str | None:
     """Why code for these CPU levels cannot run here, or None."""
-    level = read_cpuinfo("/").level
+    level = cpu_level()
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [one for one in arch if one not in runs]
     if missing:
-        offers = level or read_cpuinfo("/").machine or "no known level"
+        offers = level or read_cpuinfo().machine or "no known level"
         return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
     return None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.cache.entry import MANIFEST
-from opforge.cache.layout import Layout
+from opforge.cache.layout import Layout, read_json
 
 from .abis import TORCH
 from .requirements import version_of
@@ -64,11 +63,9 @@ class Tag(NamedTuple):
 
 def records(layer: str) -> list[Mapping[str, Any]]:
     """What the manifests of a layer say of their libraries. Raises OSError, ValueError."""
-    entries, found = Layout(layer).path("entries"), []
-    for result in sorted(os.listdir(entries)) if os.path.isdir(entries) else ():
-        with open(os.path.join(entries, result, MANIFEST), encoding="utf-8") as file:
-            found.append(json.load(file)["binary"])
-    return found
+    entries = Layout(layer).path("entries")
+    results = sorted(os.listdir(entries)) if os.path.isdir(entries) else []
+    return [read_json(os.path.join(entries, result, MANIFEST))["binary"] for result in results]
 
 
 def tag_of(binaries: Sequence[Mapping[str, Any]]) -> Tag:

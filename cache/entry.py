@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from .layout import read_json
 
 MANIFEST = "manifest.json"
 CHUNK = 32 << 10
@@ -42,8 +43,7 @@ class Entry(NamedTuple):
 
     def manifest(self) -> dict[str, Any]:
         """The full manifest. Raises OSError or ValueError where it cannot be read."""
-        with open(os.path.join(self.folder, MANIFEST), "rb") as file:
-            data = json.load(file)
+        data = read_json(os.path.join(self.folder, MANIFEST))
         if not isinstance(data, dict):
             raise ValueError("the manifest is no object")
         return data

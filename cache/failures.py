@@ -7,7 +7,7 @@ import os
 import time
 from typing import NamedTuple
 
-from .layout import Layout, write_file
+from .layout import Layout, read_json, write_file
 
 
 class Failure(NamedTuple):
@@ -35,8 +35,7 @@ def note(layout: Layout, plan_key: str, failure: Failure) -> None:
 def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure | None:
     """The failure of the same inputs that was noted after `began_ns`, if any."""
     try:
-        with open(path(layout, plan_key), "rb") as file:
-            data = json.load(file)
+        data = read_json(path(layout, plan_key))
         if data["at"] >= began_ns and data["inputs"] == inputs:
             return Failure(data["kind"], data["message"], data["inputs"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -17,7 +17,7 @@ from . import ledger, tickets
 from .disk import Disk
 from .inputs import Inputs
 from .keys import bytes_digest
-from .layout import Layout, make_folder, write_file
+from .layout import Layout, make_folder, read_json, write_file
 from .store import UNREADABLE
 
 KEPT = 8
@@ -43,8 +43,7 @@ def reuse(
         return None
     for name in names:
         try:
-            with open(os.path.join(folder, name), "rb") as file:
-                inputs = Inputs.from_json(json.load(file))
+            inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
             verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, disk, digests, trust_stamps=False)
             if not verdict.holds or not inputs.files:  # one that names no file would hold for ever
                 continue

@@ -13,7 +13,7 @@ from .disk import Disk
 from .entry import MANIFEST, Entry, damage, is_record
 from .inputs import Inputs
 from .keys import place_of
-from .layout import Layout
+from .layout import Layout, read_json
 from .trust import Shipped
 
 log = logging.getLogger("opforge.cache")
@@ -163,23 +163,25 @@ class Store:
         entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket)
         if damage(entry, self.owners) is not None:
             return None
-        for path in files:
-            self._note_use(path)
+        self._note_use(files)
         return entry
 
-    def _note_use(self, path: str) -> None:
-        """Stamp a ticket with the time of its use, at most once an hour: what is used least is evicted first."""
+    def _note_use(self, files: Sequence[str]) -> None:
+        """Stamp them with the time of their use, at most once an hour: what is used least is evicted first.
+
+        The first speaks for the others, which are used whenever it is.
+        """
         try:
-            if self.disk.now_ns() - os.stat(path).st_mtime_ns > USE_NOTED_NS:
-                os.utime(path)
+            if self.disk.now_ns() - os.stat(files[0]).st_mtime_ns > USE_NOTED_NS:
+                for path in files:
+                    os.utime(path)
         except OSError:
             return  # a read-only store, or a ticket that has just been replaced
 
     def read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
         """An entry as its manifest tells it, unchecked; None where there is none, or no proper manifest."""
         try:
-            with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
-                binary = json.load(file)["binary"]
+            binary = read_json(os.path.join(layout.entry(result), MANIFEST))["binary"]
             return Entry(result, layout.entry(result), binary, origin) if is_record(binary) else None
         except UNREADABLE:
             return None
@@ -218,8 +220,7 @@ class Store:
 
 def _read_ticket(path: str) -> dict[str, Any] | None:
     try:
-        with open(path, "rb") as file:
-            ticket = json.load(file)
+        ticket = read_json(path)
         return ticket if is_ticket(ticket) else None
     except UNREADABLE:
         return None

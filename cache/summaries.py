@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .disk import Stamp
 from .entry import MANIFEST, is_record
-from .layout import Layout, write_file
+from .layout import Layout, read_json, write_file
 
 FILE = "summaries"
 SPARE = 1000
@@ -64,8 +64,7 @@ class Summaries:
         if known and known[0] == stamp:
             return known[1]
         try:
-            with open(os.path.join(self._layout.entry(result), MANIFEST), "rb") as file:
-                summary = _summary(json.load(file))
+            summary = _summary(read_json(os.path.join(self._layout.entry(result), MANIFEST)))
         except UNREADABLE:
             return None
         self._new.append(json.dumps([result, stamp, *summary]) + "\n")

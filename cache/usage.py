@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .entry import MANIFEST
-from .layout import VERSION, Layout
+from .layout import VERSION, Layout, read_json
 from .summaries import Summaries
 
 UNREADABLE = "its manifest cannot be read"
@@ -69,8 +68,7 @@ def stat_of(path: str) -> os.stat_result | None:
 def read_manifest(layout: Layout, result: str) -> dict[str, Any] | None:
     """An entry's manifest, or None where it is missing or is no manifest."""
     try:
-        with open(os.path.join(layout.entry(result), MANIFEST), "rb") as file:
-            manifest = json.load(file)
+        manifest = read_json(os.path.join(layout.entry(result), MANIFEST))
         return manifest if isinstance(manifest, dict) and isinstance(manifest["binary"], dict) else None
     except (OSError, ValueError, KeyError, RecursionError):
         return None

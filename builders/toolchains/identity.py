@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge.cache.disk import Disk
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout, write_file
+from opforge.cache.layout import Layout, read_json, write_file
 from opforge.cache.tickets import YOUNG_NS
 from opforge.errors import ToolchainError
 
@@ -73,8 +73,7 @@ def _has_changed(record: Mapping[str, Any], disk: Disk) -> bool:
 
 def _read(path: str, shape: Mapping[str, type]) -> dict[str, Any] | None:
     try:
-        with open(path, "rb") as file:
-            record = json.load(file)
+        record = read_json(path)
         whole = record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
         shaped = all(isinstance(record[name], kind) for name, kind in shape.items())
         return record if whole and shaped and all(isinstance(one, str) for one in record["absent"]) else None

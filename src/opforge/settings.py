@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 from opforge.errors import SettingError
 from opforge.quantities import AGE_EXPECTED, SIZE_EXPECTED, parse_age, parse_size
 
+_LINUX = sys.platform == "linux"
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -46,7 +48,7 @@ def cache_dir() -> tuple[str, bool]:
         # A path that is absolute and plain already is left as it is: to find that out by os.path costs ten times more.
         plain = chosen[0] == "/" and chosen[-1] != "/" and "//" not in chosen and "/." not in chosen
         return chosen if plain else os.path.abspath(os.path.expanduser(chosen)), True
-    if os.uname().sysname == "Linux":
+    if _LINUX:
         base = os.environ.get("XDG_CACHE_HOME", "")
         return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "opforge"), False
     import platformdirs
