@@ -18,13 +18,26 @@ _LEAF_1, _LEAF_7, _LEAF_80000001 = range(3)
 _EBX, _ECX = 1, 2
 _ACTIVE = 16
 """Bytes from a leaf's start to its four registers' active bits; what the processor itself answers comes before."""
+
+
+def _mask(*bits: int) -> int:
+    return sum(1 << bit for bit in bits)
+
+
 _LEVELS = (
     # SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; LAHF
-    ("x86-64-v2", ((_LEAF_1, _ECX, (0, 9, 13, 19, 20, 23)), (_LEAF_80000001, _ECX, (0,)))),
+    ("x86-64-v2", ((_LEAF_1, _ECX, _mask(0, 9, 13, 19, 20, 23)), (_LEAF_80000001, _ECX, _mask(0)))),
     # FMA, MOVBE, AVX, F16C; BMI1, AVX2, BMI2; LZCNT. AVX is active only where OSXSAVE is on.
-    ("x86-64-v3", ((_LEAF_1, _ECX, (12, 22, 28, 29)), (_LEAF_7, _EBX, (3, 5, 8)), (_LEAF_80000001, _ECX, (5,)))),
+    (
+        "x86-64-v3",
+        (
+            (_LEAF_1, _ECX, _mask(12, 22, 28, 29)),
+            (_LEAF_7, _EBX, _mask(3, 5, 8)),
+            (_LEAF_80000001, _ECX, _mask(5)),
+        ),
+    ),
     # AVX512F, DQ, CD, BW, VL
-    ("x86-64-v4", ((_LEAF_7, _EBX, (16, 17, 28, 30, 31)),)),
+    ("x86-64-v4", ((_LEAF_7, _EBX, _mask(16, 17, 28, 30, 31)),)),
 )
 
 
@@ -38,9 +51,9 @@ def level() -> str | None:
         return None
     reached = "x86-64"
     for name, needs in _LEVELS:
-        for number, register, bits in needs:
+        for number, register, mask in needs:
             active = ctypes.c_uint32.from_address(leaf(number) + _ACTIVE + 4 * register).value
-            if not all(active >> bit & 1 for bit in bits):
+            if active & mask != mask:
                 return reached
         reached = name
     return reached

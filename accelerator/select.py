@@ -158,9 +158,10 @@ def _choose() -> Accelerator:
 
 
 def _may_be_there(name: str) -> bool:
-    builds, version = TORCH_BUILDS.get(name), getattr(sys.modules.get("torch"), "version", None)
-    if builds and version and not any(getattr(version, build, None) for build in builds):
-        return False
+    if name in TORCH_BUILDS:
+        version = getattr(sys.modules.get("torch"), "version", None)
+        if version and not any(getattr(version, build, None) for build in TORCH_BUILDS[name]):
+            return False
     files = DRIVER_FILES.get(name)
     return files is None or any(os.access(file, os.F_OK) for file in files)
 

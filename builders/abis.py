@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import NamedTuple
 
 from opforge.cache.inputs import Located
@@ -63,6 +64,21 @@ def torch_states(folder: str, name: str) -> str | None:
 def python_tag() -> str:
     """The tag of this interpreter's binary interface, such as cpython-311."""
     return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
+
+
+@cache
+def python_include() -> str:
+    """Where this interpreter's headers lie.
+
+    Where sysconfig's schemes for POSIX have them, if they are there: to import sysconfig takes longer than a hit.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+    usual = os.path.join(sys.base_prefix, "include", version)
+    if not os.path.exists(os.path.join(usual, "Python.h")):
+        import sysconfig
+
+        usual = sysconfig.get_path("include")
+    return os.path.realpath(usual)
 
 
 def version_constant(op: str, version: str) -> str:

@@ -146,9 +146,7 @@ class OpBuilder:
         if torch:
             places["torch"] = torch
         if self.abi == abis.TORCH:
-            import sysconfig
-
-            places["python"] = os.path.realpath(sysconfig.get_path("include"))
+            places["python"] = abis.python_include()
         for number, folder in enumerate(self.include_dirs):
             if os.path.isabs(folder) and not roots.holding(folder, self.kernel_roots):
                 places[f"include{number}"] = os.path.realpath(folder)

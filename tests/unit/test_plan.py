@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 import fakes
 import pytest
@@ -440,3 +441,19 @@ def test_a_program_that_a_flag_names_is_part_of_the_compilers_identity(tmp_path,
     after = toolchain(tmp_path).identity()
     changed = {name for name, value in after if dict(before).get(name) != value}
     assert "as sha256" in changed
+
+
+def test_pythons_headers_are_found_where_sysconfig_says(tmp_path, monkeypatch):
+    import sysconfig
+
+    from opforge.builders import abis
+
+    abis.python_include.cache_clear()
+    try:
+        assert abis.python_include() == os.path.realpath(sysconfig.get_path("include"))
+        abis.python_include.cache_clear()
+        monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+        monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / f"its-{name}"))
+        assert abis.python_include() == str(tmp_path / "its-include"), "where no header lies at the usual place"
+    finally:
+        abis.python_include.cache_clear()

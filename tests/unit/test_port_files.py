@@ -11,6 +11,7 @@ pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 from opforge.errors import PortError
 from opforge.port import files
 from opforge.port.files import port_file, python_files
+from opforge.port.rewriting import port
 
 BEFORE = "import torch\n\n\ndef f(x):\n    x.cuda()\n"
 AFTER = "import torch\nfrom opforge import get_accelerator\n\n\ndef f(x):\n    x.to(get_accelerator().device_name())\n"
@@ -140,3 +141,8 @@ def test_notebooks_and_missing_paths_are_refused(tmp_path):
         list(python_files([str(tmp_path / "a.ipynb")]))
     with pytest.raises(PortError, match="there is no such file or folder"):
         list(python_files([str(tmp_path / "nowhere")]))
+
+
+def test_python_that_the_parser_fails_on_is_told_and_left_alone():
+    with pytest.raises(PortError, match=r"m\.py cannot be ported: the parser libcst cannot read it .*\. Put spaces"):
+        port("import torch\n\nnot(lambda: x).is_cuda\n", "m.py")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
+from opforge.errors import PortError
 from opforge.port.analysis import ties
 from opforge.port.findings import CONVERTED, LEFT
 from opforge.port.rewriting import port
@@ -100,7 +101,11 @@ def parses(text):
 @given(modules())
 def test_the_rest_stays_and_a_second_run_does_nothing(text):
     assume(parses(text))
-    done = port(text)
+    try:
+        done = port(text)
+    except PortError as error:
+        assume("libcst cannot read it" not in str(error))
+        raise
     assert parses(done.text)
     again = port(done.text)
     assert again.text == done.text and not [one for one in again.findings if one.kind == CONVERTED]

@@ -76,5 +76,12 @@ def test_lines_of_entries_that_are_gone_are_forgotten_in_the_end(made, monkeypat
 
 def test_a_store_that_cannot_be_written_is_listed_all_the_same(made, monkeypatch):
     made.add("relu")
-    monkeypatch.setattr(summaries.os, "open", lambda *_given: (_ for _ in ()).throw(OSError(30, "read-only")))
+    opened = os.open
+
+    def to_read_only(path, flags, *mode):
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(30, "read-only")
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", to_read_only)
     assert [one.op for one in usage.entries(made.layout)] == ["relu"]

@@ -40,7 +40,7 @@ def port(text: str, name: str = "<text>") -> Ported:
         return Ported(text, [], [])
     try:
         _parse(text)  # libcst dies of a text that is nested very deeply; Python refuses it
-        return _ported(Syntax(text), text, name)
+        return _ported(Syntax(text, name), text, name)
     except PortError:
         raise
     except cst.ParserSyntaxError as error:

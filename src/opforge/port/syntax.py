@@ -21,15 +21,25 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
+from opforge.errors import PortError
+
 UNKNOWN = ""
 """What a name stands for that the module does not bind."""
 
 
 class Syntax:
-    """A module and what is known about its names. Raises libcst.ParserSyntaxError where the text is not Python."""
+    """A module and what is known about its names.
 
-    def __init__(self, text: str) -> None:
-        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+    Raises libcst.ParserSyntaxError where the text is not Python, PortError where it is and libcst fails all the same.
+    """
+
+    def __init__(self, text: str, name: str = "<text>") -> None:
+        try:
+            module = cst.parse_module(text)
+        except (TypeError, cst.CSTValidationError) as error:  # for one, `not(lambda: x).y` up to libcst 1.9
+            advice = "Put spaces around its operators, or leave the file out"
+            raise PortError(name, f"the parser libcst cannot read it ({error})", advice) from error
+        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self.module = wrapper.module
         self._wrapper = wrapper
         self._text = text
