@@ -13,6 +13,7 @@ QUESTIONS = (
     "rebuild_one_of_ten",
     "cold_all_ops",
     "precompiled_header",
+    "cold_cuda_ops",
     "triton_prebuild",
 )
 """The modules of this package that have a `run(scratch) -> Report`, in the order in which they run."""
