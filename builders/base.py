@@ -14,24 +14,14 @@ from opforge.accelerator.target import Target
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
 from opforge.cache.store import Rejected, Store
-from opforge.errors import (
-    BuilderError,
-    CacheDirError,
-    LoadError,
-    OpIncompatibleError,
-    PrebuiltRequiredError,
-    SourceNotFoundError,
-    ToolchainError,
-    ToolchainNotFoundError,
-)
+from opforge.errors import BuilderError, LoadError, OpIncompatibleError, PrebuiltRequiredError
 from opforge.events import emit
 
-from . import abis, loader, roots
-from .compatibility import Compatibility
+from . import abis, loader, planning, roots
+from .compatibility import Compatibility, capabilities_for, obstacles, target_objections
 from .finding import find
 from .opened import current_store
-from .planning import make_plan
-from .requirements import cpu_objection, device_objection
+from .requirements import device_objection
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
@@ -43,8 +33,6 @@ if TYPE_CHECKING:
     from .toolchains.protocol import Toolchain
 
 log = logging.getLogger("opforge")
-PLANNING = ("plan", "toolchain", "places", "search_roots", "target", "_mode_flags")
-"""The methods that shape a plan. A subclass that overrides one is asked each time."""
 
 
 class OpBuilder:
@@ -121,18 +109,7 @@ class OpBuilder:
 
     def question(self) -> list[Any] | None:
         """All that the plan takes from the builder, JSON-able; None where a subclass makes its plans in its own way."""
-        kind = type(self)
-        if any(getattr(kind, name) is not getattr(OpBuilder, name) for name in PLANNING):
-            return None
-        return [
-            *(self.name, self.version, self.abi, str(self.target), self.torch_target, self.debug, self.sanitize),
-            (self.portable, settings.sysroot() if self.portable else ""),
-            *(list(self.sources), list(self.include_dirs), sorted(self.defines.items())),
-            *(list(self.cxx_flags), list(self.link_flags), list(self.libraries)),
-            list(self.device_flags.get(self.target.device, ())),
-            [(root.name, root.include) for root in self.kernel_roots],
-            abis.part(self.abi, self.name, self.name, self.torch_target).requires if self.abi == abis.TORCH else (),
-        ]
+        return planning.question(self) if _planning(type(self)) == _planning(OpBuilder) else None
 
     def search_roots(self) -> tuple[roots.KernelRoot, ...]:
         """Where its sources are looked for, in order: its own folder, its kernel roots, opforge's."""
@@ -141,83 +118,37 @@ class OpBuilder:
 
     def places(self) -> dict[str, str]:
         """Where each root lies on this machine."""
-        places = {root.name: root.path for root in self.search_roots()}
-        torch = abis.torch_folder() if self.abi != abis.PLAIN else None
-        if torch:
-            places["torch"] = torch
-        if self.abi == abis.TORCH:
-            places["python"] = abis.python_include()
-        for number, folder in enumerate(self.include_dirs):
-            if os.path.isabs(folder) and not roots.holding(folder, self.kernel_roots):
-                places[f"include{number}"] = os.path.realpath(folder)
-        places["system"] = "/"
-        if self.target.device != "cpu" or self.portable:
-            try:
-                places.update(self.toolchain(current_store()).places())
-            except (ToolchainNotFoundError, ToolchainError):
-                return places  # what was prebuilt needs no compiler, and so none of its headers
-        return places
+        return planning.places(self)
 
     def describe(self) -> OpDescription:
         """The op before any compiler is chosen. Reads its own sources; raises SourceNotFoundError, BuilderError."""
-        from .description import OpDescription
+        from .description import describe
 
         self._check()
-        disk, places = Disk(), self.places()
-        located = roots.locate(self.name, self.sources, self.search_roots())
-        part, target = abis.part(self.abi, self.name, self.name, self.torch_target), self.target
-        return OpDescription(
-            op=self.name,
-            version=self.version,
-            abi=self.abi,
-            # One library may hold code for many devices: what it holds is its record's to tell.
-            target=str(target) if target.device == "cpu" else target.device,
-            torch_target=self.torch_target if self.abi == abis.STABLE else "",
-            flags=(
-                *self.cxx_flags,
-                *self._mode_flags(),
-                *(f"link {flag}" for flag in self.link_flags),
-                *(f"{target.device} {flag}" for flag in self.device_flags.get(target.device, ())),
-            ),
-            defines=tuple(sorted(self.defines.items())),
-            libraries=tuple(self.libraries),
-            sources=tuple((*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located),
-            requires=part.requires,
-        )
+        return describe(self, self._mode_flags())
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         """The build plan for this target and compiler. Raises SourceNotFoundError, BuilderError."""
         self._check()
-        return make_plan(self, toolchain, self.search_roots(), self._mode_flags())
+        return planning.make_plan(self, toolchain, self.search_roots(), self._mode_flags())
 
     def _mode_flags(self) -> tuple[str, ...]:
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
     def _check(self) -> None:
+        builder = type(self).__name__
         if not self.name.isidentifier():
-            raise BuilderError(
-                type(self).__name__, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'"
-            )
+            raise BuilderError(builder, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'")
         if not self.sources:
-            raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
-        roots.check(type(self).__name__, self.search_roots())
+            raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
+        roots.check(builder, self.search_roots())
 
     # -- whether it can be used --------------------------------------------------------------------------------------
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
         """Whether `load()` can succeed here, with every reason why not. Builds nothing."""
-        reasons = [*self.objections()]
-        if not reasons:
-            try:
-                if self.find() is None:
-                    reasons += self._build_objections()
-                    if settings.prebuilt() == "require":
-                        reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
-            except OpIncompatibleError as error:
-                reasons += error.reasons
-            except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
-                reasons.append(str(error))
+        reasons = obstacles(self)
         if verbose:
             for reason in reasons:
                 log.warning("%s: %s", self.name, reason)
@@ -228,30 +159,10 @@ class OpBuilder:
         target = self.target
         if target.device not in self.devices:
             return [f"it is an op for {', '.join(self.devices)}, not for {target.device}"]
-        reasons = []
-        if target.device == "cpu":
-            objection = cpu_objection(target.arch)
-            if objection:
-                reasons.append(objection)
-        else:
-            from .devices import cannot_load
-
-            reasons += cannot_load(target, self.abi)
+        reasons = target_objections(target, self.abi)
         if type(self).gate is not OpBuilder.gate:
-            from opforge.accelerator.select import get_accelerator, make_accelerator
-
-            active = get_accelerator()
-            # An op for the host is offered under every accelerator, and asks what the host can do.
-            elsewhere = target.device == "cpu" and active.target().device != "cpu"
-            reasons += self.gate((make_accelerator("cpu", self.name) if elsewhere else active).capabilities())
+            reasons += self.gate(capabilities_for(target, self.name))
         return reasons
-
-    def _build_objections(self) -> list[str]:
-        try:
-            objection = self.toolchain(current_store()).objection(self.target.device, self.target.arch)
-        except ToolchainNotFoundError as error:
-            return [str(error)]
-        return [objection] if objection else []
 
     def toolchain(self, store: Store) -> Toolchain:
         """The compiler for this op's target. Raises ToolchainNotFoundError."""
@@ -330,14 +241,17 @@ class OpBuilder:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
         if settings.prebuilt() == "require":
-            raise PrebuiltRequiredError(
-                self.name, str(self.target), [f"{one.where}: {one.reason}" for one in self.trace]
-            )
-        reasons = ["it was asked for"] if force else [f"{one.where}: {one.reason}" for one in self.trace]
+            raise PrebuiltRequiredError(self.name, str(self.target), [*map(str, self.trace)])
+        reasons = ["it was asked for"] if force else [*map(str, self.trace)]
         emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .building import build
 
         return build(self, on_progress, force, jobs, store)
+
+
+def _planning(kind: type[OpBuilder]) -> tuple[object, ...]:
+    """The methods that shape a plan. A subclass that overrides one is asked each time."""
+    return kind.plan, kind.toolchain, kind.places, kind.search_roots, kind.target, kind._mode_flags
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

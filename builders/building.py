@@ -83,7 +83,7 @@ def build(
         try:
             toolchain = builder.toolchain(store)
         except ToolchainNotFoundError as error:
-            raise error.after([f"{one.where}: {one.reason}" for one in builder.trace]) from None
+            raise error.after([*map(str, builder.trace)]) from None
         plan, places = builder.plan(toolchain), builder.places()
     lock_path = store.layout.path("locks", plan.key)
 

@@ -1,21 +1,60 @@
-"""From a builder and a toolchain to a plan. Reads no file's content, starts no process but the toolchain's first."""
+"""From a builder and a toolchain to a plan, and what the plan takes from the builder and its surroundings.
+
+Reads no file's content, starts no process but the toolchain's first.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from opforge import settings
 from opforge.cache.inputs import Located
-from opforge.errors import OpIncompatibleError
+from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from . import abis, roots
+from .opened import current_store
 from .plan import BuildPlan
 from .toolchains import host
 
 if TYPE_CHECKING:
     from .base import OpBuilder
     from .toolchains.protocol import Toolchain
+
+
+def question(builder: OpBuilder) -> list[Any]:
+    """All that a plan takes from the builder, JSON-able."""
+    abi, target = builder.abi, builder.target
+    return [
+        *(builder.name, builder.version, abi, str(target), builder.torch_target, builder.debug, builder.sanitize),
+        (builder.portable, settings.sysroot() if builder.portable else ""),
+        *(list(builder.sources), list(builder.include_dirs), sorted(builder.defines.items())),
+        *(list(builder.cxx_flags), list(builder.link_flags), list(builder.libraries)),
+        list(builder.device_flags.get(target.device, ())),
+        [(root.name, root.include) for root in builder.kernel_roots],
+        abis.part(abi, builder.name, builder.name, builder.torch_target).requires if abi == abis.TORCH else (),
+    ]
+
+
+def places(builder: OpBuilder) -> dict[str, str]:
+    """Where each root of the builder's plan lies on this machine."""
+    places = {root.name: root.path for root in builder.search_roots()}
+    torch = abis.torch_folder() if builder.abi != abis.PLAIN else None
+    if torch:
+        places["torch"] = torch
+    if builder.abi == abis.TORCH:
+        places["python"] = abis.python_include()
+    for number, folder in enumerate(builder.include_dirs):
+        if os.path.isabs(folder) and not roots.holding(folder, builder.kernel_roots):
+            places[f"include{number}"] = os.path.realpath(folder)
+    places["system"] = "/"
+    if builder.target.device != "cpu" or builder.portable:
+        try:
+            places.update(builder.toolchain(current_store()).places())
+        except (ToolchainNotFoundError, ToolchainError):
+            pass  # what was prebuilt needs no compiler, and so none of its headers
+    return places
 
 
 def make_plan(

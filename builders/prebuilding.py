@@ -44,7 +44,7 @@ def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
     try:
         return builder.plan(builder.toolchain(current_store()))
     except ToolchainNotFoundError as error:
-        raise error.after([f"{one.where}: {one.reason}" for one in builder.trace]) from None
+        raise error.after([*map(str, builder.trace)]) from None
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:

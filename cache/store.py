@@ -30,6 +30,9 @@ class Rejected(NamedTuple):
     where: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
 
 class Store:
     """One writable store, with read-only layers before it."""

@@ -6,6 +6,8 @@ import hashlib
 import os
 import time
 
+import fakes
+
 from opforge.cache import layout, publishing, staging
 from opforge.cache.disk import Disk
 from opforge.cache.inputs import Dependency, Inputs
@@ -14,6 +16,7 @@ from opforge.cache.publishing import Product
 from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
+LIBRARY = b"not really a library" * 10
 
 
 class MadeUpStore:
@@ -76,6 +79,68 @@ class MadeUpStore:
 
     def files(self, area):
         return sorted(name for _at, _folders, names in os.walk(self.layout.path(area)) for name in names)
+
+
+class World:
+    """A store, one source and a producer for it."""
+
+    def __init__(self, folder, library=LIBRARY):
+        self.folder, self.library, self.built = folder, library, 0
+        (folder / "src").mkdir()
+        self.roots = {"own": str(folder / "src")}
+        fakes.write(folder / "src", "a.cpp", "int a;")
+        layout.prepare(str(folder / "store"), ME)
+        self.store = Store(str(folder / "store"), ME)
+
+    def inputs(self):
+        digest = Disk().digest(str(self.folder / "src" / "a.cpp"))
+        return Inputs((Dependency("own", "a.cpp", digest),))
+
+    def produce(self, folder):
+        self.built += 1
+        inputs = self.inputs()
+        result = hashlib.sha256(inputs.files[0].digest.encode()).hexdigest()[:32]
+        finished = os.path.join(folder, "entry")
+        os.mkdir(finished)
+        path = os.path.join(finished, "a.so")
+        with open(path, "wb") as file:
+            file.write(self.library)
+        os.chmod(path, 0o500)
+        digest = hashlib.sha256(self.library).hexdigest()
+        binary = {"file": "a.so", "size": len(self.library), "sha256": digest, "abi": "c"}
+        return Product(result, finished, binary, inputs, {}, {"op": "a"})
+
+    def build(self, **options):
+        arguments = {
+            "plan_key": "plan",
+            "description": "description",
+            "label": "a",
+            "roots": self.roots,
+            "produce": self.produce,
+            "look_again": lambda: None,
+            "state": "s",
+            **options,
+        }
+        return publishing.build(self.store, **arguments)
+
+    def get(self, paranoid=False):
+        self.trace = []
+        return self.store.get("plan", self.roots, self.trace, paranoid)
+
+    def reasons(self):
+        return [one.reason for one in self.trace]
+
+    def tickets(self):
+        folder = self.store.layout.plan("plan")
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+
+    def staged(self):
+        return os.listdir(self.store.layout.path("staging"))
+
+    def as_layer(self, folder):
+        """A store of the user's, in `folder`, before which this one is a layer."""
+        layout.prepare(str(folder), ME)
+        return Store(str(folder), ME, (str(self.store.layout.root),))
 
 
 def publish(builder, store, content="a library", headers=("value.h",)):

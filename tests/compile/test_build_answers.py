@@ -9,19 +9,19 @@ import time
 import fakes
 import pytest
 
-from opforge.builders import base, loader, roots
+from opforge.builders import loader, planning, roots
 from opforge.builders.toolchains import identity
 
 LOAD = """
 import os, fakes
-from opforge.builders import base
+from opforge.builders import planning
 from opforge.builders.toolchains import identity
 from opforge.cache.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
         raise AssertionError("it was not to come here")
-    base.make_plan = identity.facts = forbidden
+    planning.make_plan = identity.facts = forbidden
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
@@ -42,13 +42,13 @@ def folder(tmp_path):
 
 def plans(monkeypatch):
     """Every plan that is made from now on."""
-    made, real = [], base.make_plan
+    made, real = [], planning.make_plan
 
     def make(*arguments):
         made.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(base, "make_plan", make)
+    monkeypatch.setattr(planning, "make_plan", make)
     return made
 
 

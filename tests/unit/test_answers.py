@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from opforge.builders import answers, base, roots
+from opforge.builders import answers, planning, roots
 from opforge.builders.base import OpBuilder
 from opforge.builders.toolchains import host, identity
 from opforge.cache.disk import Disk
@@ -32,8 +32,8 @@ class World:
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
         monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
         self.plans = 0
-        self.real_plan = base.make_plan
-        monkeypatch.setattr(base, "make_plan", self._plan)
+        self.real_plan = planning.make_plan
+        monkeypatch.setattr(planning, "make_plan", self._plan)
         (folder / "mine").mkdir()
         self.mine = roots.KernelRoot("mine", str(folder / "mine"))
         self.first = roots.KernelRoot("first", str(folder / "first"))

@@ -22,6 +22,7 @@ def test_a_place_below_a_root_goes_where_the_root_goes():
     assert where.within({"own": "/q"}) == "/q/a/b.h"
     assert where.within({}) is None
     assert Dependency("own", "a", "00").within({"own": "/p"}) == "/p/a"
+    assert Located("own", "a").below("../b") == Located("own", "b")
 
 
 def test_nothing_appears_in_an_empty_tree():
