@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .candidate import Candidate
+    from .candidate import Candidate, candidates
     from .capabilities import Capabilities
     from .cpu import CPUAccelerator
     from .interface import INTERFACE_VERSION, Accelerator
-    from .select import candidates, get_accelerator, set_accelerator, use_accelerator
+    from .select import get_accelerator, set_accelerator, use_accelerator
     from .target import Target
 
 _HOME = {
@@ -22,7 +22,7 @@ _HOME = {
     "Candidate": "candidate",
     "Capabilities": "capabilities",
     "Target": "target",
-    "candidates": "select",
+    "candidates": "candidate",
     "get_accelerator": "select",
     "set_accelerator": "select",
     "use_accelerator": "select",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .select import BUILT_IN, NEVER_PICKED, attempt, external
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -17,6 +19,22 @@ class Candidate:
     """Why it is rejected; what is to be said of it where it is not."""
     source: str
     """Who provides it: `opforge`, a distribution's name and version, or `torch` for a device without a class."""
+
+
+def candidates() -> tuple[Candidate, ...]:
+    """Give every accelerator that could be in use here, in the order of choice, each with its reason.
+
+    Devices that torch sees but no accelerator serves are listed too, rejected.
+    """
+    added = [_tried(*one) for one in external()]
+    own = [_tried(name, place, "opforge") for name, place in BUILT_IN.items()]
+    return (*added, *torch_only(frozenset(one.name for one in (*added, *own))), *own)
+
+
+def _tried(name: str, place: str, source: str) -> Candidate:
+    made, reason, _problem = attempt(name, place, source)
+    remark = "runs nothing: used only when it is named" if name in NEVER_PICKED else "available"
+    return Candidate(name, made is not None, reason or remark, source)
 
 
 def torch_only(known: frozenset[str]) -> tuple[Candidate, ...]:

@@ -9,6 +9,7 @@ from opforge.errors import SettingError
 
 from .cpuinfo import cpu_level, read_cpuinfo
 from .interface import INTERFACE_VERSION, Accelerator
+from .rng import OneGenerator
 from .target import Target
 
 if TYPE_CHECKING:
@@ -18,31 +19,29 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .capabilities import Capabilities
     from .process_memory import ProcessMemory
 
 VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
 """A comma list of NUMA node numbers: the only ones that count as devices."""
-ONECCL = "oneccl_bindings_for_pytorch"
 
 
-class CPUAccelerator(Accelerator):
+class CPUAccelerator(OneGenerator, Accelerator):
     """The host's processors.
 
     `torch` knows one CPU device, so a device number does no more than tell the processes of one machine apart.
     Memory figures are of the whole process and what it may use, whatever the number.
-    `root` is where /proc and /sys are found; tests put made-up ones there.
     """
 
     name = torch_device = "cpu"
     synchronous = True
     interface_version = INTERFACE_VERSION
+    _oneccl = True
     _visible_devices = (VISIBLE_NODES,)
     _exported = ("OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_")
 
     def __init__(self, root: str = "/") -> None:
         super().__init__()
-        self._root = root
+        self.root = root
         self._memory: ProcessMemory | None = None
         self._thread: Any = None
 
@@ -86,37 +85,21 @@ class CPUAccelerator(Accelerator):
         from .topology import usable_cpus, usable_nodes
 
         visible = _visible_nodes()
-        nodes = usable_nodes(self._root, set(usable_cpus(self._root)))
+        nodes = usable_nodes(self.root, set(usable_cpus(self.root)))
         return len([node for node in nodes if not visible or node.number in visible]) or 1
 
     def synchronize(self, device_index: int | None = None) -> None:
         """Return at once: nothing is ever under way."""
 
     def _find_target(self) -> Target:
-        level = cpu_level(self._root)
+        level = cpu_level(self.root)
         return Target("cpu", (level,) if level else ())
 
-    def _find_capabilities(self) -> Capabilities:
-        from .capabilities import Capabilities
-        from .topology import Topology
+    def _model(self) -> str:
+        return read_cpuinfo(self.root).model or self.name
 
-        cpu, host = read_cpuinfo(self._root), Topology.read(self._root)
-        return Capabilities(
-            device="cpu",
-            device_name=cpu.model or "cpu",
-            device_count=self.device_count(),
-            dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
-            arch=cpu_level(self._root),
-            simd=cpu.simd,
-            triton=self.is_triton_supported(),
-            graphs=False,
-            total_memory=self.total_memory(),
-            numa_nodes=tuple(node.number for node in host.nodes),
-            memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),
-            cores=host.cores,
-            threads=host.threads,
-            compute_capability=None,
-        )
+    def _simd(self) -> tuple[str, ...]:
+        return read_cpuinfo(self.root).simd
 
     # random numbers: torch keeps one generator for the host, in `torch` itself
 
@@ -124,22 +107,6 @@ class CPUAccelerator(Accelerator):
         import torch
 
         return torch
-
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        """Put the host's one generator into a state that `get_rng_state` gave; any device number means it."""
-        import torch
-
-        torch.set_rng_state(new_state)
-
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        """Give the state of the host's one generator: a one-dimensional uint8 tensor."""
-        import torch
-
-        return torch.get_rng_state()
-
-    def manual_seed_all(self, seed: int) -> torch.Generator | None:
-        """Seed the host's one generator."""
-        return self.manual_seed(seed)
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
         """Give the host's one generator."""
@@ -153,7 +120,7 @@ class CPUAccelerator(Accelerator):
         if self._memory is None:
             from .process_memory import ProcessMemory
 
-            self._memory = ProcessMemory(self._root)
+            self._memory = ProcessMemory(self.root)
         return self._memory
 
     def get_rss(self) -> int:
@@ -176,25 +143,12 @@ class CPUAccelerator(Accelerator):
         """Give the largest resident set since the start or the last reset, as the kernel counted it."""
         return self._process().peak()
 
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         """Let the peak start from the present resident set; see ProcessMemory for kernels that forbid it."""
         self._process().reset_peak()
 
-    def memory_reserved(self, device_index: int | None = None) -> int:
-        """Give the bytes of the process's resident set."""
-        return self.get_rss()
-
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
-        """Give the largest resident set since the start or the last reset."""
-        return self._process().peak()
-
-    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
-        """Let the peak start from the present resident set."""
-        self._process().reset_peak()
-
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        """Let the peak start from the present resident set."""
-        self._process().reset_peak()
+    memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
+    reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
     def total_memory(self, device_index: int | None = None) -> int:
         """Give the bytes of the machine's memory, or of the cgroup's limit where that is lower."""
@@ -251,15 +205,6 @@ class CPUAccelerator(Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Call back at once, and give the result: there is nothing to set up."""
         return callback()
-
-    def communication_backend_name(self) -> str:
-        """Give `ccl` where oneCCL's bindings for torch are installed, else `gloo`."""
-        from importlib.util import find_spec
-
-        return "ccl" if find_spec(ONECCL) is not None else "gloo"
-
-    def _communication_module(self) -> str:
-        return ONECCL if self.communication_backend_name() == "ccl" else ""
 
 
 def _visible_nodes() -> tuple[int, ...]:

@@ -27,6 +27,8 @@ class Devices:
     """The type of `torch.device` that its tensors live on."""
     synchronous: ClassVar[bool] = False
     """Whether work is finished when the call that asked for it returns."""
+    root: str = "/"
+    """Where /dev, /proc and /sys are found; tests put made-up ones there."""
 
     def __init__(self) -> None:
         self._target: Target | None = None

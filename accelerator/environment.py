@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
     from typing import Any, ClassVar
 
+ONECCL = "oneccl_bindings_for_pytorch"
+
 
 class Environment(Devices):
     """The part of the interface about the device's surroundings."""
@@ -23,6 +25,8 @@ class Environment(Devices):
     _communication_backend: ClassVar[str] = "gloo"
     _communication_package: ClassVar[str] = ""
     """The module whose import brings the backend to torch, where it is no part of torch or of the device's package."""
+    _oneccl: ClassVar[bool] = False
+    """Whether oneCCL's bindings for torch, where they are installed, are taken before that backend."""
     _default_compile_backend: ClassVar[str] = "inductor"
     _visible_devices: ClassVar[tuple[str, ...]] = ()
     _exported: ClassVar[tuple[str, ...]] = ()
@@ -33,10 +37,13 @@ class Environment(Devices):
 
     def communication_backend_name(self) -> str:
         """Give the name that `torch.distributed.init_process_group` takes."""
-        return self._communication_backend
+        return "ccl" if self._takes_oneccl() else self._communication_backend
 
     def _communication_module(self) -> str:
-        return self._communication_package
+        return ONECCL if self._takes_oneccl() else self._communication_package
+
+    def _takes_oneccl(self) -> bool:
+        return self._oneccl and _is_installed(ONECCL)
 
     def init_distributed(self, **options: Any) -> None:
         """Start torch.distributed with the accelerator's backend; a group that runs already is left alone.
@@ -66,9 +73,7 @@ class Environment(Devices):
         return self.triton_backend and self._triton_is_installed()
 
     def _triton_is_installed(self) -> bool:
-        from importlib.util import find_spec
-
-        return find_spec("triton") is not None
+        return _is_installed("triton")
 
     def prefer_triton_grouped_mm(self) -> bool:
         """Whether a grouped matrix product is faster in Triton than as `torch._grouped_mm` here."""
@@ -134,3 +139,9 @@ class Environment(Devices):
             if backend not in known:
                 raise SettingError("backend", backend, f"one of torch.compile's backends: {', '.join(known)}")
         self._compile_backend = backend
+
+
+def _is_installed(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None

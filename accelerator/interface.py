@@ -47,14 +47,14 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         from .capabilities import Capabilities
         from .topology import Topology
 
-        host = Topology.read()
+        host = Topology.read(self.root)
         return Capabilities(
             device=self.name,
             device_name=self._model(),
             device_count=self.device_count(),
             dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in self.supported_dtypes()),
             arch="+".join(self.target().arch),
-            simd=(),
+            simd=self._simd(),
             triton=self.is_triton_supported(),
             graphs=self._graph_class() is not None,
             total_memory=self.total_memory(),
@@ -68,6 +68,9 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
     def _model(self) -> str:
         named = self._device_function("get_device_name")
         return self.name if named is None else str(named())
+
+    def _simd(self) -> tuple[str, ...]:
+        return ()
 
     def _compute_capability(self) -> tuple[int, int] | None:
         return None

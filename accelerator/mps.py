@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .host_streams import DEFAULT_STREAM, current_stream
+from .rng import OneGenerator
 from .vendor import Vendor
 
 if TYPE_CHECKING:
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     import torch
 
 
-class MPSAccelerator(Vendor):
+class MPSAccelerator(OneGenerator, Vendor):
     """The GPU of a Mac. Its one queue keeps the program's order; streams are names for it."""
 
     name = torch_device = "mps"
     package = "torch"
-    _communication_backend = "gloo"
 
     def _device_obstacle(self) -> str:
         system = os.uname().sysname
@@ -82,23 +82,6 @@ class MPSAccelerator(Vendor):
         return self._queue[2]
 
     # random numbers
-
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        """Put the generator into a state that `get_rng_state` gave."""
-        self._device_module().set_rng_state(new_state)
-
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        """Give the generator's state: a one-dimensional uint8 tensor in host memory."""
-        state: torch.Tensor = self._device_module().get_rng_state()
-        return state
-
-    def manual_seed_all(self, seed: int) -> torch.Generator | None:
-        """Seed the device's one generator."""
-        return self.manual_seed(seed)
-
-    def initial_seed(self) -> int:
-        """Give the seed that the generator started from."""
-        return self.default_generator().initial_seed()
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
         """Give the device's own generator."""

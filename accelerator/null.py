@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .interface import INTERFACE_VERSION, Accelerator
+from .rng import OneGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .target import Target
 
-
-class NullAccelerator(Accelerator):
+class NullAccelerator(OneGenerator, Accelerator):
     """One device with no memory that does nothing at once."""
 
     name = "null"
@@ -64,11 +63,6 @@ class NullAccelerator(Accelerator):
         """Give 1."""
         return 1
 
-    def _find_target(self) -> Target:
-        from .target import Target
-
-        return Target("null")
-
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
         """Give a generator of its own: seeding it leaves the host's alone."""
         if self._generator is None:
@@ -77,25 +71,9 @@ class NullAccelerator(Accelerator):
             self._generator = torch.Generator()
         return self._generator
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        """Put its generator into a state that `get_rng_state` gave."""
-        self.default_generator().set_state(new_state)
-
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        """Give its generator's state."""
-        return self.default_generator().get_state()
-
     def manual_seed(self, seed: int) -> torch.Generator | None:
         """Seed its generator, and give it."""
         return self.default_generator().manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> torch.Generator | None:
-        """Seed its generator, and give it."""
-        return self.manual_seed(seed)
-
-    def initial_seed(self) -> int:
-        """Give the seed that its generator started from."""
-        return self.default_generator().initial_seed()
 
     def total_memory(self, device_index: int | None = None) -> int:
         """Give 0: there is no memory."""
@@ -109,9 +87,8 @@ class NullAccelerator(Accelerator):
         """Call back at once, and give the result."""
         return callback()
 
-    def pin_memory(self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True) -> torch.Tensor:
-        """Give the tensor itself (flat, where neither a copy nor its shape is asked for): nothing copies from it."""
-        return tensor if make_copy or match_shape else tensor.reshape(-1)
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
 
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         return tensor.new_empty(tuple(shape), device="meta")

@@ -54,3 +54,23 @@ class RandomNumbers(Devices):
         index = self.current_device() if device_index is None else device_index
         generator: torch.Generator = self._device_module().default_generators[index]
         return generator
+
+
+class OneGenerator(RandomNumbers):
+    """The same for a device with a single generator, its `default_generator`, whatever the device's number."""
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Put the generator into a state that `get_rng_state` gave."""
+        self.default_generator().set_state(new_state)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """Give the generator's state: a one-dimensional uint8 tensor in host memory."""
+        return self.default_generator().get_state()
+
+    def manual_seed_all(self, seed: int) -> torch.Generator | None:
+        """Seed the generator."""
+        return self.manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        """Give the seed that the generator started from."""
+        return int(self.default_generator().initial_seed())

@@ -18,8 +18,6 @@ from .interface import INTERFACE_VERSION, Accelerator
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .candidate import Candidate
-
 GROUP = "opforge.accelerators"
 """The entry-point group through which packages add accelerators: name = "module:Class"."""
 
@@ -119,39 +117,18 @@ class use_accelerator:
                 _scope_thread = None
 
 
-def candidates() -> tuple[Candidate, ...]:
-    """Give every accelerator that could be in use here, in the order of choice, each with its reason.
-
-    Devices that torch sees but no accelerator serves are listed too, rejected.
-    """
-    from .candidate import Candidate, torch_only
-
-    found = [
-        Candidate(name, made is not None, reason or "available", source)
-        for name, place, source in _external()
-        for made, reason, _ in [_try(name, place, source)]
-    ]
-    own = []
-    for name, place in BUILT_IN.items():
-        made, reason, _ = _try(name, place, "opforge")
-        remark = "runs nothing: used only when it is named" if name in NEVER_PICKED else "available"
-        own.append(Candidate(name, made is not None, reason or remark, "opforge"))
-    served = frozenset(candidate.name for candidate in (*found, *own))
-    return (*found, *torch_only(served), *own)
-
-
 def _choose() -> Accelerator:
     asked = settings.accelerator()
     if asked is not None:
         return _named(*asked)
-    for name, place, source in _external():
-        made, _, _ = _try(name, place, source)
+    for name, place, source in external():
+        made, _, _ = attempt(name, place, source)
         if made is not None:
             return made
     reason = ""
     for name, place in BUILT_IN.items():
         if name not in NEVER_PICKED and _may_be_there(name):
-            made, reason, _ = _try(name, place, "opforge")
+            made, reason, _ = attempt(name, place, "opforge")
             if made is not None:
                 return made
     raise AcceleratorUnavailableError("cpu", reason, "opforge")
@@ -188,7 +165,7 @@ def _named(name: str, asked_by: str) -> Accelerator:
             if candidate.name == name.lower():
                 raise AcceleratorUnavailableError(candidate.name, candidate.reason, asked_by) from None
         raise
-    made, reason, problem = _try(name, place, source)
+    made, reason, problem = attempt(name, place, source)
     if made is None:
         raise AcceleratorUnavailableError(name, reason, asked_by) from problem
     return made
@@ -196,7 +173,7 @@ def _named(name: str, asked_by: str) -> Accelerator:
 
 def _find(name: str, asked_by: str) -> tuple[str, str, str]:
     """Give (name, "module:Class", distribution) of the accelerator of that name."""
-    places = {one: (place, source) for one, place, source in reversed(_external())}
+    places = {one: (place, source) for one, place, source in reversed(external())}
     places.update((one, (place, "opforge")) for one, place in BUILT_IN.items())
     known = name if name in places else name.lower()
     if known not in places:
@@ -204,12 +181,12 @@ def _find(name: str, asked_by: str) -> tuple[str, str, str]:
     return known, *places[known]
 
 
-def _external() -> list[tuple[str, str, str]]:
+def external() -> list[tuple[str, str, str]]:
     """Give (name, "module:Class", distribution) of the accelerators that other packages add, by name."""
     return sorted((point.name, point.value, point.source) for point in entry_points(GROUP))
 
 
-def _try(name: str, place: str, source: str) -> tuple[Accelerator | None, str, BaseException | None]:
+def attempt(name: str, place: str, source: str) -> tuple[Accelerator | None, str, BaseException | None]:
     """Give the accelerator, or None and why it cannot be used. Code of other packages may raise anything."""
     made, reason, problem = _make(name, place, source)
     try:

@@ -27,8 +27,6 @@ class Vendor(Accelerator):
     """A pattern, below the root, of the files that the driver makes: one for each device."""
     hiding: ClassVar[tuple[str, ...]] = ("", "-1")
     """Values of a visible-devices variable that leave no device."""
-    root = "/"
-    """Where /dev, /proc and /sys are found; tests put made-up ones there."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .cpu import ONECCL
 from .host_files import read_text
 from .vendor import Vendor
 
@@ -22,6 +21,8 @@ class XPUAccelerator(Vendor):
     device_files = "dev/dri/renderD[0-9]*"
     hiding = ()
     triton_backend = True
+    _communication_backend = "xccl"  # which torch brings along
+    _oneccl = True
     _visible_devices = ("ZE_AFFINITY_MASK",)
     _exported = ("CCL_", "FI_", "I_MPI_")
 
@@ -42,15 +43,6 @@ class XPUAccelerator(Vendor):
         ):
             return ""
         return f"no device: none of {', '.join(nodes)} is Intel's" if nodes else super()._device_obstacle()
-
-    def communication_backend_name(self) -> str:
-        """Give `ccl` where oneCCL's bindings for torch are installed, else `xccl`, which torch brings along."""
-        from importlib.util import find_spec
-
-        return "ccl" if find_spec(ONECCL) is not None else "xccl"
-
-    def _communication_module(self) -> str:
-        return ONECCL if self.communication_backend_name() == "ccl" else ""
 
     def is_fp16_supported(self) -> bool:
         """Whether the current device has float16."""

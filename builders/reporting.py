@@ -152,11 +152,11 @@ def environment() -> dict[str, Any]:
 
 def accelerators() -> dict[str, Any]:
     """Every candidate with its reason, and the one in use with its capabilities. Imports torch."""
-    from opforge.accelerator import select
+    from opforge.accelerator import candidates, get_accelerator
 
     told: dict[str, Any] = {"candidates": [], "problems": [], "in_use": None, "capabilities": None}
     try:
-        active = select.get_accelerator()
+        active = get_accelerator()
         told["in_use"] = {"name": active.name, "target": str(active.target()), "ops": active.op_builder_dir()}
         told["capabilities"] = active.capabilities().as_dict()
     except Exception as problem:  # torch may be missing or broken: that is what the report is to say
@@ -164,7 +164,7 @@ def accelerators() -> dict[str, Any]:
     try:
         told["candidates"] = [
             {"name": one.name, "available": one.available, "reason": one.reason, "source": one.source}
-            for one in select.candidates()
+            for one in candidates()
         ]
     except Exception as problem:
         if _text(problem) not in told["problems"]:

@@ -13,7 +13,7 @@ import torch
 import vendor_modules
 from vendor_modules import FREE, TOTAL
 
-from opforge.accelerator import Target, cuda, nvidia, nvml, rocm, select
+from opforge.accelerator import Target, candidates, cuda, nvidia, nvml, rocm, select
 
 INFORMATION = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{}\nDevice Minor: \t 0\n"
 
@@ -213,7 +213,7 @@ def test_a_probe_opens_no_device_and_a_fork_can_use_it(made, monkeypatch):
     monkeypatch.setattr(select, "DRIVER_FILES", {**dict.fromkeys(select.DRIVER_FILES, ()), "cuda": ("/dev/null",)})
     monkeypatch.setattr(select, "_active", None)
     assert select.get_accelerator().name == "cuda"
-    assert all(candidate.reason for candidate in select.candidates())
+    assert all(candidate.reason for candidate in candidates())
     assert opened == []
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=use_in_child, args=(theirs,))

@@ -11,7 +11,7 @@ import torch
 import vendor_modules
 from vendor_modules import ALLOCATED, TOTAL
 
-from opforge.accelerator import Target, select
+from opforge.accelerator import Target, candidates, select
 from opforge.errors import AcceleratorUnavailableError
 
 VENDORS = sorted(vendor_modules.MAKERS)
@@ -236,7 +236,7 @@ def test_a_device_is_chosen_by_itself(install, name, monkeypatch):
     monkeypatch.setattr(select, "_active", None)
     install(name)
     assert select.get_accelerator().name == name
-    (found,) = [candidate for candidate in select.candidates() if candidate.name == name]
+    (found,) = [candidate for candidate in candidates() if candidate.name == name]
     assert found.available and found.reason == "available"
 
 
@@ -260,7 +260,7 @@ def test_without_a_drivers_file_nothing_of_the_makers_is_imported(install, monke
     monkeypatch.setattr(select, "_active", None)
     install("cuda")
     asked = []
-    monkeypatch.setattr(select, "_try", lambda name, *rest: asked.append(name) or (name, "", None))
+    monkeypatch.setattr(select, "attempt", lambda name, *rest: asked.append(name) or (name, "", None))
     assert select._choose() == "cpu" and asked == ["cpu"]
 
 
