@@ -77,8 +77,8 @@ class BuilderLink(Devices):
         """Give what other packages add wrongly, by entry point and distribution, each with the reason."""
         return dict(self._added_builders().refused)
 
-    def load_op(self, class_name: str, **options: Any) -> Any:
-        """Give the op's functions, found or built; `options` go to the builder's `load`.
+    def load_op(self, class_name: str, verbose: bool = False) -> Any:
+        """Give the op's functions, found or built; `verbose` shows a build's steps. Raises what the builder's `load` does.
 
         OpNotFoundError where the accelerator offers no such op: it lists those offered, each with whether it is
         ready to build or why not, and the names that are near.
@@ -87,7 +87,7 @@ class BuilderLink(Devices):
         if builder is None:
             reasons = {known: self._readiness(known) for known in sorted(self.op_builders())}
             raise OpNotFoundError(class_name, self.name, reasons, self.op_builder_problems())
-        return builder.load(**options)
+        return builder.load(verbose=verbose)
 
     def build_extension(self) -> type[Any]:
         """Give the `build_ext` command class for a setup script that compiles against torch."""

@@ -29,7 +29,7 @@ class Builder(Protocol):
         """Whether the op can be used for the builder's target, with the reasons."""
         ...
 
-    def load(self, **options: Any) -> Any:
+    def load(self, verbose: bool = False) -> Any:
         """Find the op or build it, and give its functions."""
         ...
 

@@ -27,6 +27,7 @@ from setuptools.errors import ExecError, OptionError
 from .shipped import FOLDER
 from .wheel_tag import Tag, records, tag_of
 
+__all__ = ["commands"]
 LEVELS = {
     "x86_64": ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"),
     "aarch64": ("cpu:aarch64",),

@@ -109,14 +109,14 @@ def _spare(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[s
     return sorted(found, key=lambda one: -one[3])
 
 
-def everything(layout: Layout, ops: Collection[str] | None = None) -> list[Condemned]:
-    """What `clear` removes: all that can be built again, or the entries of `ops` alone. Live builds are left alone."""
-    stored = [one for one in usage.entries(layout) if ops is None or one.op in ops]
+def everything(layout: Layout, results: Collection[str] | None = None) -> list[Condemned]:
+    """What `clear` removes: all that can be built again, or these entries alone. Live builds are left alone."""
+    stored = [one for one in usage.entries(layout) if results is None or one.result in results]
     gone = [Condemned("entry", layout.entry(one.result), one.size, "cleared", one.op) for one in stored]
     dead = {one.result for one in stored}
     kept = {one.name for one in usage.subfolders(layout.path("entries"))} - dead
     found = gone + _orphans(layout, kept)
-    if ops is None:
+    if results is None:
         for area in ("toolchains", *(name for name in KEPT_SECONDS if name != "locks")):
             found += [_condemned(area, one.path, "cleared") for one in usage.listed(layout.path(area))]
         found += [_condemned("staging", path, "cleared") for path in staging.abandoned(layout)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .base import TritonOpBuilder
     from .kernels import Kernel
 
+_MODULES = {"Kernel": "kernels", "TritonOpBuilder": "base"}
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
 TRITON_BUILDERS: dict[str, str] = {
     "TritonAdamBuilder": "opforge.builders.triton.optimizers:TritonAdamBuilder",
@@ -24,12 +26,12 @@ TRITON_BUILDERS: dict[str, str] = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: whoever reads the table alone need not."""
-    if name == "Kernel":
-        from .kernels import Kernel
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
-        return Kernel
-    if name == "TritonOpBuilder":
-        from .base import TritonOpBuilder
 
-        return TritonOpBuilder
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

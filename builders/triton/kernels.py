@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections.abc  # named in full: the reference looks these types up without this module
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from opforge.errors import BuilderError
@@ -27,8 +28,8 @@ class Kernel(NamedTuple):
     source: str
     """The file, below one of the builder's kernel roots."""
     function: str
-    arguments: Mapping[str, str]
-    constants: Mapping[str, int | float | bool | str | None] = {}
+    arguments: collections.abc.Mapping[str, str]
+    constants: collections.abc.Mapping[str, int | float | bool | str | None] = {}
     """The values of all the other arguments: those that the function declares `tl.constexpr`, and None for a pointer
     that is not there. "dtype:float16" stands for Triton's own float16."""
     warps: int = 4

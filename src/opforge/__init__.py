@@ -7,6 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opforge import accelerator as accelerator
+    from opforge import builders as builders
+    from opforge import compat as compat
+    from opforge import errors as errors
+    from opforge import ops as ops
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
     from opforge.builders.roots import kernel_root
@@ -27,6 +32,7 @@ _PLACES = {
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
+_PARTS = ("accelerator", "builders", "compat", "errors", "ops")
 __all__ = [
     "OpBuilder",
     "get_accelerator",
@@ -41,6 +47,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import opforge` reads nothing and imports no torch."""
+    if name in _PARTS:
+        return importlib.import_module(f"opforge.{name}")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'opforge' has no attribute {name!r}")
@@ -50,7 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*__all__, *_PARTS, *(name for name in globals() if name.startswith("__"))})
 
 
 # After torch, whose import takes seconds and brings every standard module that a load needs, the few milliseconds of

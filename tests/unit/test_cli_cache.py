@@ -113,13 +113,13 @@ def test_clear_asks_first(made):
 def test_clear_of_one_op_takes_its_name_in_any_form(made):
     made.add("cpu_adam")
     kept = made.add("relu")
-    assert run("clear", "--yes", "--op", "CPUAdamBuilder").exit_code == 0
+    assert run("clear", "--yes", "CPUAdamBuilder").exit_code == 0
     assert made.held() == {kept}
 
 
 def test_clear_of_an_op_that_is_not_stored_names_those_that_are(made):
     made.add("relu")
-    done = run("clear", "--yes", "--op", "gelu")
+    done = run("clear", "--yes", "gelu")
     assert done.exit_code == 2 and "the cache has no entry of 'gelu'; it holds: relu." in done.output
 
 

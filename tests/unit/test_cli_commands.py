@@ -76,7 +76,22 @@ def test_help_lists_every_command_and_the_exit_codes():
 
 def test_an_unknown_command_is_wrong_usage():
     done = CliRunner().invoke(group, ["repotr"])
-    assert done.exit_code == 2 and "No such command 'repotr'." in done.output
+    assert done.exit_code == 2 and "No such command 'repotr'. Did you mean 'report'?" in done.output
+    done = CliRunner().invoke(group, ["cache", "explian"])
+    assert done.exit_code == 2 and "No such command 'explian'. Did you mean 'explain'?" in done.output
+    done = CliRunner().invoke(group, ["cache", "frobnicate"])
+    assert done.exit_code == 2 and done.output.endswith("No such command 'frobnicate'.\n")
+
+
+def test_every_command_tells_its_exit_codes():
+    for name in [*COMMANDS, *(f"cache {one}" for one in ("ls", "gc", "clear", "pin", "verify"))]:
+        output = CliRunner().invoke(group, [*name.split(), "--help"]).output
+        assert "Exit codes: 0 all is well" in output
+
+
+def test_the_commands_of_a_group_are_told_in_whole_sentences():
+    listed = CliRunner().invoke(group, ["cache", "--help"]).output.partition("Commands:")[2]
+    assert "verify   Check every entry in full" in listed and "..." not in listed
 
 
 def test_the_version():

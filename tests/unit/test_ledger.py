@@ -32,14 +32,14 @@ def test_the_first_look_walks_and_the_next_reads(made, monkeypatch):
 
 def test_what_is_published_and_evicted_is_added_and_taken_away(made, monkeypatch):
     ledger.measure(made.layout)
-    made.add("relu", size=5000)
+    gone = made.add("relu", size=5000)
     made.add("adam", size=7000)
     path = os.path.join(made.roots["own"], "a.o")
     with open(path, "wb") as file:
         file.write(b"o" * 3000)
     objects.keep(made.layout, "unit", path, Inputs(()))
     assert unwalked(made, monkeypatch) == ledger.count(made.layout) > 15_000
-    upkeep.remove(made.layout, upkeep.everything(made.layout, {"relu"}))
+    upkeep.remove(made.layout, upkeep.everything(made.layout, {gone}))
     assert unwalked(made, monkeypatch) == ledger.count(made.layout) < 11_500
     upkeep.remove(made.layout, upkeep.everything(made.layout))
     assert unwalked(made, monkeypatch) == ledger.count(made.layout) == 0

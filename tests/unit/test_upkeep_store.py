@@ -208,9 +208,9 @@ def test_clear_takes_all_but_builds_in_progress(made):
 
 
 def test_clear_of_one_op_leaves_the_others(made):
-    made.add("relu")
+    gone = made.add("relu")
     kept = made.add("adam")
-    upkeep.remove(made.layout, upkeep.everything(made.layout, {"relu"}))
+    upkeep.remove(made.layout, upkeep.everything(made.layout, {gone}))
     assert made.held() == {kept} and len(made.files("plans")) == len(made.files("descriptions")) == 1
 
 

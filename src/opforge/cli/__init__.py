@@ -8,7 +8,7 @@ import click
 
 import opforge
 
-from .guard import EXIT_CODES, GuardedGroup
+from .guard import GuardedGroup
 
 COMMANDS = {
     "build-ops": ("opforge.cli.build:command", "Build ops ahead of time; also a command of its own."),
@@ -38,12 +38,11 @@ class LazyGroup(GuardedGroup):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+    def lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        return [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
 
 
-@click.group(cls=LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(opforge.__version__, prog_name="opforge")
 def group() -> None:
     """opforge builds, caches, ships and loads compiled PyTorch ops."""

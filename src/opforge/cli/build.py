@@ -12,7 +12,7 @@ import click
 from opforge.accelerator.target import Target
 
 from .build_run import Outcome, Run, Wishes
-from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
+from .guard import FAILED, OK, Guarded, json_option
 from .output import emit_json, is_terminal, show_table
 from .selection import OWN, all_targets, mode_options, offered, select, target_option
 
@@ -20,7 +20,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 """What --portable builds for where no target is named: the best that runs is picked when an op is loaded."""
 
 
-@click.command("build-ops", cls=Guarded, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("build-ops", cls=Guarded, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("ops", nargs=-1, metavar="[OP]...")
 @target_option
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="How many compilers may run at once.")
@@ -64,6 +64,12 @@ def command(
 
     OP is a builder's name, with or without "Builder", in any case; or one of your own, as package.module:Class.
     Without OP, every op that the accelerator in use and the CPU offer is built.
+
+    \b
+    Examples:
+      build-ops CPUAdam FusedAdam
+      build-ops my_package.ops:ReluBuilder --cpu-level x86-64-v3 --out prebuilt/
+      build-ops FusedAdam --target cuda:sm_80+sm_90+ptx --dry-run
     """
     wanted = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .explain import command as explain
-from .guard import EXIT_CODES, FAILED, OK, Guarded, GuardedGroup, json_option
+from .guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from .output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from .quantities import age, size
 from .stores import own_store
-from .transfer import export_command, import_command, pin_command, unpin_command
+from .transfer import chosen, export_command, import_command, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
     from opforge.cache.upkeep import Condemned
 
 
-@click.group("cache", cls=GuardedGroup, epilog=EXIT_CODES)
+@click.group("cache", cls=GuardedGroup)
 def group() -> None:
     """Look at the cache of built ops, check it, bound it, and explain why an op is not in it."""
 
@@ -145,25 +145,15 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 
 
 @group.command("clear", cls=Guarded)
-@click.option("--op", "ops", multiple=True, help="Only the entries of this op. Repeatable.")
+@names_argument
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
-def clear_command(ops: Sequence[str], yes: bool, as_json: bool) -> None:
-    """Remove every entry, or those of some ops. Builds in progress are left alone."""
-    from opforge.cache import upkeep, usage
-
-    from .selection import folded
+def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
+    """Remove every entry, or those of some ops or keys. Builds in progress are left alone."""
+    from opforge.cache import upkeep
 
     layout = own_store().layout
-    wanted = None
-    if ops:
-        stored = {one.op for one in usage.entries(layout) if one.op}
-        asked = {folded(one) for one in ops}
-        wanted = {one for one in stored if folded(one) in asked}
-        absent = sorted(one for one in ops if folded(one) not in {folded(name) for name in wanted})
-        if absent:
-            holds = f"it holds: {', '.join(sorted(stored))}" if stored else "it holds no entry"
-            raise click.UsageError(f"the cache has no entry of {', '.join(map(repr, absent))}; {holds}.")
+    wanted = {one.result for one in chosen(layout, names)} if names else None
     condemned = upkeep.everything(layout, wanted)
     if condemned and not yes:
         if as_json or not sys.stdin.isatty():

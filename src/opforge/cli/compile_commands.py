@@ -13,7 +13,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, SettingError
 
-from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
+from .guard import FAILED, OK, Guarded, json_option
 from .output import emit_json
 from .selection import Selected, all_targets, select, target_option
 
@@ -21,7 +21,7 @@ GCC_ONLY = frozenset({"-fno-gnu-unique"})
 """clangd reports an option that clang does not know as an error in every file."""
 
 
-@click.command("compile-commands", cls=Guarded, epilog=EXIT_CODES)
+@click.command("compile-commands", cls=Guarded)
 @click.argument("ops", nargs=-1, metavar="[OP]...")
 @target_option
 @click.option(
@@ -37,6 +37,10 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
     """Write compile_commands.json, so that clangd understands the sources of ops.
 
     OP is as for build-ops. Without OP, the file covers every op that is offered here.
+
+    \b
+    Examples:
+      opforge compile-commands my_package.ops:ReluBuilder
     """
     folder = os.path.dirname(os.path.abspath(output))
     answers = [(one.name, *_commands(one, folder)) for one in select(ops, all_targets(targets, levels))]

@@ -12,7 +12,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
-from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
+from .guard import FAILED, OK, Guarded, json_option
 from .output import age_text, emit_json
 from .selection import Selected, all_targets, mode_options, select, target_option
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opforge.cache.differences import Difference, Nearest
 
 
-@click.command("explain", cls=Guarded, epilog=EXIT_CODES)
+@click.command("explain", cls=Guarded)
 @click.argument("op")
 @target_option
 @mode_options
@@ -32,6 +32,11 @@ def command(
     """Say whether OP is stored as it is now, and if not, what has changed since the nearest entry was built.
 
     OP is as for build-ops. The exit code is 0 for a hit and 1 for a miss.
+
+    \b
+    Examples:
+      opforge cache explain CPUAdam
+      opforge cache explain FusedAdam --target cuda:sm_90
     """
     told = [_explain(one, debug, sanitize) for one in select([op], all_targets(targets, levels))]
     if as_json:

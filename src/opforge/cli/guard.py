@@ -15,6 +15,10 @@ EXIT_CODES = "Exit codes: 0 all is well, 1 something failed or is missing, 2 wro
 class Guarded(click.Command):
     """A command that ends with a message, never with a traceback, where the error is one of opforge's own."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("epilog", EXIT_CODES)
+        super().__init__(*arguments, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -30,7 +34,27 @@ class Guarded(click.Command):
 
 
 class GuardedGroup(Guarded, click.Group):
-    """A group of such commands."""
+    """A group of such commands: their first sentences are shown whole, and a mistyped one is met with the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known:
+            from difflib import get_close_matches
+
+            for near in get_close_matches(args[0], known, n=1):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
+        return super().resolve_command(ctx, args)
+
+    def lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """The commands, each with what the help says of it."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(limit=1000)) for name, command in found if command]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.lines(ctx))
 
 
 def end_with(ctx: click.Context, kind: str, message: str, code: int) -> None:

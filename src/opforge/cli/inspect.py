@@ -12,7 +12,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
 
-from .guard import EXIT_CODES, Guarded, json_option
+from .guard import Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option
 
@@ -21,7 +21,7 @@ SHOWN = 10
 SHORTEST_KEY = 6
 
 
-@click.command("inspect", cls=Guarded, epilog=EXIT_CODES)
+@click.command("inspect", cls=Guarded)
 @click.argument("what", metavar="ENTRY|OP|PATH")
 @target_option
 @json_option
@@ -30,6 +30,13 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
 
     ENTRY is a key of `opforge cache ls`, or its beginning. OP is as for build-ops, and must have been built. PATH is a
     library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
+
+    \b
+    Examples:
+      opforge inspect CPUAdam
+      opforge inspect FusedAdam --target cuda:sm_80+sm_90+ptx
+      opforge inspect 3f9c2a
+      opforge inspect prebuilt/
     """
     told = [one for path, manifest in _resolve(what, all_targets(targets, levels)) for one in _examine(path, manifest)]
     if as_json:

@@ -13,7 +13,7 @@ import click
 
 from opforge.errors import LaunchError
 
-from .guard import EXIT_CODES, Guarded, json_option
+from .guard import Guarded, json_option
 from .output import emit_json, show_table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
     return click.option(*both, name[2:].replace("-", "_"), **how)
 
 
-@click.command("launch", cls=Guarded, epilog=EXIT_CODES, context_settings={"allow_interspersed_args": False})
+@click.command("launch", cls=Guarded, context_settings={"allow_interspersed_args": False})
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @spelt("--launcher", default="torchrun", show_default=True, metavar="NAME", help="The engine: torchrun, mpi or slurm.")
@@ -64,6 +64,11 @@ def command(script: str, arguments: tuple[str, ...], dry_run: bool, offline: boo
     """Run SCRIPT in several processes, here or on the hosts of a file, each bound to cores of its own.
 
     All that follows SCRIPT is passed on to it. When one process fails, all are ended; --json is for --dry-run.
+
+    \b
+    Examples:
+      opforge launch --num-accelerators 2 --bind-cores-to-rank train.py --lr 0.1
+      opforge launch --hostfile hosts --dry-run train.py
     """
     from opforge.launch.plan import Options, make_plan
     from opforge.launch.run import run

@@ -40,6 +40,11 @@ def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[
 
     PATH is a Python file or a folder of them. Files are changed in place, with their formatting kept. What cannot
     be decided is left and listed. A line with the comment `# opforge: keep` is neither changed nor listed.
+
+    \b
+    Examples:
+      opforge port --diff src/
+      opforge port --check src/ train.py
     """
     if check and as_diff:
         raise click.UsageError(

@@ -11,17 +11,22 @@ import click
 
 import opforge
 
-from .guard import EXIT_CODES, FAILED, OK, Guarded, json_option
+from .guard import FAILED, OK, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 
 
-@click.command("report", cls=Guarded, epilog=EXIT_CODES)
+@click.command("report", cls=Guarded)
 @json_option
 def command(as_json: bool) -> None:
     """Say what is here: accelerators, compilers, the cache, versions; and for every op whether it can be loaded.
 
     An op is ready (prebuilt), cached, buildable (load() would build it), or unusable, with the reasons. The exit code
     is 1 where an op is unusable, or where no accelerator, torch, compiler or cache folder can be used.
+
+    \b
+    Examples:
+      opforge report
+      opforge report --json
     """
     told = gather()
     if as_json:

@@ -85,7 +85,7 @@ def target_option(command: F) -> F:
         "targets",
         multiple=True,
         type=target,
-        help="Build for this device and architecture, such as cpu:x86-64-v3; it need not be here. Repeatable.",
+        help="For this device and architecture, such as cpu:x86-64-v3 or cuda:sm_90; it need not be here. Repeatable.",
     )(command)
 
 

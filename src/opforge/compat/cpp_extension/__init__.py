@@ -15,6 +15,7 @@ from opforge.compat.rebinding import Rebound, Replacement, rebind, restore
 from .jit import load_on_opforge
 from .setup_command import command_on_opforge
 
+__all__ = ["install", "uninstall"]
 _done: list[Rebound] = []
 
 

@@ -15,6 +15,7 @@ from opforge.errors import DeepSpeedError
 from .accelerator import adapted, their_accelerator
 from .builders import DROP_IN, served
 
+__all__ = ["TESTED", "install", "uninstall"]
 TESTED = "==0.19.8"
 """The versions of DeepSpeed that opforge's own tests ran with."""
 
