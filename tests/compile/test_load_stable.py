@@ -108,6 +108,23 @@ def test_it_is_linked_without_torch_and_built_for_the_oldest_one(relu, monkeypat
     assert "GLIBC" in binary["floors"]
 
 
+# As torch 2.10 and 2.11 leave it: their version.h ends before 2.12, and the preprocessor takes an unknown name for 0.
+OLDER = """\
+#define TORCH_EXTENSION_NAME
+#include <torch/csrc/stable/library.h>
+#undef TORCH_EXTENSION_NAME
+#undef TORCH_VERSION_2_12_0
+#include <opforge/registration.h>
+int64_t same(int64_t x) { return x; }
+OPFORGE_BLOCK(@NAME@, nullptr, m, 1) { m.def("same(int x) -> int"); }
+OPFORGE_BLOCK(@NAME@, "CompositeExplicitAutograd", m, 2) { m.impl("same", TORCH_BOX(&same)); }
+"""
+
+
+def test_it_compiles_with_the_headers_of_a_torch_that_knows_no_later_version(tmp_path):
+    assert source_of(tmp_path, OLDER)().load().same(7) == 7
+
+
 def test_two_versions_live_side_by_side_each_with_its_own_state(tmp_path):
     folder = tmp_path / "op"
     folder.mkdir()

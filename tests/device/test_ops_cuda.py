@@ -44,7 +44,7 @@ def pairs(needs_a_gpu):
 
 def step(op, name, many, copies=(), noop=0, **more):
     device = many[0][0].device
-    flag = torch.tensor([noop], dtype=torch.int32, device=device)
+    flag = torch.full((1,), noop, dtype=torch.int32, device=device)  # torch.tensor would wait for the stream
     lists = [[tensors[i] for tensors in many] for i in range(len(many[0]))]
     if name == "FusedAdam":
         op.fused_adam_(flag, *lists, list(copies), **{**ADAM, **more})
@@ -141,10 +141,13 @@ def test_a_captured_step_sees_the_rate_and_the_count_change(pairs):
 def test_work_goes_to_the_current_stream(pairs):
     there = [[tensor.cuda() for tensor in inputs("FusedAdam", 100, (torch.float32,) * 3)]]
     kept = there[0][0].clone()
+    # A kernel's first launch loads its code, which may wait for all that the device has to do.
+    step(pairs["FusedAdam"][0], "FusedAdam", [[tensor.clone() for tensor in there[0]]])
+    assert torch.equal(there[0][0], kept)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(200_000_000)
+        torch.cuda._sleep(1_000_000_000)
         step(pairs["FusedAdam"][0], "FusedAdam", there)
     assert not stream.query()
     assert torch.equal(there[0][0], kept)  # read on another stream, before the sleep is over

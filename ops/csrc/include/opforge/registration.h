@@ -65,7 +65,8 @@ public:
         return *this;
     }
 
-#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+// torch 2.10 and 2.11 do not define that name, and an undefined name is 0.
+#if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
     Library& def(const char* schema, const std::vector<at::Tag>& tags) {
         if (listing_) {
             return def(schema);
