@@ -57,10 +57,11 @@ def read(device: str, rest: str, column: int, setting: str, text: str) -> tuple[
                 setting, text, f"each architecture once, but {word!r} is repeated at column {column + at}"
             )
         typed.append(word)
-        found += expanded
+        found += codes(expanded) if word.lower() in NAMES else expanded
     if found == ["ptx"]:
         raise SettingError(setting, text, f"the architecture whose PTX is wanted at column {column}, such as sm_90+ptx")
-    return tuple(dict.fromkeys(found))
+    named = any(word.lower() in NAMES for word in typed)
+    return canonical(device, found) if named else tuple(dict.fromkeys(found))
 
 
 def _words(device: str, rest: str) -> Iterable[tuple[int, str]]:
@@ -104,7 +105,7 @@ def listed(device: str, variable: str, value: str) -> tuple[str, ...]:
         if not expanded:
             expected = "architectures such as 9.0, 9.0a, 10.0f+PTX or Hopper" if device == "cuda" else EXPECTED[device]
             raise SettingError(variable, value, f"{expected} at column {part.start() + 1}, not {word!r}")
-        found += expanded
+        found += codes(expanded)  # a name that brings PTX brings its own, whatever else is in the list
         if with_ptx:
             found += ["ptx"] if expanded == ["native"] else [virtual(forward(expanded))]
     return canonical(device, found)

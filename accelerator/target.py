@@ -57,6 +57,10 @@ class Target:
                 raise SettingError(
                     "target", text, f"each architecture once, but {word!r} is repeated at column {column}"
                 )
+            if device == "cpu" and index:
+                raise SettingError(
+                    "target", text, f"one level, as a library is built for one, but there is another at column {column}"
+                )
             column += len(word) + 1
         return cls(device, tuple(words))
 

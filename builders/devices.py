@@ -22,8 +22,8 @@ TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "l
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Built for where nothing else is known: every CUDA compiler since 11.8 can, and all newer devices run the PTX."""
 
-ACCELERATORS = {"hip": ("cuda",)}
-"""The accelerators that may have devices of a kind that is not their name."""
+ACCELERATORS = {"hip": "cuda"}
+"""The accelerator of a device, where it has not the device's name."""
 NEEDS_ARCH = ("hip",)
 """The devices whose code runs on nothing but what it was compiled for."""
 
@@ -34,8 +34,7 @@ def present(device: str) -> tuple[str, ...]:
 
     from .reporting import accelerator_named
 
-    known: list[Callable[[], Accelerator]] = [get_accelerator]
-    known += [partial(accelerator_named, name) for name in (device, *ACCELERATORS.get(device, ()))]
+    known: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
     for make in known:
         try:
             one = make()

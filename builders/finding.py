@@ -31,6 +31,14 @@ SILENT = "its record does not tell what loading needs"
 def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
     builder.trace = []
+    try:
+        return _find(builder, store, exact)
+    finally:
+        # A layer is asked for each level of the CPU, and once more where there is no compiler.
+        builder.trace = list(dict.fromkeys(builder.trace))
+
+
+def _find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     shipped = layers_of(type(builder))
     if (store.layers or shipped) and settings.prebuilt() != "ignore":
         entry = _match(builder, store, shipped, exact)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from opforge import settings
 from opforge.accelerator.builder_link import target_for
 from opforge.accelerator.interface import Accelerator
+from opforge.accelerator.target import Target
 from opforge.cache import layout, trust, usage
 from opforge.cache.disk import Disk
 from opforge.cache.entry import Entry
@@ -21,9 +23,10 @@ from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 from . import abis
 from .base import OpBuilder
+from .devices import ACCELERATORS
 from .opened import current_store
 from .plan import BuildPlan, Step
-from .toolchains import DEVICES, TOOLCHAINS
+from .toolchains import DEVICES, TOOLCHAINS, portable
 
 
 class Offer(NamedTuple):
@@ -67,13 +70,13 @@ class Planned(NamedTuple):
 
 
 def accelerator_named(device: str) -> Accelerator:
-    """An accelerator to build for, whether or not its device is here.
+    """The accelerator of a device to build for, whether or not such a device is here.
 
     Raises UnknownAcceleratorError, AcceleratorUnavailableError.
     """
     from opforge.accelerator.select import make_accelerator
 
-    return make_accelerator(device, "the target")
+    return make_accelerator(ACCELERATORS.get(device, device), "the target")
 
 
 def offers(devices: Iterable[str] = ()) -> list[Offer]:
@@ -93,9 +96,9 @@ def refused(devices: Iterable[str] = ()) -> list[str]:
 
 
 def _offering(devices: Iterable[str]) -> list[Accelerator]:
-    wanted = [accelerator_named(device) for device in devices]
+    wanted = {one.name: one for one in map(accelerator_named, devices)}
     if wanted:
-        return wanted
+        return list(wanted.values())
     from opforge.accelerator.select import get_accelerator
 
     active = get_accelerator()
@@ -184,33 +187,47 @@ def compilers() -> list[dict[str, str]]:
     trusted = trust.objection(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     told = []
-    for name, where in TOOLCHAINS.items():
-        module, _, attribute = where.partition(":")
+    makers: dict[str, Callable[[], Any]] = {name: partial(_make, where, place) for name, where in TOOLCHAINS.items()}
+    makers["portable"] = partial(portable, "", Target("cpu"), place, Disk())
+    for name, make in makers.items():
+        one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
         try:
-            toolchain = getattr(importlib.import_module(module), attribute)(place, Disk())
-            known = dict(toolchain.identity())
-            version = known.get(f"{getattr(toolchain, 'root', '')} version", known.get("version", ""))
+            toolchain = make()
             # Triton is a package that Python runs: Python's own path would say nothing of it.
-            path = getattr(toolchain, "package", toolchain.argv[0])
-            told.append({"name": name, "path": path, "version": version, "problem": ""})
+            one["path"] = getattr(toolchain, "package", toolchain.argv[0])
+            one["version"] = _version(toolchain)
         except ToolchainNotFoundError as problem:
             # Only the host's must be there; of a device's it is enough to say that it is not.
-            needed = name == DEVICES["cpu"]
-            told.append(
-                {
-                    "name": name,
-                    "path": "",
-                    "version": "" if needed else problem.short,
-                    "problem": str(problem) if needed else "",
-                }
-            )
+            if name == DEVICES["cpu"]:
+                one["problem"] = str(problem)
+            else:
+                one |= {"version": problem.short, "missing": str(problem)}
         except OpforgeError as problem:
-            told.append({"name": name, "path": "", "version": "", "problem": str(problem)})
+            one["problem"] = str(problem)
+        told.append(one)
     try:
-        told.append({"name": "ninja", "path": ninja.find_ninja(), "version": "", "problem": ""})
+        told.append({"name": "ninja", "path": ninja.find_ninja(), "version": "", "problem": "", "missing": ""})
     except OpforgeError as problem:
-        told.append({"name": "ninja", "path": "", "version": "", "problem": str(problem)})
+        told.append({"name": "ninja", "path": "", "version": "", "problem": str(problem), "missing": ""})
     return told
+
+
+def _make(where: str, place: layout.Layout) -> Any:
+    module, _, attribute = where.partition(":")
+    return getattr(importlib.import_module(module), attribute)(place, Disk())
+
+
+def _version(toolchain: Any) -> str:
+    known, root = dict(toolchain.identity()), getattr(toolchain, "root", "")
+    alone = f"no compiler of its own: text, put into the library by {known['version']}" if root else known["version"]
+    return str(known.get(f"{root} version", alone))
+
+
+def compilers_in(identity: Mapping[str, str]) -> str:
+    """The versions of the compilers that a toolchain's identity names: the device's, and that of the host beside it."""
+    told = {name.removesuffix(" version"): one for name, one in identity.items() if name.endswith(" version")}
+    own = [one if one[:1].isalpha() else f"{name} {one}" for name, one in told.items()]
+    return " with ".join([*own, *filter(None, [identity.get("version", "")])])
 
 
 def cache() -> dict[str, Any]:

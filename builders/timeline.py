@@ -49,7 +49,8 @@ class Timeline:
     ) -> dict[str, Any]:
         event: dict[str, Any] = {"name": name, "cat": category, "ph": "X", "pid": row[0], "tid": row[1]}
         event["ts"] = round((began - self._began) * 1e6)
-        event["dur"] = max(0, round((ended - began) * 1e6))
+        # Of two that follow each other, the first must not end after the second's beginning, not by rounding either.
+        event["dur"] = max(0, round((ended - self._began) * 1e6) - event["ts"])
         return event | {"args": dict(told)}
 
     def to_json(self) -> dict[str, Any]:

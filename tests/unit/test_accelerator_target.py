@@ -17,7 +17,6 @@ from opforge.errors import SettingError
         ("cpu", "cpu", ()),
         ("cpu:native", "cpu", ("native",)),
         ("cpu:x86-64-v3", "cpu", ("x86-64-v3",)),
-        ("cpu:x86-64-v2+x86-64-v4", "cpu", ("x86-64-v2", "x86-64-v4")),
         ("cuda:sm_80+sm_90a", "cuda", ("sm_80", "sm_90a")),
         ("cuda:sm_90a+sm_100f+ptx", "cuda", ("sm_90a", "sm_100f", "ptx")),
         ("cuda:sm_320z+compute_210", "cuda", ("sm_320z", "compute_210")),
@@ -36,6 +35,19 @@ def test_a_target_is_read_and_written_back_the_same(text, device, arch):
 
 
 @pytest.mark.parametrize(
+    ("text", "arch"),
+    [
+        ("cuda:Hopper", ("sm_90", "ptx")),
+        ("cuda:hopper+sm_90", ("sm_90", "ptx")),
+        ("cuda:Volta+sm_80", ("sm_70", "sm_80", "compute_70")),
+        ("cuda:Ampere+Hopper", ("sm_80", "sm_86", "sm_90", "compute_86", "ptx")),
+    ],
+)
+def test_a_name_stands_for_what_torch_means_by_it(text, arch):
+    assert Target.parse(text).arch == arch
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "target='' cannot be used: expected a device name such as cpu or cuda at column 1, not ''."),
@@ -48,6 +60,7 @@ def test_a_target_is_read_and_written_back_the_same(text, device, arch):
         ),
         ("cpu:", "at column 5, not ''."),
         ("cpu:x86-64+nonsense", "at column 12, not 'nonsense'."),
+        ("cpu:x86-64-v2+x86-64-v3", "one level, as a library is built for one, but there is another at column 15."),
         ("npu:910b+910 c", "letters, digits, '_', '.' and '-' joined by '+' at column 13."),
         ("npu:910b+", "joined by '+' at column 10."),
         ("npu:910é", "joined by '+' at column 8."),

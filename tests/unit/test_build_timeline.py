@@ -54,3 +54,11 @@ def test_a_span_belongs_to_the_timeline_of_its_thread():
     named = {one["name"]: one for one in line.to_json()["traceEvents"]}
     assert named["plan"]["cat"] == "op" and named["plan"]["dur"] >= 0
     assert named["thread_name"]["args"] == {"name": "builds 1"} and "nobody asked" not in named
+
+
+def test_rounding_lets_no_event_overlap_the_next(tmp_path):
+    line = timeline.Timeline()
+    for first in range(40):
+        line.add(str(first), line._began + first / 3e6, line._began + (first + 1) / 3e6)
+    found = [one for one in line.to_json()["traceEvents"] if one["ph"] == "X"]
+    assert all(one["ts"] + one["dur"] <= after["ts"] for one, after in zip(found, found[1:], strict=False))

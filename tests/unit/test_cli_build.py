@@ -191,6 +191,18 @@ def test_the_time_that_is_left_follows_what_is_done(monkeypatch):
     assert outlook.done == 30.0 and outlook.seconds_left() == 0.0
 
 
+def test_steps_that_take_no_time_say_nothing_about_the_time_that_is_left(monkeypatch):
+    monkeypatch.setattr(progress, "is_terminal", lambda stream: True)
+    with progress.reporter(2, silent=False, total=10.0) as bars:
+        assert isinstance(bars, progress.Bars)
+        bars.begin("A", 5.0)
+        bars.step("A", 1, 4, "name libtorch_cpu.so")
+        bars.step("A", 2, 4, "name libtorch_cuda.so")
+        assert bars._outlook.seconds_left() is None
+        bars.step("A", 3, 4, "compile a.cu")
+        assert bars._outlook.done == 2.5
+
+
 def test_beside_json_nothing_is_said(capsys):
     with progress.reporter(1, silent=True) as silent:
         silent.begin("A")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import fakes
@@ -108,13 +109,39 @@ def test_triton_is_told_by_its_own_version_and_place_and_not_by_the_host_compile
     package.mkdir()
     (package / "__init__.py").write_text('__version__ = "3.99.1"\n')
     monkeypatch.setattr(triton, "find", lambda: str(tmp_path))
-    assert triton_row() == {"name": "triton", "path": str(package), "version": "3.99.1", "problem": ""}
+    assert triton_row() == {"name": "triton", "path": str(package), "version": "3.99.1", "problem": "", "missing": ""}
 
 
 def test_a_triton_that_is_not_installed_says_how_to_install_it_and_is_no_problem(monkeypatch, host_compiler):
     monkeypatch.setitem(sys.modules, "triton", None)
     told = triton_row()
     assert told["version"] == "not installed: pip install 'opforge[triton]'" and told["path"] == told["problem"] == ""
+
+
+def test_a_device_compiler_that_is_missing_is_told_in_full_and_is_no_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "TOOLCHAINS", {"nvcc": reporting.TOOLCHAINS["nvcc"]})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    os.chmod(fakes.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
+    (told,) = [one for one in reporting.compilers() if one["name"] == "nvcc"]
+    assert told["version"] == "No CUDA compiler was found." and told["problem"] == ""
+    assert f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" in told["missing"]
+
+
+def test_the_versions_of_both_compilers_are_told():
+    both = {"version": "g++ 12", "cuda version": "nvcc 13.0", "cuda ptxas sha256": "ab"}
+    assert reporting.compilers_in(both) == "nvcc 13.0 with g++ 12"
+    assert reporting.compilers_in({"version": "g++ 12", "triton version": "3.9"}) == "triton 3.9 with g++ 12"
+    assert reporting.compilers_in({"version": "zig 0.17"}) == "zig 0.17" and reporting.compilers_in({}) == ""
+
+
+def test_opencl_is_told_to_have_no_compiler_of_its_own(monkeypatch):
+    from types import SimpleNamespace
+
+    made = SimpleNamespace(argv=("g++",), root="opencl", identity=lambda: (("version", "g++ 12"),))
+    monkeypatch.setattr(reporting, "TOOLCHAINS", {"opencl": "unused:unused"})
+    monkeypatch.setattr(reporting, "_make", lambda where, place: made)
+    assert reporting.compilers()[0]["version"] == "no compiler of its own: text, put into the library by g++ 12"
 
 
 def test_a_cache_that_is_not_made_yet(own_store):

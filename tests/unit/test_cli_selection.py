@@ -98,6 +98,23 @@ def test_an_unknown_device_is_wrong_usage(offered):
         selection.select([], [Target.parse("npu")])
 
 
+def test_amds_devices_are_those_of_the_accelerator_cuda():
+    both = ["cuda:sm_90", "hip:gfx942", "cpu:x86-64"]
+    assert chosen("FusedAdam", "TritonRMSNorm", targets=both) == [
+        ("FusedAdamBuilder", "cuda:sm_90"),
+        ("FusedAdamBuilder", "hip:gfx942"),
+        ("FusedAdamBuilder", "cpu:x86-64"),
+        ("TritonRMSNormBuilder", "cuda:sm_90"),
+        ("TritonRMSNormBuilder", "hip:gfx942"),
+    ]
+
+
+def test_a_device_in_other_letters_is_no_silence():
+    (one,) = selection.select(["FusedAdam"], [Target.parse("CUDA:sm_90")])
+    with pytest.raises(OpIncompatibleError, match="it is an op for cuda, hip, not for CUDA"):
+        one.builder()
+
+
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """Writes a module into the working folder; gives the name under which it can be imported."""
@@ -121,6 +138,16 @@ def test_a_class_of_ones_own(module):
     (one,) = selection.select([f"{name}:Relu"])
     assert one.target is None and one.named and one.builder().name == "relu"
     assert chosen(f"{name}:Relu", targets=["cpu:x86-64", "cpu:aarch64"])[1] == (f"{name}:Relu", "cpu:aarch64")
+
+
+def test_a_device_without_an_accelerator_serves_a_class_that_is_for_it(module):
+    place = f"{module(OWN + 'class Cl(Relu):' + chr(10) + '    devices = (' + repr('opencl') + ',)')}:Cl"
+    both = ["opencl", "cpu:x86-64"]
+    assert chosen(place, "CPUAdam", targets=both) == [(place, "opencl"), ("CPUAdamBuilder", "cpu:x86-64")]
+    with pytest.raises(click.UsageError, match=r"no op 'CPUAdam' is known for opencl\. None is offered\."):
+        chosen(place, "CPUAdam", targets=["opencl"])
+    with pytest.raises(click.UsageError, match="'npx', asked for by the target, is no accelerator known here"):
+        chosen(place, "CPUAdam", targets=["npx"])
 
 
 def test_a_class_that_is_not_there_brings_those_that_are(module):

@@ -21,6 +21,7 @@ BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
         ("9.0;8.0;", ("sm_80", "sm_90")),
         ("Hopper", ("sm_90", "ptx")),
         ("Volta+Tegra;Ampere", ("sm_72", "sm_80", "sm_86", "ptx")),
+        ("8.0;Volta", ("sm_70", "sm_80", "compute_70")),
         ("native", ("native",)),
         ("32.1", ("sm_321",)),
     ],

@@ -37,7 +37,7 @@ def show_plans(selected: Sequence[Selected], wishes: Wishes, as_json: bool) -> i
 def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
     from opforge.builders.opened import current_store
     from opforge.builders.prebuilding import weights
-    from opforge.builders.reporting import planned
+    from opforge.builders.reporting import compilers_in, planned
 
     told: dict[str, Any] = {"name": one.name, "target": str(one.target or ""), "state": "failed"}
     try:
@@ -56,7 +56,7 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
         "path": known.found.library if known.found else "",
         "key": known.plan.key,
         "abi": known.plan.abi,
-        "compiler": dict(known.plan.toolchain).get("version", ""),
+        "compiler": compilers_in(dict(known.plan.toolchain)),
         "sources": [_path(where, known.places) for where in known.plan.sources],
         "include": [_path(where, known.places) for where in (*known.plan.include, *known.plan.system_include)],
         "defines": dict(known.plan.defines),

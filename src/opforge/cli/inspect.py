@@ -79,12 +79,14 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
 def _manifest(folder: str) -> dict[str, Any]:
     """What the entry's manifest says of its library and its build; nothing where there is none."""
+    from opforge.builders.reporting import compilers_in
+
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             told = json.load(file)
         binary = told["binary"]
         kept = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
-        return {**kept, "file": binary["file"], "compiler": told["components"]["toolchain"].get("version", "")}
+        return {**kept, "file": binary["file"], "compiler": compilers_in(told["components"]["toolchain"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

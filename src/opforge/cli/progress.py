@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +14,10 @@ from .output import is_terminal, time_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+INSTANT = "name "
+"""How the titles of those steps begin that only name a library to link with: no time goes by in them."""
 
 
 class Reporter(Protocol):
@@ -105,6 +110,7 @@ class Bars(Silent):
         self._bars: Progress | None = None
         self._all: TaskID | None = None
         self._rows: dict[str, TaskID] = {}
+        self._instant: Counter[str] = Counter()
         self._total = total
         self._count = 0
 
@@ -141,7 +147,9 @@ class Bars(Silent):
         """Move the op's bar, and the one for all."""
         if self._bars:
             self._bars.update(self._rows[label], completed=done, total=total, title=title, count=f"{done}/{total}")
-            self._outlook.step(label, done / max(1, total))
+            self._instant[label] += title.startswith(INSTANT)
+            instant = self._instant[label]
+            self._outlook.step(label, (done - instant) / max(1, total - instant))
             self._show_all()
 
     def end(self, label: str, state: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -111,7 +111,8 @@ def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selecte
 
     Raises click.UsageError for a name that nobody offers, with the names that are near.
     """
-    known = offered(targets) if not names or any(":" not in name for name in names) else []
+    reached = {device for name in names if ":" in name for device in getattr(_own_class(name), "devices", ())}
+    known = offered(targets, reached) if not names or any(":" not in name for name in names) else []
     if not names:
         return [one for offer in known for one in _of_offer(offer, targets, named=bool(targets))]
     found: dict[tuple[str, str], Selected] = {}
@@ -121,8 +122,11 @@ def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selecte
     return list(found.values())
 
 
-def offered(targets: Sequence[Target]) -> list[Offer]:
-    """The ops that the targets' accelerators offer; without targets, the one in use and the CPU's."""
+def offered(targets: Sequence[Target], reached: Container[str] = ()) -> list[Offer]:
+    """The ops that the targets' accelerators offer; without targets, the one in use and the CPU's.
+
+    A device without an accelerator is refused, except one of those `reached`: an op of one's own is for it.
+    """
     from opforge.builders.reporting import offers
 
     try:
@@ -130,6 +134,9 @@ def offered(targets: Sequence[Target]) -> list[Offer]:
     except UnknownAcceleratorError as error:
         if not targets:
             raise  # the environment names it, not this command
+        if error.name in reached:
+            rest = [target for target in targets if target.device != error.name]
+            return offered(rest, reached) if rest else []
         raise click.UsageError(str(error)) from error
 
 
@@ -154,7 +161,11 @@ def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    mine = [target for target in targets if target.device == offer.accelerator.name]
+    from opforge.builders.devices import ACCELERATORS
+
+    # An accelerator is known by its name in any case; what a device's name must look like, the builder says.
+    named_so = offer.accelerator.name.lower()
+    mine = [one for one in targets if ACCELERATORS.get(one.device, one.device).lower() == named_so]
     return [Selected(offer.name, target, offer.builder_class, named) for target in mine]
 
 
