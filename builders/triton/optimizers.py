@@ -3,55 +3,132 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .base import TritonOpBuilder
 from .kernels import Kernel
-from .rows import DTYPES
 
 BLOCK, WARPS = 1024, 4
+ELEMENTS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""A dtype in the words of the signatures -> in Triton's own; the order is that of their codes in the table's rows."""
 
 
-def _kernels(source: str, function: str, before: Sequence[str], numbers: Sequence[str]) -> list[Kernel]:
-    """For each dtype, with wide loads and without. `before` are the pointers that come after the table."""
-    found = []
-    for dtype, element in zip(DTYPES, ("float32", "float16", "bfloat16"), strict=True):
-        for name, aligned in (("aligned", True), ("any", False)):
-            arguments = {"table": "*i64", **dict.fromkeys(before, "*fp32"), **dict.fromkeys(numbers, "fp32")}
-            constants: dict[str, str | int] = {"DTYPE": f"dtype:{element}", "ALIGNED": aligned, "BLOCK": BLOCK}
-            found.append(Kernel(f"{function}_{dtype}_{name}", source, function, arguments, constants, warps=WARPS))
-    return found
+class Dtypes(NamedTuple):
+    """Of the tensors that are updated together. `copy` is "none" where the new parameters go to no second list."""
+
+    param: str
+    grad: str
+    state: str
+    copy: str
 
 
-MOMENTS = ("beta1", "rest1", "beta2", "rest2")
+ANY = Dtypes("any", "any", "any", "any")
+"""Every mix of dtypes, at every address: slower, for the dtypes are looked up as it runs."""
+SIGNATURES = (
+    Dtypes("fp32", "fp32", "fp32", "none"),
+    *(
+        dtypes
+        for low in ("bf16", "fp16")
+        for dtypes in (
+            Dtypes(low, low, "fp32", "none"),
+            Dtypes(low, low, "bf16", "none"),
+            Dtypes("fp32", low, "fp32", low),  # master weights
+            Dtypes("fp32", low, "bf16", low),
+            Dtypes("fp32", "fp32", "fp32", low),
+        )
+    ),
+)
+"""The mixes with wide loads: those of opforge.ops.FusedAdam and its like, and DeepSpeed's with copies."""
+USES = {
+    "update": ("param", "grad", "state", "copy"),
+    "accumulate": ("param", "grad", "state"),
+    "descend": ("param", "state", "copy"),
+}
+"""Which of the dtypes a kernel's function is compiled for."""
+
+
+def kernel_name(function: str, dtypes: Dtypes) -> str:
+    """The name of a function's kernel for these dtypes."""
+    return "_".join((function, *(["any"] if dtypes == ANY else [getattr(dtypes, one) for one in USES[function]])))
+
+
+def _constant(dtype: str) -> str | None:
+    if dtype == "none":
+        return None
+    return dtype if dtype == "any" else f"dtype:{ELEMENTS[dtype]}"
+
+
+def _kernels(
+    source: str, function: str, pointers: Sequence[str], addresses: Sequence[str], numbers: Sequence[str]
+) -> list[Kernel]:
+    arguments = {"table": "*i64", "noop": "*i32", **dict.fromkeys(pointers, "*fp32")}
+    arguments |= {**dict.fromkeys(addresses, "i64"), **dict.fromkeys(numbers, "fp32")}
+    found = {}
+    for dtypes in (*SIGNATURES, ANY):
+        name = kernel_name(function, dtypes)
+        constants = {one.upper(): _constant(getattr(dtypes, one)) for one in USES[function]}
+        found[name] = Kernel(name, source, function, arguments, {**constants, "BLOCK": BLOCK}, warps=WARPS)
+    return list(found.values())
+
+
+MOMENTS = ("weight1", "factor1", "weight2", "factor2")
+COUNTED = ("lr", "step", "log_beta1", "log_beta2")
 
 
 class TritonAdamBuilder(TritonOpBuilder):
-    """multi_adam; see opforge.ops.triton.adam."""
+    """fused_adam_; see opforge.ops.triton.adam."""
 
     name = "triton_adam"
     front = "opforge.ops.triton.adam"
     kernels = _kernels(
-        "kernels/adam.py", "update", (), ("scale", "keep", "decay", *MOMENTS, "step_size", "root", "eps")
+        "kernels/adam.py",
+        "update",
+        (),
+        ("lr_at", "step_at", "scale_at"),
+        ("sign", "l2", *MOMENTS, "decay", "rate", "root", "eps", *COUNTED),
     )
 
 
 class TritonLionBuilder(TritonOpBuilder):
-    """multi_lion; see opforge.ops.triton.lion."""
+    """fused_lion_; see opforge.ops.triton.lion."""
 
     name = "triton_lion"
     front = "opforge.ops.triton.lion"
-    kernels = _kernels("kernels/lion.py", "update", (), ("scale", "keep", *MOMENTS, "lr"))
+    kernels = _kernels("kernels/lion.py", "update", (), ("lr_at", "scale_at"), ("sign", *MOMENTS, "decay", "lr"))
 
 
 class TritonLambBuilder(TritonOpBuilder):
-    """multi_lamb; see opforge.ops.triton.lamb."""
+    """fused_lamb_; see opforge.ops.triton.lamb."""
 
     name = "triton_lamb"
     front = "opforge.ops.triton.lamb"
     kernels = [
-        *_kernels("kernels/lamb.py", "direct", ("sums",), ("scale", "decay", *MOMENTS, "correction", "root", "eps")),
-        Kernel(
-            "trust", "kernels/lamb.py", "trust", {"spans": "*i64", "sums": "*fp32", "ratios": "*fp32"}, {"BLOCK": 256}
+        *_kernels(
+            "kernels/lamb.py",
+            "accumulate",
+            ("sums",),
+            ("scale_at",),
+            ("sign", "decay", *MOMENTS, "inside", "outside"),
         ),
-        *_kernels("kernels/lamb.py", "apply", ("ratios",), ("lr",)),
+        Kernel(
+            "trust",
+            "kernels/lamb.py",
+            "trust",
+            {
+                "spans": "*i64",
+                "noop": "*i32",
+                "sums": "*fp32",
+                "ratios": "*fp32",
+                "smallest": "fp32",
+                "largest": "fp32",
+            },
+            {"BLOCK": 256},
+        ),
+        *_kernels(
+            "kernels/lamb.py",
+            "descend",
+            ("ratios",),
+            ("lr_at", "step_at"),
+            ("decay", "inside", "outside", "rate", *COUNTED),
+        ),
     ]

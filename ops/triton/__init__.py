@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .activations import gelu, swiglu
-    from .adam import multi_adam
-    from .lamb import multi_lamb
-    from .lion import multi_lion
+    from .adam import fused_adam_
+    from .lamb import fused_lamb_
+    from .lion import fused_lion_
     from .norms import layer_norm, rms_norm
     from .quantizer import dequantize, quantize
     from .softmaxes import softmax
 
 _MODULES = {
     "dequantize": "quantizer",
+    "fused_adam_": "adam",
+    "fused_lamb_": "lamb",
+    "fused_lion_": "lion",
     "gelu": "activations",
     "layer_norm": "norms",
-    "multi_adam": "adam",
-    "multi_lamb": "lamb",
-    "multi_lion": "lion",
     "quantize": "quantizer",
     "rms_norm": "norms",
     "softmax": "softmaxes",
@@ -31,11 +31,11 @@ _MODULES = {
 }
 __all__ = [
     "dequantize",
+    "fused_adam_",
+    "fused_lamb_",
+    "fused_lion_",
     "gelu",
     "layer_norm",
-    "multi_adam",
-    "multi_lamb",
-    "multi_lion",
     "quantize",
     "rms_norm",
     "softmax",

@@ -1,89 +1,77 @@
-"""Adam and AdamW over lists of tensors."""
+"""Adam and AdamW over lists of tensors, in one launch for each mix of dtypes.
+
+`fused_adam_` has the arguments, the arithmetic and the results of the op of that name in `FusedAdamBuilder` (schema:
+ops/csrc/fused/adam.cpp): the optimizer opforge.ops.FusedAdam may call either.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.optimizers import TritonAdamBuilder
+from opforge.builders.triton.optimizers import TritonAdamBuilder, kernel_name
 
-from . import chunks, registry
+from . import chunks, numbers, registry
 
 OP = TritonAdamBuilder.name
-
-
-def multi_adam(
-    params: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
-    *,
-    step: int,
-    lr: float = 1e-3,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    adamw_mode: bool = True,
-    bias_correction: bool = True,
-    grad_scale: float = 1.0,
-) -> None:
-    """One step of Adam, or AdamW, in place, over all tensors in one launch; `step` counts from 1.
-
-    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
-    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, KernelLaunchError.
-    """
-    numbers = {"step": step, "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
-    modes = {"adamw_mode": adamw_mode, "bias_correction": bias_correction, "grad_scale": grad_scale}
-    _multi_adam(params, grads, exp_avgs, exp_avg_sqs, **numbers, **modes)
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
     """Launch these kernels from now on; gives back the op's functions by name."""
     registry.bind(kernels)
-    return {"multi_adam": multi_adam}
+    return {"fused_adam_": fused_adam_}
 
 
 def _run(
+    noop_flag: Tensor,
     params: list[Tensor],
     grads: list[Tensor],
     exp_avgs: list[Tensor],
     exp_avg_sqs: list[Tensor],
+    copies: list[Tensor],
     *,
-    step: int,
+    lr_tensor: Tensor | None = None,
+    step_tensor: Tensor | None = None,
+    grad_scale: Tensor | None = None,
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
-    weight_decay: float,
+    step: int,
     adamw_mode: bool,
     bias_correction: bool,
-    grad_scale: float,
+    weight_decay: float,
+    maximize: bool = False,
 ) -> None:
-    lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
-    chunks.check(OP, lists, ("exp_avgs", "exp_avg_sqs"))
-    if not any(one.numel() for one in params):
-        return
-    if step < 1:
-        raise ValueError(f"{OP}: step is {step}, expected 1 or more")
-    table = chunks.table(list(lists.values()))
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
-    keep, decay = (1.0 - lr * weight_decay, 0.0) if adamw_mode else (1.0, weight_decay)
-    moments = (beta1, 1.0 - beta1, beta2, 1.0 - beta2)
-    numbers = (grad_scale, keep, decay, *moments, lr / correction1, 1.0 / math.sqrt(correction2), eps)
-    name = f"update_{registry.dtype_name(OP, params[0])}_{'aligned' if table.aligned else 'any'}"
-    registry.kernels(OP, "TritonAdamBuilder").launch(name, (len(table.rows), 1, 1), table.rows, *numbers)
+    rates = numbers.rate(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
+    lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs, "copies": copies}
+    for table in chunks.tables(OP, lists):
+        device = table.rows.device
+        on_device = {"lr_tensor": lr_tensor, "step_tensor": step_tensor, "grad_scale": grad_scale}
+        registry.kernels(OP, "TritonAdamBuilder").launch(
+            kernel_name("update", table.dtypes),
+            (len(table.rows), 1, 1),
+            table.rows,
+            numbers.flag(OP, noop_flag, device),
+            *(numbers.address(OP, name, one, device) for name, one in on_device.items()),
+            -1.0 if maximize else 1.0,
+            0.0 if adamw_mode else weight_decay,
+            *numbers.moment(beta1),
+            *numbers.moment(beta2),
+            weight_decay if adamw_mode else 0.0,
+            *rates[0],
+            eps,
+            *rates[1],
+        )
 
 
-_multi_adam: Any = chunks.define(
-    "multi_adam",
-    {"params": True, "grads": False, "exp_avgs": True, "exp_avg_sqs": True},
-    "int step, float lr, float beta1, float beta2, float eps, float weight_decay,"
-    " bool adamw_mode, bool bias_correction, float grad_scale",
+fused_adam_: Any = registry.define(
+    "fused_adam_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
+    " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None, float lr,"
+    " float beta1, float beta2, float eps, int step, bool adamw_mode, bool bias_correction, float weight_decay,"
+    " bool maximize=False) -> ()",
     _run,
+    registry.nothing,
 )

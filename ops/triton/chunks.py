@@ -1,16 +1,19 @@
-"""Many tensors as one table of chunks, so that one launch updates them all.
+"""Many tensors as tables of chunks, so that one launch updates all that one kernel serves.
 
-A row of the table holds the addresses at which each list's chunk begins, and how many values it has. Tables are kept
-for as long as the addresses stay, so that a step whose tensors lie where they did copies nothing to the device.
+A row of a table holds the addresses at which each list's chunk begins (0 where there is no such list), the dtypes, how
+many values it has, and which tensor of the call it is. Tables are kept for as long as the addresses stay, so that a
+step whose tensors lie where they did copies nothing to the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from opforge.builders.triton.optimizers import ANY, ELEMENTS, SIGNATURES, Dtypes
 
 from . import registry
 
@@ -18,79 +21,109 @@ CHUNK = 1 << 16
 """Values of one row: a multiple of every kernel's block."""
 KEPT = 16
 """How many tables are kept, the newest."""
+CODES = {dtype: code for code, dtype in enumerate(ELEMENTS)}
 
 
 class Table(NamedTuple):
-    """The table on its device, and for each tensor its first row and the row after its last."""
+    """The tensors of a call that one kernel serves, on their device."""
 
+    dtypes: Dtypes
     rows: Tensor
     spans: Tensor
-    aligned: bool
-    """Every address is divisible by 16."""
+    """Of each tensor: its first row, the row after its last, and its place in the call."""
 
 
 _tables: dict[tuple[object, ...], Table] = {}
-_captured: list[Table | None] = []
+_captured: list[Table] = []
 """Tables that graphs read whenever they are replayed: these stay."""
 
 
-def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
-    """The table of lists whose n-th tensors have one size; `numbered` adds n before the count."""
-    pointers = [[one.data_ptr() for one in each] for each in lists]
-    sizes = [one.numel() for one in lists[0]]
-    device = lists[0][0].device
-    key = (str(device), numbered, tuple(sizes), *map(tuple, pointers))
+def tables(op: str, lists: Mapping[str, Sequence[Tensor]]) -> list[Table]:
+    """One table for each kernel that these lists take: params, grads, states, and copies or an empty list.
+
+    Tensors in a mix of dtypes that has no kernel of its own, or at addresses that 16 does not divide, share the kernel
+    for any. Raises ValueError or TypeError unless the lists go together: one length, sizes and memory order in pairs,
+    no gaps, one device.
+    """
+    _check(op, lists)
+    parts: dict[Dtypes, list[int]] = {}
+    for place, together in enumerate(zip(*(each for each in lists.values() if each), strict=True)):
+        if together[0].numel():
+            names = [registry.dtype_name(op, one) for one in together]
+            states, copies = names[2 : len(lists) - 1], names[len(lists) - 1 :]
+            dtypes = Dtypes(names[0], names[1], states[0], copies[0] if copies else "none")
+            aligned = not any(one.data_ptr() % 16 for one in together)
+            if len(set(states)) > 1 or not aligned or dtypes not in SIGNATURES:
+                dtypes = ANY
+            parts.setdefault(dtypes, []).append(place)
+    return [_table(dtypes, list(lists.values()), places) for dtypes, places in parts.items()]
+
+
+def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int]) -> Table:
+    first = lists[0][places[0]]
+    pointers = [tuple(each[place].data_ptr() for place in places) for each in lists if each]
+    kinds = [_kinds(lists, place) for place in places] if dtypes == ANY else [0]
+    sizes = [lists[0][place].numel() for place in places]
+    key = (str(first.device), dtypes, tuple(places), tuple(sizes), tuple(kinds), len(lists), *pointers)
     found = _tables.pop(key, None)
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if capturing and found is None:
-        raise RuntimeError(
-            "the addresses of these tensors are not on the device yet, and nothing can be copied there while a graph is"
-            " captured: run one step with the same tensors first"
-        )
-    if capturing:
-        _captured.append(found)
+    capturing = _is_capturing(first.device)
     if found is None:
-        steps = [one[0].element_size() for one in lists]
-        found = _make(pointers, sizes, steps, numbered, device)
+        if capturing:
+            raise RuntimeError(
+                "the addresses of these tensors are not on the device yet, and nothing can be copied there while a"
+                " graph is captured: run one step with the same tensors first"
+            )
+        found = _make(dtypes, lists, places, kinds)
         while len(_tables) >= KEPT:
             del _tables[next(iter(_tables))]
+    if capturing:
+        _captured.append(found)
     _tables[key] = found
     return found
 
 
-def _make(
-    pointers: Sequence[Sequence[int]], sizes: Sequence[int], steps: Sequence[int], numbered: bool, device: torch.device
-) -> Table:
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _kinds(lists: Sequence[Sequence[Tensor]], place: int) -> int:
+    """The dtypes of a tensor and of those beside it, two bits each."""
+    codes = [CODES[registry.NAMES[each[place].dtype]] if each else 0 for each in lists]
+    return sum(code << 2 * column for column, code in enumerate(codes))
+
+
+def _make(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int], kinds: list[int]) -> Table:
     pieces, spans, row = [], [], 0
-    for number, size in enumerate(sizes):
+    for index, place in enumerate(places):
+        size = lists[0][place].numel()
         starts = torch.arange(0, size, CHUNK, dtype=torch.int64)
-        columns = [each[number] + starts * step for each, step in zip(pointers, steps, strict=True)]
-        if numbered:
-            columns.append(torch.full_like(starts, number))
-        pieces.append(torch.stack([*columns, (size - starts).clamp_max(CHUNK)], 1))
-        spans.append((row, row + len(starts)))
+        columns = [
+            each[place].data_ptr() + starts * each[place].element_size() if each else torch.zeros_like(starts)
+            for each in lists
+        ]
+        told = [torch.full_like(starts, kinds[index % len(kinds)])]
+        told += [(size - starts).clamp_max(CHUNK), torch.full_like(starts, place)]
+        pieces.append(torch.stack([*columns, *told], 1))
+        spans.append((row, row + len(starts), place))
         row += len(starts)
-    aligned = not any(address % 16 for each in pointers for address in each)
-    return Table(torch.cat(pieces).to(device), torch.tensor(spans, dtype=torch.int64).to(device), aligned)
+    device = lists[0][places[0]].device
+    return Table(dtypes, torch.cat(pieces).to(device), torch.tensor(spans, dtype=torch.int64).to(device))
 
 
-def check(op: str, lists: Mapping[str, Sequence[Tensor]], states: Sequence[str]) -> None:
-    """Raises ValueError or TypeError unless the lists go together: one length, sizes and memory order in pairs, no
-    gaps, one device; one dtype for all but `states`, which are float32."""
+def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:
     names = list(lists)
     first = lists[names[0]]
     for name, tensors in lists.items():
-        if len(tensors) != len(first):
+        if len(tensors) != len(first) and (tensors or name != "copies"):
             raise ValueError(f"{op}: {name} holds {len(tensors)} tensors, expected {len(first)} as {names[0]} does")
-        for index, (one, like) in enumerate(zip(tensors, first, strict=True)):
-            dtype = torch.float32 if name in states else first[0].dtype
-            if one.dtype != dtype:
-                raise TypeError(f"{op}: {name}[{index}] is {one.dtype}, expected {dtype}")
+        for index, one in enumerate(tensors):
+            like = first[index]
             if one.shape != like.shape or one.stride() != like.stride() or one.device != first[0].device:
                 raise ValueError(
                     f"{op}: {name}[{index}] has shape {tuple(one.shape)}, strides {one.stride()}, on {one.device}; "
                     f"expected those of {names[0]}[{index}]: {tuple(like.shape)}, {like.stride()}, {first[0].device}"
                 )
+            registry.dtype_name(op, one)
             if not _is_dense(one):
                 raise ValueError(f"{op}: {name}[{index}] has gaps between its values: pass .contiguous() tensors")
 
@@ -107,10 +140,3 @@ def _is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
-
-
-def define(name: str, lists: dict[str, bool], numbers: str, run: Callable[..., None]) -> object:
-    """Register an op over lists of tensors that returns nothing; `lists` tells which of them it changes."""
-    marks = [f"({letter}!)" if changed else "" for letter, changed in zip("abcdefg", lists.values(), strict=False)]
-    told = [f"Tensor{mark}[] {one}" for mark, one in zip(marks, lists, strict=True)]
-    return registry.define(f"{name}({', '.join(told)}, *, {numbers}) -> ()", run, lambda *_lists, **_numbers: None)

@@ -1,102 +1,91 @@
-"""LAMB over lists of tensors."""
+"""LAMB over lists of tensors, in three launches for each mix of dtypes. The same inputs give the same bits.
+
+`fused_lamb_` has the arguments, the arithmetic and the results of the op of that name in `FusedLambBuilder` (schema:
+ops/csrc/fused/lamb.cpp): the optimizer opforge.ops.FusedLamb may call either.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.optimizers import TritonLambBuilder
+from opforge.builders.triton.optimizers import TritonLambBuilder, kernel_name
 
-from . import chunks, registry
+from . import chunks, numbers, registry
 
 OP = TritonLambBuilder.name
-
-
-def multi_lamb(
-    params: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    exp_avgs: Sequence[Tensor],
-    exp_avg_sqs: Sequence[Tensor],
-    *,
-    step: int,
-    lr: float = 1e-3,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-6,
-    weight_decay: float = 0.0,
-    bias_correction: bool = True,
-    grad_scale: float = 1.0,
-) -> None:
-    """One step of LAMB, in place, over all tensors in three launches; `step` counts from 1. The same inputs give the
-    same bits. Needs float32 memory for one more copy of the parameters while it runs.
-
-    Parameters and gradients have one dtype (float32, bfloat16, float16), the moments are float32. Gradients are
-    multiplied by `grad_scale` first; -1 maximises. Raises ValueError, TypeError, KernelLaunchError.
-    """
-    numbers = {"step": step, "lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
-    modes = {"bias_correction": bias_correction, "grad_scale": grad_scale}
-    _multi_lamb(params, grads, exp_avgs, exp_avg_sqs, **numbers, **modes)
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
     """Launch these kernels from now on; gives back the op's functions by name."""
     registry.bind(kernels)
-    return {"multi_lamb": multi_lamb}
+    return {"fused_lamb_": fused_lamb_}
 
 
 def _run(
+    noop_flag: Tensor,
     params: list[Tensor],
     grads: list[Tensor],
     exp_avgs: list[Tensor],
     exp_avg_sqs: list[Tensor],
+    copies: list[Tensor],
     *,
-    step: int,
+    lr_tensor: Tensor | None = None,
+    step_tensor: Tensor | None = None,
+    grad_scale: Tensor | None = None,
+    ratios: Tensor,
     lr: float,
     beta1: float,
     beta2: float,
+    max_coeff: float,
+    min_coeff: float,
     eps: float,
-    weight_decay: float,
+    scale: float,
+    step: int,
+    eps_inside_sqrt: bool,
     bias_correction: bool,
-    grad_scale: float,
+    weight_decay: float,
+    maximize: bool = False,
 ) -> None:
-    lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
-    chunks.check(OP, lists, ("exp_avgs", "exp_avg_sqs"))
-    if not any(one.numel() for one in params):
-        return
-    if step < 1:
-        raise ValueError(f"{OP}: step is {step}, expected 1 or more")
-    directions = _scratch(params)
-    table = chunks.table([*lists.values(), directions])
-    applied = chunks.table([params, directions], numbered=True)
-    sums = torch.empty((len(table.rows), 2), dtype=torch.float32, device=params[0].device)
-    ratios = torch.empty(len(params), dtype=torch.float32, device=params[0].device)
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
-    moments = (beta1, 1.0 - beta1, beta2, 1.0 - beta2)
-    numbers = (grad_scale, weight_decay, *moments, 1.0 / correction1, 1.0 / math.sqrt(correction2), eps)
-    name = f"{registry.dtype_name(OP, params[0])}_{'aligned' if table.aligned else 'any'}"
-    launch, grid = registry.kernels(OP, "TritonLambBuilder").launch, (len(table.rows), 1, 1)
-    launch(f"direct_{name}", grid, table.rows, sums, *numbers)
-    launch("trust", (len(params), 1, 1), table.spans, sums, ratios)
-    launch(f"apply_{name}", grid, applied.rows, ratios, lr)
+    lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs, "copies": copies}
+    rates = numbers.rate(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
+    tables = chunks.tables(OP, lists)
+    if tables:
+        _check_ratios(ratios, params)
+    sign = (-1.0 if maximize else 1.0) / scale
+    rule = (weight_decay, *((eps, 0.0) if eps_inside_sqrt else (0.0, eps)))
+    for table in tables:
+        device, grid = table.rows.device, (len(table.rows), 1, 1)
+        flag = numbers.flag(OP, noop_flag, device)
+        lr_at = numbers.address(OP, "lr_tensor", lr_tensor, device)
+        step_at = numbers.address(OP, "step_tensor", step_tensor, device)
+        scale_at = numbers.address(OP, "grad_scale", grad_scale, device)
+        sums = torch.empty((len(table.rows), 2), dtype=torch.float32, device=device)
+        moments = (*numbers.moment(beta1), *numbers.moment(beta2))
+        launch = registry.kernels(OP, "TritonLambBuilder").launch
+        accumulate, descend = (kernel_name(one, table.dtypes) for one in ("accumulate", "descend"))
+        launch(accumulate, grid, table.rows, flag, sums, scale_at, sign, rule[0], *moments, *rule[1:])
+        launch("trust", (len(table.spans), 1, 1), table.spans, flag, sums, ratios, min_coeff, max_coeff)
+        launch(descend, grid, table.rows, flag, ratios, lr_at, step_at, *rule, rates[0][0], *rates[1])
 
 
-def _scratch(params: Sequence[Tensor]) -> list[Tensor]:
-    """Room for each parameter's direction, in one piece, each beginning at a multiple of 16 bytes."""
-    sizes = [-(-one.numel() // 4) * 4 for one in params]
-    whole = torch.empty(sum(sizes), dtype=torch.float32, device=params[0].device)
-    return [piece[: one.numel()] for piece, one in zip(torch.split(whole, sizes), params, strict=True)]
+def _check_ratios(ratios: Tensor, params: list[Tensor]) -> None:
+    fits = ratios.dtype == torch.float32 and ratios.is_contiguous() and ratios.device == params[0].device
+    if not fits or ratios.numel() != len(params):
+        raise ValueError(
+            f"{OP}: ratios has {ratios.numel()} elements and is {ratios.dtype} on {ratios.device}, expected a"
+            f" contiguous float32 tensor of {len(params)} on {params[0].device}: one element for each parameter"
+        )
 
 
-_multi_lamb: Any = chunks.define(
-    "multi_lamb",
-    {"params": True, "grads": False, "exp_avgs": True, "exp_avg_sqs": True},
-    "int step, float lr, float beta1, float beta2, float eps, float weight_decay,"
-    " bool bias_correction, float grad_scale",
+fused_lamb_: Any = registry.define(
+    "fused_lamb_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
+    " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None,"
+    " Tensor(e!) ratios, float lr, float beta1, float beta2, float max_coeff, float min_coeff, float eps, float scale,"
+    " int step, bool eps_inside_sqrt, bool bias_correction, float weight_decay, bool maximize=False) -> ()",
     _run,
+    registry.nothing,
 )

@@ -10,37 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from opforge.ops.reference import adam, lion
+from opforge.ops.reference import adam, lamb, lion
 
 __all__ = ["adam", "dequantize", "gelu", "lamb", "layer_norm", "lion", "quantize", "rms_norm", "softmax", "swiglu"]
-
-
-def lamb(
-    param: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    *,
-    step: int,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    bias_correction: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """LAMB (arXiv:1904.00962, algorithm 2, with phi the identity): the new param, exp_avg, exp_avg_sq.
-
-    The trust ratio is 1 where the parameter or the direction is 0 throughout. `step` counts from 1.
-    """
-    exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
-    exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
-    direction = exp_avg / correction1 / (exp_avg_sq.sqrt() / math.sqrt(correction2) + eps) + weight_decay * param
-    lengths = param.norm(), direction.norm()
-    ratio = lengths[0] / lengths[1] if lengths[0] > 0 and lengths[1] > 0 else torch.ones_like(lengths[0])
-    return param - lr * ratio * direction, exp_avg, exp_avg_sq
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -54,6 +54,10 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
+def nothing(*_arguments: Any, **_options: Any) -> None:
+    """The fake of an op that changes its arguments in place and gives nothing back."""
+
+
 def dtype_name(op: str, tensor: Tensor) -> str:
     """The dtype in Triton's words. Raises TypeError for one that there are no kernels for."""
     name = NAMES.get(tensor.dtype)

@@ -1,7 +1,5 @@
-"""The Triton ops by Triton's interpreter, against references in float64: float32 and float16, which it gets right.
-
-bfloat16, which the interpreter gets wrong, and real launches are tested on a GPU: tests/device/test_triton.py.
-"""
+"""The Triton ops by Triton's interpreter, against references in float64; the optimizers' results are tested with those
+of the other devices, in test_ops_fused_optimizers.py. Real launches: tests/device/test_triton.py."""
 
 from __future__ import annotations
 
@@ -12,20 +10,14 @@ import sys
 import gpu_clock
 import pytest
 import torch
+import triton_interpreter
+from torch.utils._python_dispatch import TorchDispatchMode
 
-INTERPRET = "TRITON_INTERPRET"
-if "triton" not in sys.modules:  # Triton decides when it is imported; other tests may use it compiled after this
-    os.environ[INTERPRET] = "1"
-    try:
-        pytest.importorskip("triton", reason="pip install triton")
-        importlib.import_module("triton.language")
-    finally:
-        del os.environ[INTERPRET]
-
-from opforge.builders.triton import TRITON_BUILDERS  # noqa: E402
-from opforge.errors import KernelLaunchError, OpIncompatibleError  # noqa: E402
-from opforge.ops import triton as ops  # noqa: E402
-from opforge.ops.triton import chunks, norms, references, registry  # noqa: E402
+from opforge.builders.triton import TRITON_BUILDERS
+from opforge.errors import KernelLaunchError, OpIncompatibleError
+from opforge.ops import FusedAdam, FusedLamb, FusedLion
+from opforge.ops import triton as ops
+from opforge.ops.triton import chunks, norms, references, registry
 
 # numpy, which interprets, warns of what a GPU does without a word: x / 0, an overflow to infinity.
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -36,15 +28,13 @@ DTYPES = list(TOLERANCE)
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     """Each op anew, launched by the interpreter."""
-    import triton.language.standard
-
-    if not type(triton.language.standard.zeros).__name__.startswith("Interpreted"):
-        pytest.skip(
-            "triton was imported before this file, not to be interpreted; run this file in a process of its own"
-        )
-    monkeypatch.setenv(INTERPRET, "1")
-    monkeypatch.setattr(registry, "_bound", {})
+    triton_interpreter.start(monkeypatch)
     torch.manual_seed(0)
+
+
+def builder_of(name: str):
+    module, _, attribute = TRITON_BUILDERS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def close(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, times: float = 1.0) -> None:
@@ -243,9 +233,46 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
             "weight has shape (3,) on cpu, expected (4,)",
         ),
         (lambda: ops.rms_norm(torch.tensor(1.0)), ValueError, "expected x to have a dimension that it is as long as"),
-        (lambda: lists("multi_adam", torch.zeros(4), step=0), ValueError, "step is 0, expected 1 or more"),
-        (lambda: lists("multi_lion", torch.zeros(4, 4)[:, :2]), ValueError, "has gaps between its values"),
-        (lambda: lists("multi_lamb", torch.zeros(4, dtype=torch.float64), step=1), TypeError, "expected torch.float"),
+        (
+            lambda: ops.fused_adam_(GO, *[zeros(4)] * 4, [], **{**ADAM, "step": 0}),
+            ValueError,
+            "step is 0, expected 1 at the first step: count it before the call",
+        ),
+        (
+            lambda: ops.fused_lion_(GO, *[[torch.zeros(4, 4)[:, :2]]] * 3, [], **LION),
+            ValueError,
+            "params[0] has gaps between its values: pass .contiguous() tensors",
+        ),
+        (
+            lambda: ops.fused_lion_(GO, zeros(4), zeros(4), zeros(4, 4), [], **LION),
+            ValueError,
+            "exp_avgs holds 2 tensors, expected 1 as params does",
+        ),
+        (
+            lambda: ops.fused_lion_(GO, *[zeros(4)] * 3, zeros(5), **LION),
+            ValueError,
+            "copies[0] has shape (5,), strides (1,), on cpu; expected those of params[0]: (4,), (1,), cpu",
+        ),
+        (
+            lambda: ops.fused_lion_(GO.long(), *[zeros(4)] * 3, [], **LION),
+            ValueError,
+            "noop_flag has 1 elements and is torch.int64 on cpu, expected one of torch.int32 or torch.float32 on cpu",
+        ),
+        (
+            lambda: ops.fused_lion_(GO, *[zeros(4)] * 3, [], lr_tensor=torch.zeros(2), **LION),
+            ValueError,
+            "lr_tensor has 2 elements and is torch.float32",
+        ),
+        (
+            lambda: ops.fused_lamb_(GO, *[zeros(4)] * 4, [], ratios=torch.ones(2), **LAMB),
+            ValueError,
+            "ratios has 2 elements and is torch.float32 on cpu, expected a contiguous float32 tensor of 1 on cpu",
+        ),
+        (
+            lambda: ops.fused_lamb_(GO, *[zeros(4, dtype=torch.float64)] * 4, [], ratios=torch.ones(1), **LAMB),
+            TypeError,
+            "a tensor is torch.float64, expected one of torch.float32, torch.float16, torch.bfloat16",
+        ),
     ],
 )
 def test_what_cannot_be_computed_is_refused(call, error, said):
@@ -256,71 +283,165 @@ def test_what_cannot_be_computed_is_refused(call, error, said):
 
 # -- optimizers --------------------------------------------------------------------------------------------------------
 
-STATES = {"multi_adam": 2, "multi_lamb": 2, "multi_lion": 1}
-RULES = {
-    "multi_adam": {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1},
-    "multi_lamb": {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1},
-    "multi_lion": {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1},
-}
+
+def zeros(*sizes, dtype=torch.float32):
+    return [torch.zeros(size, dtype=dtype) for size in sizes]
 
 
-def lists(name: str, param: torch.Tensor, **numbers: float) -> None:
-    states = [[torch.zeros_like(param)] for _ in range(STATES[name])]
-    getattr(ops, name)([param], [torch.zeros_like(param)], *states, **numbers)
+GO = torch.zeros(1, dtype=torch.int32)
+ADAM = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1, "step": 1}
+ADAM |= {"adamw_mode": True, "bias_correction": True}
+LION = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
+LAMB = {**ADAM, "max_coeff": 10.0, "min_coeff": 0.01, "scale": 1.0, "eps_inside_sqrt": False}
+del LAMB["adamw_mode"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", STATES)
-def test_optimizers_agree_with_their_references_over_many_tensors(name, dtype):
-    sizes = [1, 0, 5, 1024, 3000, chunks.CHUNK + 17]
-    params = [torch.randn(size).to(dtype) for size in sizes]
-    params[4] = params[4].view(3, 1000).t()  # another memory order is no gap
-    states = [[torch.zeros_like(one, dtype=torch.float32) for one in params] for _ in range(STATES[name])]
-    wanted = [[one.double() for one in each] for each in (params, *states)]
-    for step in (1, 2, 3):
-        grads = [torch.randn_like(one) for one in params]
-        numbers = {**RULES[name], **({} if name == "multi_lion" else {"step": step})}
-        getattr(ops, name)(params, grads, *states, **numbers, grad_scale=-0.5)
-        rule = getattr(references, name.removeprefix("multi_"))
-        for i, grad in enumerate(grads):
-            results = rule(wanted[0][i], grad.double() * -0.5, *(each[i] for each in wanted[1:]), **numbers)
-            for each, result in zip(wanted, results, strict=True):
-                each[i] = result
-            wanted[0][i] = wanted[0][i].to(dtype).double()
-    for found, expected in zip((params, *states), wanted, strict=True):
-        for one, double in zip(found, expected, strict=True):
-            close(one, double, one.dtype, times=4)
-
-
-def test_adam_without_decoupled_decay_or_bias_correction():
-    param, grad = torch.randn(100), torch.randn(100)
-    numbers = {**RULES["multi_adam"], "step": 3, "adamw_mode": False, "bias_correction": False}
-    wanted, *_states = references.adam(*as_doubles(param, grad), torch.zeros(100), torch.zeros(100), **numbers)
-    ops.multi_adam([param], [grad], [torch.zeros(100)], [torch.zeros(100)], **numbers)
-    close(param, wanted, torch.float32)
-
-
-def test_a_tensor_that_begins_anywhere_is_updated_too():
-    whole = torch.randn(101)
-    param, before = whole[1:], whole.clone()
-    ops.multi_lion([param], [torch.ones(100)], [torch.zeros(100)], lr=0.1)
-    close(param, before[1:] - 0.1, torch.float32)
-    assert whole[0] == before[0]
+def test_a_mix_of_dtypes_takes_its_own_kernel_and_others_share_one():
+    dtypes = [torch.float32, torch.bfloat16, torch.bfloat16, torch.float16, torch.bfloat16]
+    params = [torch.zeros(64, dtype=dtype) for dtype in dtypes]
+    params[4] = torch.zeros(65, dtype=torch.bfloat16)[1:]
+    grads = [torch.zeros_like(one) for one in params]
+    states = [torch.zeros_like(one, dtype=torch.float32) for one in params]
+    states[2] = torch.zeros(64, dtype=torch.float16)
+    found = chunks.tables("op", {"params": params, "grads": grads, "exp_avgs": states, "copies": []})
+    assert [(*one.dtypes, *one.spans[:, 2].tolist()) for one in found] == [
+        ("fp32", "fp32", "fp32", "none", 0),
+        ("bf16", "bf16", "fp32", "none", 1),
+        ("any", "any", "any", "any", 2, 4),
+        ("fp16", "fp16", "fp32", "none", 3),
+    ]
+    # Two bits a list: bf16, bf16, fp16; bf16, bf16, fp32.
+    assert found[2].rows[:, 4].tolist() == [2 + (2 << 2) + (1 << 4), 2 + (2 << 2)]
 
 
 def test_a_table_is_kept_while_the_addresses_stay():
-    tensors = [torch.zeros(70000), torch.zeros(3)]
-    first = chunks.table([tensors])
-    assert chunks.table([tensors]) is first
-    assert first.rows[:, 1].tolist() == [chunks.CHUNK, 70000 - chunks.CHUNK, 3] and first.spans.tolist() == [
-        [0, 2],
-        [2, 3],
+    tensors = zeros(70000, 0, 3)
+    names = ("params", "grads", "exp_avgs", "copies")
+
+    def tables():
+        return chunks.tables("op", dict.fromkeys(names, tensors))
+
+    (first,) = tables()
+    assert tables()[0] is first and first.dtypes == chunks.ANY
+    assert first.rows[:, -2].tolist() == [chunks.CHUNK, 70000 - chunks.CHUNK, 3]
+    assert first.rows[:, -1].tolist() == [0, 0, 2] and first.spans.tolist() == [[0, 2, 0], [2, 3, 2]]
+    assert first.rows[:, 0].tolist() == [
+        tensors[0].data_ptr(),
+        tensors[0].data_ptr() + 4 * chunks.CHUNK,
+        tensors[2].data_ptr(),
     ]
-    assert chunks.table([[torch.zeros(70000), tensors[1]]]) is not first
+    tensors[0] = torch.zeros(70000)
+    assert tables()[0] is not first
     for _ in range(3 * chunks.KEPT):
         tensors.append(torch.zeros(1))
-        chunks.table([tensors])
+        tables()
     assert len(chunks._tables) <= chunks.KEPT
+
+
+class Recording:
+    """What a graph is: launches that are kept while it is captured, and run when it is replayed."""
+
+    def __init__(self, kernels):
+        self.kernels, self.op, self.launches, self.capturing = kernels, kernels.op, [], False
+
+    def launch(self, *arguments):
+        self.launches.append(arguments)
+        if not self.capturing:
+            self.kernels.launch(*arguments)
+
+    def replay(self):
+        for arguments in self.launches:
+            self.kernels.launch(*arguments)
+
+
+class NothingForTheHost(TorchDispatchMode):
+    """No tensor is read by the host, moved or copied: what a graph's capture forbids."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function.namespace == "opforge_triton" or function.overloadpacket in ALLOWED, function
+        return function(*args, **(kwargs or {}))
+
+
+ALLOWED = (torch.ops.aten.empty, torch.ops.aten.view, torch.ops.aten.detach)
+
+
+@pytest.mark.parametrize("name", ["fused_adam_", "fused_lion_", "fused_lamb_"])
+def test_a_captured_step_follows_what_lies_on_the_device(name, monkeypatch):
+    count = 1 if name == "fused_lion_" else 2
+    numbers = {"fused_adam_": ADAM, "fused_lion_": LION, "fused_lamb_": LAMB}[name]
+    numbers = {**numbers, "lr": 0.0, **({} if name == "fused_lion_" else {"step": 0})}
+    lr, t, scale, flag = torch.tensor(0.0), torch.tensor(1.0), torch.tensor(4.0), torch.zeros(1, dtype=torch.int32)
+    on_device = {"lr_tensor": lr, "step_tensor": t, "grad_scale": scale}
+
+    def fresh():
+        torch.manual_seed(0)
+        params, grads = [torch.randn(3000), torch.randn(5)], [torch.randn(3000), torch.randn(5)]
+        return [params, grads, *([torch.zeros_like(one) for one in params] for _ in range(count))]
+
+    def step(lists):
+        more = {"ratios": ratios} if name == "fused_lamb_" else {}
+        getattr(ops, name)(flag, *lists, [], **on_device, **more, **numbers)
+
+    graphed, eager, ratios = fresh(), fresh(), torch.ones(2)
+    step(graphed)  # with a rate of 0 it leaves the parameters; the moments are put back
+    for each in graphed[2:]:
+        for state in each:
+            state.zero_()
+    (op,) = registry._bound
+    graph = Recording(registry._bound[op])
+    monkeypatch.setitem(registry._bound, op, graph)
+    monkeypatch.setattr(chunks, "_is_capturing", lambda device: True)
+    monkeypatch.setattr(chunks, "_captured", [])
+    with pytest.raises(RuntimeError, match="run one step with the same tensors first"):
+        step(eager)
+    graph.capturing = True
+    with NothingForTheHost():
+        step(graphed)
+    graph.capturing = False
+    assert len(chunks._captured) == 1 and len(graph.launches) == (3 if name == "fused_lamb_" else 1)
+    monkeypatch.setattr(chunks, "_is_capturing", lambda device: False)
+    monkeypatch.setitem(registry._bound, op, graph.kernels)
+    for number in (1, 2, 3):
+        lr.fill_(0.1 / number)
+        t.fill_(number)
+        scale.fill_(2.0**number)
+        flag.fill_(number == 2)
+        for lists in (graphed, eager):
+            for one in lists[1]:
+                one.mul_(-1.5)
+        graph.replay()
+        step(eager)
+        assert all(
+            torch.equal(one, other)
+            for ours, theirs in zip(graphed, eager, strict=True)
+            for one, other in zip(ours, theirs, strict=True)
+        )
+    assert not torch.equal(graphed[0][0], fresh()[0][0])
+
+
+@pytest.mark.parametrize("optimizer", [FusedAdam, FusedLion, FusedLamb])
+def test_the_optimizers_step_by_these_ops_as_by_those_of_the_host(optimizer, monkeypatch):
+    """bfloat16 parameters with float32 master weights and states, in one pass; and with states in bfloat16."""
+    from opforge.ops import fused_optimizer
+
+    host = fused_optimizer.load_op
+    mine = {f"Fused{name}Builder": f"Triton{name}Builder" for name in ("Adam", "Lion", "Lamb")}
+    for modes in ({"master_weights": True, "capturable": True}, {"fp32_optimizer_states": False}):
+        results = []
+        for load in (host, lambda builder, device: builder_of(mine[builder])().load()):
+            monkeypatch.setattr(fused_optimizer, "load_op", load)
+            torch.manual_seed(0)
+            params = [torch.nn.Parameter(torch.randn(size).bfloat16()) for size in ((30, 20), (5,))]
+            ours = optimizer(params, lr=0.01, weight_decay=0.1, **modes)
+            for _ in range(3):
+                for param in params:
+                    param.grad = torch.randn_like(param)
+                ours.step()
+            states = [value for state in ours.state.values() for value in state.values() if torch.is_tensor(value)]
+            results.append([*params, *states])
+        for one, other in zip(*results, strict=True):
+            assert one.dtype == other.dtype
+            torch.testing.assert_close(one, other)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
@@ -343,14 +464,12 @@ def test_the_functions_are_ops_that_torch_can_trace():
     torch.library.opcheck(library.quantize.default, (x.detach(), 8, 4, False), test_utils=checks)
     codes = ops.quantize(x.detach(), 8)
     torch.library.opcheck(library.dequantize.default, (*codes, 8, torch.float16), test_utils=checks)
-    moments = [[torch.zeros(32)], [torch.zeros(32)]]
-    numbers = {"lr": 1.0, "beta1": 0.9, "beta2": 0.9, "weight_decay": 0.0, "grad_scale": 1.0}
-    lion = ([weight.detach()], [bias.detach()], moments[0])
-    torch.library.opcheck(library.multi_lion.default, lion, numbers, test_utils=checks)
-    adam = {**numbers, "step": 1, "eps": 1e-8, "bias_correction": True}
-    lists = ([weight.detach()], [bias.detach()], *moments)
-    torch.library.opcheck(library.multi_lamb.default, lists, adam, test_utils=checks)
-    torch.library.opcheck(library.multi_adam.default, lists, {**adam, "adamw_mode": True}, test_utils=checks)
+    lists = [[torch.zeros(32, dtype=dtype)] for dtype in (torch.float32, torch.bfloat16, *[torch.float32] * 2)]
+    copies, ratios = [torch.zeros(32, dtype=torch.bfloat16)], torch.ones(1)
+    numbers = {"lr_tensor": torch.tensor(0.1), "step_tensor": torch.tensor(1.0)}
+    torch.library.opcheck(library.fused_adam_.default, (GO, *lists, copies), {**numbers, **ADAM}, test_utils=checks)
+    torch.library.opcheck(library.fused_lion_.default, (GO, *lists[:3], copies), LION, test_utils=checks)
+    torch.library.opcheck(library.fused_lamb_.default, (GO, *lists, []), {"ratios": ratios, **LAMB}, test_utils=checks)
 
 
 def test_a_model_over_the_functions_compiles_whole():
@@ -367,9 +486,8 @@ def test_a_model_over_the_functions_compiles_whole():
 
 def test_every_builder_offers_its_functions(monkeypatch):
     offered = set()
-    for place in TRITON_BUILDERS.values():
-        module, _, name = place.partition(":")
-        op = getattr(importlib.import_module(module), name)().load()
+    for name in TRITON_BUILDERS:
+        op = builder_of(name)().load()
         assert op.origin == "jit"
         offered |= {one for one in dir(op) if callable(getattr(op, one)) and not one.startswith("_")}
     assert offered == set(ops.__all__)
@@ -391,7 +509,7 @@ def test_a_kernel_that_is_not_declared_or_not_aligned_is_not_launched():
 
 
 def test_without_a_gpu_and_without_the_interpreter_nothing_is_built(monkeypatch):
-    monkeypatch.delenv(INTERPRET)
+    monkeypatch.delenv(triton_interpreter.INTERPRET)
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(OpIncompatibleError, match=r"torch can use no GPU here. TRITON_INTERPRET=1 runs the op"):

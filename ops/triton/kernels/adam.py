@@ -1,55 +1,74 @@
-"""Adam and AdamW over many tensors in one launch. The formula: `opforge.ops.triton.references.adam`."""
+"""Adam and AdamW over many tensors in one launch. The formula: `opforge.ops.reference.adam`."""
 
 import triton
 import triton.language as tl
 
-from .optimizer_table import address
+from .optimizer_table import address, read, row_of, write
+from .rules import average, average_square, descend, number, rate_and_root
+
+
+@triton.jit
+def _block(
+    param, grad, first, second, copy, kinds, at, here, sign, l2, weight1, factor1, weight2, factor2, amount, rate, eps,
+    PARAM: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, COPY: tl.constexpr,
+):  # fmt: skip
+    p = read(param, kinds, 0, at, here, PARAM)
+    g = tl.fma(l2, tl.where(l2 != 0.0, p, 0.0), read(grad, kinds, 1, at, here, GRAD) * sign)
+    m = average(read(first, kinds, 2, at, here, STATE), g, weight1, factor1)
+    v = average_square(read(second, kinds, 3, at, here, STATE), g, weight2, factor2)
+    p = descend(p, tl.div_rn(rate * m, tl.sqrt_rn(v) + eps), amount)
+    write(param, kinds, 0, at, p, here, PARAM)
+    write(first, kinds, 2, at, m, here, STATE)
+    write(second, kinds, 3, at, v, here, STATE)
+    write(copy, kinds, 4, at, p, here, COPY)
 
 
 @triton.jit
 def update(
     table,
-    scale,
-    keep,
+    noop,
+    lr_at,
+    step_at,
+    scale_at,
+    sign,
+    l2,
+    weight1,
+    factor1,
+    weight2,
+    factor2,
     decay,
-    beta1,
-    rest1,
-    beta2,
-    rest2,
-    step_size,
+    rate,
     root,
     eps,
-    DTYPE: tl.constexpr,
-    ALIGNED: tl.constexpr,
+    lr,
+    step,
+    log_beta1,
+    log_beta2,
+    PARAM: tl.constexpr,
+    GRAD: tl.constexpr,
+    STATE: tl.constexpr,
+    COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, count). `keep` is 1 - lr * weight_decay for AdamW,
-    otherwise 1; `decay` the weight decay of Adam; `rest1` 1 - beta1; `root` 1 / sqrt of the second moment's
-    correction."""
-    row = table + tl.program_id(0).to(tl.int64) * 5
-    param = address(row, 0, DTYPE, ALIGNED)
-    grad = address(row, 1, DTYPE, ALIGNED)
-    first = address(row, 2, tl.float32, ALIGNED)
-    second = address(row, 3, tl.float32, ALIGNED)
-    count = tl.load(row + 4)
+    """One program a row (param, grad, exp_avg, exp_avg_sq, copy). `sign` is -1 to climb; `l2` the weight decay of Adam,
+    `decay` that of AdamW; `root` sqrt(1 - beta2^t) and `rate` lr * root / (1 - beta1^t), unless `lr_at` or `step_at`
+    is the address of a number. What `scale_at` points to divides the gradients."""
+    row, kinds, count, _tensor = row_of(table, noop, 8)
+    param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
+    first, second, copy = address(row, 2, STATE), address(row, 3, STATE), address(row, 4, COPY)
+    sign = sign / number(scale_at, 1.0)
+    amount = number(lr_at, lr) * decay
+    rate, root = rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, root)
+    eps *= root
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:  # a mask would forbid wide loads
-            p = tl.load(param + at).to(tl.float32)
-            g = tl.load(grad + at).to(tl.float32) * scale + decay * p
-            m = beta1 * tl.load(first + at) + rest1 * g
-            v = beta2 * tl.load(second + at) + rest2 * g * g
-            p = p * keep - step_size * (m / (tl.sqrt(v) * root + eps))
-            tl.store(param + at, p.to(DTYPE))
-            tl.store(first + at, m)
-            tl.store(second + at, v)
+            _block(
+                param, grad, first, second, copy, kinds, at, None,
+                sign, l2, weight1, factor1, weight2, factor2, amount, rate, eps, PARAM, GRAD, STATE, COPY,
+            )  # fmt: skip
         else:
-            here = at < count
-            p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
-            g = tl.load(grad + at, mask=here, other=0.0).to(tl.float32) * scale + decay * p
-            m = beta1 * tl.load(first + at, mask=here, other=0.0) + rest1 * g
-            v = beta2 * tl.load(second + at, mask=here, other=0.0) + rest2 * g * g
-            p = p * keep - step_size * (m / (tl.sqrt(v) * root + eps))
-            tl.store(param + at, p.to(DTYPE), mask=here)
-            tl.store(first + at, m, mask=here)
-            tl.store(second + at, v, mask=here)
+            _block(
+                param, grad, first, second, copy, kinds, at, at < count,
+                sign, l2, weight1, factor1, weight2, factor2, amount, rate, eps, PARAM, GRAD, STATE, COPY,
+            )  # fmt: skip

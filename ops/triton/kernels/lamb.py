@@ -1,29 +1,35 @@
-"""LAMB over many tensors in three launches: moments and directions, the trust ratios, the parameters.
+"""LAMB over many tensors in three launches: moments and sums of squares, the ratios of norms, the parameters.
 
-The formula: `opforge.ops.triton.references.lamb`. Nothing is added up by atomics: the same inputs give the same bits.
+The formula: `opforge.ops.reference.lamb`. Nothing is added up by atomics: the same inputs give the same bits. Nothing
+is read by the host, so a graph may capture it. The last launch makes the direction anew, of the moments as they were
+stored: that moves no more bytes than storing it would.
 """
 
 import triton
 import triton.language as tl
 
-from .optimizer_table import address
+from .optimizer_table import address, read, row_of, write
+from .rules import average, average_square, number, rate_and_root
 
 
 @triton.jit
-def _direct(
-    param, grad, first, second, direction, at, count, scale, decay, beta1, rest1, beta2, rest2, correction, root, eps,
-    WHOLE: tl.constexpr,
+def _direction(p, m, v, decay, inside, outside):
+    return tl.fma(decay, tl.where(decay != 0.0, p, 0.0), tl.div_rn(m, tl.sqrt_rn(v + inside) + outside))
+
+
+@triton.jit
+def _accumulate(
+    param, grad, first, second, kinds, at, count, sign, decay, weight1, factor1, weight2, factor2, inside, outside,
+    WHOLE: tl.constexpr, PARAM: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
     """One block: the squares of the parameters and of the direction, 0 where there is nothing."""
     here = None if WHOLE else at < count  # a mask would forbid wide loads
-    p = tl.load(param + at, mask=here).to(tl.float32)
-    g = tl.load(grad + at, mask=here).to(tl.float32) * scale
-    m = beta1 * tl.load(first + at, mask=here) + rest1 * g
-    v = beta2 * tl.load(second + at, mask=here) + rest2 * g * g
-    u = m * correction / (tl.sqrt(v) * root + eps) + decay * p
-    tl.store(first + at, m, mask=here)
-    tl.store(second + at, v, mask=here)
-    tl.store(direction + at, u, mask=here)
+    p, g = read(param, kinds, 0, at, here, PARAM), read(grad, kinds, 1, at, here, GRAD) * sign
+    m = average(read(first, kinds, 2, at, here, STATE), g, weight1, factor1)
+    v = average_square(read(second, kinds, 3, at, here, STATE), g, weight2, factor2)
+    u = _direction(p, m, v, decay, inside, outside)
+    write(first, kinds, 2, at, m, here, STATE)
+    write(second, kinds, 3, at, v, here, STATE)
     p, u = p * p, u * u
     if not WHOLE:
         p, u = tl.where(here, p, 0.0), tl.where(here, u, 0.0)
@@ -31,85 +37,119 @@ def _direct(
 
 
 @triton.jit
-def direct(
+def accumulate(
     table,
+    noop,
     sums,
-    scale,
+    scale_at,
+    sign,
     decay,
-    beta1,
-    rest1,
-    beta2,
-    rest2,
-    correction,
-    root,
-    eps,
-    DTYPE: tl.constexpr,
-    ALIGNED: tl.constexpr,
+    weight1,
+    factor1,
+    weight2,
+    factor2,
+    inside,
+    outside,
+    PARAM: tl.constexpr,
+    GRAD: tl.constexpr,
+    STATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, direction, count): updates the moments, writes the
-    direction, and to `sums` [rows, 2] the sums of squares of the parameters and of the direction. `correction` is 1 /
-    (1 - beta1^step)."""
-    number = tl.program_id(0).to(tl.int64)
-    row = table + number * 6
-    param = address(row, 0, DTYPE, ALIGNED)
-    grad = address(row, 1, DTYPE, ALIGNED)
-    first = address(row, 2, tl.float32, ALIGNED)
-    second = address(row, 3, tl.float32, ALIGNED)
-    direction = address(row, 4, tl.float32, ALIGNED)
-    count = tl.load(row + 5)
+    """One program a row (param, grad, exp_avg, exp_avg_sq, copy): updates the moments, and writes to `sums` [rows, 2]
+    the sums of squares of the parameters and of the direction. `inside` and `outside` of the square root: eps or 0."""
+    row, kinds, count, _tensor = row_of(table, noop, 8)
+    param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
+    first, second = address(row, 2, STATE), address(row, 3, STATE)
+    sign = sign / number(scale_at, 1.0)
     of_param = tl.zeros((BLOCK,), tl.float32)
     of_direction = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:
-            of_p, of_u = _direct(
-                param, grad, first, second, direction, at, count,
-                scale, decay, beta1, rest1, beta2, rest2, correction, root, eps, True,
+            of_p, of_u = _accumulate(
+                param, grad, first, second, kinds, at, count,
+                sign, decay, weight1, factor1, weight2, factor2, inside, outside, True, PARAM, GRAD, STATE,
             )  # fmt: skip
         else:
-            of_p, of_u = _direct(
-                param, grad, first, second, direction, at, count,
-                scale, decay, beta1, rest1, beta2, rest2, correction, root, eps, False,
+            of_p, of_u = _accumulate(
+                param, grad, first, second, kinds, at, count,
+                sign, decay, weight1, factor1, weight2, factor2, inside, outside, False, PARAM, GRAD, STATE,
             )  # fmt: skip
         of_param += of_p
         of_direction += of_u
-    tl.store(sums + number * 2, tl.sum(of_param, 0))
-    tl.store(sums + number * 2 + 1, tl.sum(of_direction, 0))
+    number_of_row = tl.program_id(0).to(tl.int64)
+    tl.store(sums + number_of_row * 2, tl.sum(of_param, 0))
+    tl.store(sums + number_of_row * 2 + 1, tl.sum(of_direction, 0))
 
 
 @triton.jit
-def trust(spans, sums, ratios, BLOCK: tl.constexpr):
-    """One program a tensor, whose rows `spans` [tensors, 2] tells: |param| / |direction|, or 1 if either is 0."""
-    number = tl.program_id(0).to(tl.int64)
-    begin = tl.load(spans + number * 2)
-    end = tl.load(spans + number * 2 + 1)
-    of_param = tl.zeros((BLOCK,), tl.float32)
-    of_direction = tl.zeros((BLOCK,), tl.float32)
+def trust(spans, noop, sums, ratios, smallest, largest, BLOCK: tl.constexpr):
+    """One program a tensor, whose first row, last row and place `spans` [tensors, 3] tells: |param| / |direction|
+    within the bounds, or 1 if either is 0."""
+    span = spans + tl.program_id(0).to(tl.int64) * 3
+    begin, end = tl.load(span), tl.load(span + 1)
+    of_param = tl.zeros((BLOCK,), tl.float64)
+    of_direction = tl.zeros((BLOCK,), tl.float64)
     for start in range(begin, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
         here = at < end
-        of_param += tl.load(sums + at * 2, mask=here, other=0.0)
-        of_direction += tl.load(sums + at * 2 + 1, mask=here, other=0.0)
-    p = tl.sqrt(tl.sum(of_param, 0))
-    u = tl.sqrt(tl.sum(of_direction, 0))
-    tl.store(ratios + number, tl.where((p > 0) & (u > 0), p / u, 1.0))
+        of_param += tl.load(sums + at * 2, mask=here, other=0.0).to(tl.float64)
+        of_direction += tl.load(sums + at * 2 + 1, mask=here, other=0.0).to(tl.float64)
+    p = tl.sqrt(tl.sum(of_param, 0)).to(tl.float32)
+    u = tl.sqrt(tl.sum(of_direction, 0)).to(tl.float32)
+    quotient = tl.div_rn(p, tl.where(u == 0, 1.0, u))
+    # Not by min and max, which would turn NaN into a bound.
+    held = tl.where(quotient > largest, largest, tl.where(quotient < smallest, smallest, quotient))
+    go = (tl.load(noop) & 0x7FFFFFFF) == 0
+    tl.store(ratios + tl.load(span + 2), tl.where((p == 0) | (u == 0), 1.0, held), mask=go)
 
 
 @triton.jit
-def apply(table, ratios, lr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
-    """One program a row (param, direction, tensor, count): param -= lr * ratio * direction."""
-    row = table + tl.program_id(0).to(tl.int64) * 4
-    param = address(row, 0, DTYPE, ALIGNED)
-    direction = address(row, 1, tl.float32, ALIGNED)
-    step = lr * tl.load(ratios + tl.load(row + 2))
-    count = tl.load(row + 3)
+def _descend(
+    param, first, second, copy, kinds, at, here, step, decay, inside, outside,
+    PARAM: tl.constexpr, STATE: tl.constexpr, COPY: tl.constexpr,
+):  # fmt: skip
+    p, m = read(param, kinds, 0, at, here, PARAM), read(first, kinds, 2, at, here, STATE)
+    v = read(second, kinds, 3, at, here, STATE)
+    p = tl.fma(-step, _direction(p, m, v, decay, inside, outside), p)
+    write(param, kinds, 0, at, p, here, PARAM)
+    write(copy, kinds, 4, at, p, here, COPY)
+
+
+@triton.jit
+def descend(
+    table,
+    noop,
+    ratios,
+    lr_at,
+    step_at,
+    decay,
+    inside,
+    outside,
+    rate,
+    lr,
+    step,
+    log_beta1,
+    log_beta2,
+    PARAM: tl.constexpr,
+    STATE: tl.constexpr,
+    COPY: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a row: param -= rate * ratio * direction. `rate` is lr * sqrt(1 - beta2^t) / (1 - beta1^t), unless
+    `lr_at` or `step_at` is the address of a number."""
+    row, kinds, count, tensor = row_of(table, noop, 8)
+    param, copy = address(row, 0, PARAM), address(row, 4, COPY)
+    first, second = address(row, 2, STATE), address(row, 3, STATE)
+    rate, _root = rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, 1.0)
+    by = rate * tl.load(ratios + tensor)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:
-            p = tl.load(param + at).to(tl.float32)
-            tl.store(param + at, (p - step * tl.load(direction + at)).to(DTYPE))
+            _descend(
+                param, first, second, copy, kinds, at, None, by, decay, inside, outside, PARAM, STATE, COPY
+            )  # fmt: skip
         else:
-            here = at < count
-            p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
-            tl.store(param + at, (p - step * tl.load(direction + at, mask=here, other=0.0)).to(DTYPE), mask=here)
+            _descend(
+                param, first, second, copy, kinds, at, at < count, by, decay, inside, outside, PARAM, STATE, COPY
+            )  # fmt: skip

@@ -1,50 +1,63 @@
-"""Lion over many tensors in one launch. The formula: `opforge.ops.triton.references.lion`."""
+"""Lion over many tensors in one launch. The formula: `opforge.ops.reference.lion`."""
 
 import triton
 import triton.language as tl
 
-from .optimizer_table import address
+from .optimizer_table import address, read, row_of, write
+from .rules import average, descend, number
 
 
 @triton.jit
-def _rule(p, g, m, keep, beta1, rest1, beta2, rest2, lr):
-    direction = beta1 * m + rest1 * g
-    sign = tl.where(direction > 0, 1.0, tl.where(direction < 0, -1.0, direction))  # 0 stays 0, NaN stays NaN
-    return p * keep - lr * sign, beta2 * m + rest2 * g
+def _block(
+    param, grad, first, copy, kinds, at, here, sign, weight1, factor1, weight2, factor2, amount, lr,
+    PARAM: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, COPY: tl.constexpr,
+):  # fmt: skip
+    p, m = read(param, kinds, 0, at, here, PARAM), read(first, kinds, 2, at, here, STATE)
+    g = read(grad, kinds, 1, at, here, GRAD) * sign
+    way = average(m, g, weight1, factor1)
+    step = tl.where(way > 0, lr, tl.where(way < 0, -lr, tl.where(way == 0, 0.0, way)))  # NaN stays NaN
+    p = descend(p, step, amount)
+    write(param, kinds, 0, at, p, here, PARAM)
+    write(first, kinds, 2, at, average(m, g, weight2, factor2), here, STATE)
+    write(copy, kinds, 3, at, p, here, COPY)
 
 
 @triton.jit
 def update(
     table,
-    scale,
-    keep,
-    beta1,
-    rest1,
-    beta2,
-    rest2,
+    noop,
+    lr_at,
+    scale_at,
+    sign,
+    weight1,
+    factor1,
+    weight2,
+    factor2,
+    decay,
     lr,
-    DTYPE: tl.constexpr,
-    ALIGNED: tl.constexpr,
+    PARAM: tl.constexpr,
+    GRAD: tl.constexpr,
+    STATE: tl.constexpr,
+    COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, count). `keep` is 1 - lr * weight_decay, `rest1` 1 - beta1."""
-    row = table + tl.program_id(0).to(tl.int64) * 4
-    param = address(row, 0, DTYPE, ALIGNED)
-    grad = address(row, 1, DTYPE, ALIGNED)
-    first = address(row, 2, tl.float32, ALIGNED)
-    count = tl.load(row + 3)
+    """One program a row (param, grad, exp_avg, copy). `sign` is -1 to climb; what `lr_at` and `scale_at` point to, if
+    they are not 0, is the learning rate, and what divides the gradients."""
+    row, kinds, count, _tensor = row_of(table, noop, 7)
+    param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
+    first, copy = address(row, 2, STATE), address(row, 3, COPY)
+    sign = sign / number(scale_at, 1.0)
+    lr = number(lr_at, lr)
+    amount = lr * decay
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:  # a mask would forbid wide loads
-            p = tl.load(param + at).to(tl.float32)
-            g = tl.load(grad + at).to(tl.float32) * scale
-            p, m = _rule(p, g, tl.load(first + at), keep, beta1, rest1, beta2, rest2, lr)
-            tl.store(param + at, p.to(DTYPE))
-            tl.store(first + at, m)
+            _block(
+                param, grad, first, copy, kinds, at, None,
+                sign, weight1, factor1, weight2, factor2, amount, lr, PARAM, GRAD, STATE, COPY,
+            )  # fmt: skip
         else:
-            here = at < count
-            p = tl.load(param + at, mask=here, other=0.0).to(tl.float32)
-            g = tl.load(grad + at, mask=here, other=0.0).to(tl.float32) * scale
-            p, m = _rule(p, g, tl.load(first + at, mask=here, other=0.0), keep, beta1, rest1, beta2, rest2, lr)
-            tl.store(param + at, p.to(DTYPE), mask=here)
-            tl.store(first + at, m, mask=here)
+            _block(
+                param, grad, first, copy, kinds, at, at < count,
+                sign, weight1, factor1, weight2, factor2, amount, lr, PARAM, GRAD, STATE, COPY,
+            )  # fmt: skip
