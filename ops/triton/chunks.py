@@ -39,7 +39,8 @@ def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
     pointers = [[one.data_ptr() for one in each] for each in lists]
     sizes = [one.numel() for one in lists[0]]
     device = lists[0][0].device
-    key = (str(device), numbered, tuple(sizes), *map(tuple, pointers))
+    steps = [one[0].element_size() for one in lists]
+    key = (str(device), numbered, tuple(sizes), tuple(steps), *map(tuple, pointers))
     found = _tables.pop(key, None)
     capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     if capturing and found is None:
@@ -50,7 +51,6 @@ def table(lists: Sequence[Sequence[Tensor]], numbered: bool = False) -> Table:
     if capturing:
         _captured.append(found)
     if found is None:
-        steps = [one[0].element_size() for one in lists]
         found = _make(pointers, sizes, steps, numbered, device)
         while len(_tables) >= KEPT:
             del _tables[next(iter(_tables))]

@@ -25,7 +25,7 @@ if "triton" not in sys.modules:  # Triton decides when it is imported; other tes
 from opforge.builders.triton import TRITON_BUILDERS  # noqa: E402
 from opforge.errors import KernelLaunchError, OpIncompatibleError  # noqa: E402
 from opforge.ops import triton as ops  # noqa: E402
-from opforge.ops.triton import chunks, norms, references, registry  # noqa: E402
+from opforge.ops.triton import chunks, norms, quantizer, references, registry  # noqa: E402
 
 # numpy, which interprets, warns of what a GPU does without a word: x / 0, an overflow to infinity.
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -215,10 +215,23 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
         torch.testing.assert_close(ops.dequantize(codes, scales, offsets), x)
 
 
+CODES = torch.zeros(8, dtype=torch.int8)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
         (lambda: ops.quantize(torch.zeros(8), 8, 5), ValueError, "bits is 5, expected 8 or 4"),
+        (
+            lambda: ops.dequantize(CODES, torch.ones(1), torch.ones(1, dtype=torch.float64)),
+            TypeError,
+            "triton_quantizer: offsets is torch.float64, expected torch.float32, as quantize gives it",
+        ),
+        (
+            lambda: quantizer._run_back(CODES, torch.ones(1, device="meta"), torch.ones(0), 8, torch.float32),
+            ValueError,
+            "triton_quantizer: scales is on meta, expected cpu, where codes is",
+        ),
         (
             lambda: ops.quantize(torch.zeros(9), 3, 4),
             ValueError,
@@ -317,6 +330,8 @@ def test_a_table_is_kept_while_the_addresses_stay():
         [2, 3],
     ]
     assert chunks.table([[torch.zeros(70000), tensors[1]]]) is not first
+    narrow = chunks.table([[tensors[0].view(torch.float16)[:70000], tensors[1].view(torch.float16)[:3]]])
+    assert narrow.rows[1, 0] - narrow.rows[0, 0] == 2 * chunks.CHUNK, "the same addresses and sizes, of another dtype"
     for _ in range(3 * chunks.KEPT):
         tensors.append(torch.zeros(1))
         chunks.table([tensors])
