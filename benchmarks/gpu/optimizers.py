@@ -5,6 +5,7 @@ Bytes an element: Adam 28 in float32 and with a bfloat16 copy of float32 paramet
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,16 +23,12 @@ LAMB = {**NUMBERS, "eps": 1e-8, "step": 10, "bias_correction": True, "scale": 1.
 LAMB.update(max_coeff=10.0, min_coeff=0.01)
 
 
-def run(gpu: Gpu) -> list[Figure]:
+def run(gpu: Gpu) -> Iterator[Figure]:
     """All tasks."""
     adam, lion, lamb = (one(target=gpu.target).load() for one in (FusedAdamBuilder, FusedLionBuilder, FusedLambBuilder))
-    return [
-        *_one_large(gpu, adam),
-        *_small(gpu, adam),
-        *_master(gpu, adam),
-        *_low(gpu, adam),
-        *_lion_and_lamb(gpu, lion, lamb),
-    ]
+    for task in (_one_large, _small, _master, _low):
+        yield from task(gpu, adam)
+    yield from _lion_and_lamb(gpu, lion, lamb)
 
 
 def _tensors(gpu: Gpu, count: int, sizes: list[int], dtype: torch.dtype = torch.float32) -> list[list[Tensor]]:
@@ -103,12 +100,10 @@ def _low(gpu: Gpu, adam: Any) -> list[Figure]:
     return gpu.beside_copy(f"AdamW all bf16, {size >> 20} Mi", contenders, dict.fromkeys(contenders, 14 * size))
 
 
-def _lion_and_lamb(gpu: Gpu, lion: Any, lamb: Any) -> list[Figure]:
+def _lion_and_lamb(gpu: Gpu, lion: Any, lamb: Any) -> Iterator[Figure]:
     size = gpu.fitting(1 << 29, 16)
     lists, flag, ratios = _tensors(gpu, 4, [size]), _flag(gpu), torch.ones(1, device=gpu.device)
     lions = {"opforge": lambda: lion.fused_lion_(flag, *lists[:3], [], **NUMBERS)}
     lambs = {"opforge": lambda: lamb.fused_lamb_(flag, *lists, [], ratios=ratios, **LAMB)}
-    return [
-        *gpu.beside_copy(f"Lion fp32, {size >> 20} Mi", lions, {"opforge": 20 * size}),
-        *gpu.beside_copy(f"LAMB fp32, {size >> 20} Mi", lambs, {"opforge": 40 * size}),
-    ]
+    yield from gpu.beside_copy(f"Lion fp32, {size >> 20} Mi", lions, {"opforge": 20 * size})
+    yield from gpu.beside_copy(f"LAMB fp32, {size >> 20} Mi", lambs, {"opforge": 40 * size})

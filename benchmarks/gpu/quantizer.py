@@ -5,7 +5,7 @@ Bytes an element: 3 for 8 bits, 2.5 for 4, each way; the params are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,12 +17,14 @@ from .timing import Figure, Gpu
 ROWS = (128, 2048, 16_384, 131_072)
 
 
-def run(gpu: Gpu) -> list[Figure]:
+def run(gpu: Gpu) -> Iterator[Figure]:
     """All rows, both widths, there and back."""
     op = QuantizerBuilder(target=gpu.target).load()
     size = gpu.fitting(1 << 30, 8)
     values = torch.randn(size, device=gpu.device, dtype=torch.bfloat16)
-    return [figure for row in ROWS for bits in (8, 4) for figure in _there_and_back(gpu, op, values, row, bits)]
+    for row in ROWS:
+        for bits in (8, 4):
+            yield from _there_and_back(gpu, op, values, row, bits)
 
 
 def _there_and_back(gpu: Gpu, op: Any, values: torch.Tensor, row: int, bits: int) -> list[Figure]:

@@ -26,14 +26,17 @@ BACKEND = "inductor"
 Call = Callable[[], Any]
 
 
-def run(gpu: Gpu) -> Iterator[Figure]:
-    """All functions, both ways, all lengths; then quantisation to both widths, there and back."""
+def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
+    """All functions, both ways, all lengths; then quantisation to both widths, there and back. `only` names one part,
+    of those in ROWS."""
     for function in FUNCTIONS:
+        if only not in ("", function.name):
+            continue
         for columns in function.lengths:
             for way in ("forward", "backward"):
                 yield from _function(gpu, function, way, columns)
                 _clear()
-    for group, _rows, _warps in GROUPS:
+    for group, _rows, _warps in GROUPS if only in ("", "quantisation") else ():
         for bits in (8, 4):
             for way in ("quantize", "dequantize"):
                 yield from _quantisation(gpu, way, group, bits)
@@ -51,6 +54,7 @@ def _rows(gpu: Gpu, columns: int) -> int:
 
 
 def _function(gpu: Gpu, function: Function, way: str, columns: int) -> list[Figure]:
+    gpu.check_time()
     rows = _rows(gpu, columns)
     shapes = [(rows, columns)] * function.matrices + [(columns,)] * function.parameters
     inputs = [torch.randn(shape, device=gpu.device, dtype=DTYPE) for shape in shapes]
@@ -91,6 +95,7 @@ def _backward(function: Callable[..., Tensor], inputs: Sequence[Tensor], given: 
 
 
 def _quantisation(gpu: Gpu, way: str, group: int, bits: int) -> list[Figure]:
+    gpu.check_time()
     rows = _rows(gpu, group)
     x = torch.randn((rows, group), device=gpu.device, dtype=DTYPE)
     compiled: Callable[..., Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -38,12 +39,20 @@ class LeftOut:
     reason: str
 
 
+class OutOfTimeError(Exception):
+    """The time that was given is over: no further task is begun."""
+
+
 class Gpu:
     """The GPU that is measured, and what flushes its cache."""
 
     device = "cuda"
+    ends = float("inf")
+    """When no further task is begun, by time.monotonic()."""
 
-    def __init__(self, rounds: int = 30) -> None:
+    def __init__(self, rounds: int = 30, minutes: float | None = None) -> None:
+        if minutes is not None:
+            self.ends = time.monotonic() + 60 * minutes
         properties = torch.cuda.get_device_properties(0)
         self.name, self.memory = properties.name, properties.total_memory
         self.l2 = getattr(properties, "L2_cache_size", 0) or 64 << 20
@@ -51,6 +60,11 @@ class Gpu:
         self.rounds = rounds
         self.left_out: list[LeftOut] = []
         self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device=self.device)
+
+    def check_time(self) -> None:
+        """Raises OutOfTimeError; a task asks before it prepares anything."""
+        if time.monotonic() >= self.ends:
+            raise OutOfTimeError
 
     def leave_out(self, task: str, contender: str, reason: str) -> None:
         """Note that a contender takes no part in a task."""
@@ -63,7 +77,8 @@ class Gpu:
         return elements
 
     def measure(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Microseconds of each contender's calls, by turns, each with a cold cache."""
+        """Microseconds of each contender's calls, by turns, each with a cold cache. Raises OutOfTimeError."""
+        self.check_time()
         samples: dict[str, list[float]] = {name: [] for name in contenders}
         for call in contenders.values():
             call()

@@ -17,7 +17,7 @@ from opforge.builders.triton import TRITON_BUILDERS
 from opforge.errors import KernelLaunchError, OpIncompatibleError
 from opforge.ops import FusedAdam, FusedLamb, FusedLion
 from opforge.ops import triton as ops
-from opforge.ops.triton import chunks, norms, references, registry
+from opforge.ops.triton import chunks, norms, quantizer, references, registry
 
 # numpy, which interprets, warns of what a GPU does without a word: x / 0, an overflow to infinity.
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -205,10 +205,23 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
         torch.testing.assert_close(ops.dequantize(codes, scales, offsets), x)
 
 
+CODES = torch.zeros(8, dtype=torch.int8)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
         (lambda: ops.quantize(torch.zeros(8), 8, 5), ValueError, "bits is 5, expected 8 or 4"),
+        (
+            lambda: ops.dequantize(CODES, torch.ones(1), torch.ones(1, dtype=torch.float64)),
+            TypeError,
+            "triton_quantizer: offsets is torch.float64, expected torch.float32, as quantize gives it",
+        ),
+        (
+            lambda: quantizer._run_back(CODES, torch.ones(1, device="meta"), torch.ones(0), 8, torch.float32),
+            ValueError,
+            "triton_quantizer: scales is on meta, expected cpu, where codes is",
+        ),
         (
             lambda: ops.quantize(torch.zeros(9), 3, 4),
             ValueError,

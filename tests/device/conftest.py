@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
+LAYERS = os.environ.get("OPFORGE_CACHE_LAYERS")
+
+
+@pytest.fixture(autouse=True)
+def brought_along(own_store, monkeypatch):
+    """Ops that were built elsewhere: the one setting of the machine's that these tests keep."""
+    if LAYERS:
+        monkeypatch.setenv("OPFORGE_CACHE_LAYERS", LAYERS)
+
 
 def pytest_collection_modifyitems(items):
-    import pytest
-
     for item in items:
         if "/device/" in item.path.as_posix():
             item.add_marker(pytest.mark.device)

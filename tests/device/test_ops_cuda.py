@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import shutil
+import os
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from opforge.builders import cpu, cuda  # noqa: E402
+from opforge.builders.toolchains import nvcc  # noqa: E402
+from opforge.errors import ToolchainNotFoundError  # noqa: E402
 
 ADAM = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.1, "step": 3}
 ADAM = {**ADAM, "adamw_mode": True, "bias_correction": True}
@@ -24,8 +26,11 @@ SIZES = (0, 1, 7, 255, 257, 2047, 2048, 2049, 16_384, 1_000_003)
 def needs_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU and a torch built for it: torch.cuda.is_available() is False")
-    if shutil.which("nvcc") is None:
-        pytest.skip("needs nvcc (pip install nvidia-cuda-nvcc, or the CUDA toolkit) to build the ops")
+    if not os.environ.get("OPFORGE_CACHE_LAYERS"):
+        try:
+            nvcc.find()
+        except ToolchainNotFoundError as error:
+            pytest.skip(f"needs built ops in OPFORGE_CACHE_LAYERS, or nvcc: {error}")
 
 
 def load(package, name):
@@ -164,6 +169,19 @@ def test_tensors_on_another_device_are_updated_there_or_refused(pairs):
     assert torch.cuda.current_device() == 0 and not torch.equal(there[0][0], kept)
     there[0][1] = there[0][1].to("cuda:0")
     with pytest.raises(RuntimeError, match=r"grads\[0\] is on cuda:0, expected cuda:1, where noop_flag is"):
+        step(pairs["FusedAdam"][0], "FusedAdam", there)
+    there[0][1] = there[0][1].to("cuda:1")
+    with pytest.raises(RuntimeError, match="lr_tensor is on cuda:0, expected cuda:1, where noop_flag is"):
+        step(pairs["FusedAdam"][0], "FusedAdam", there, lr_tensor=torch.tensor(0.1, device="cuda:0"))
+    op = pairs["Quantizer"][0]
+    codes, params = op.quantize(torch.ones(4, 16, device="cuda:0"), 4, 8, op.Symmetric)
+    with pytest.raises(RuntimeError, match="params is on cuda:1, expected cuda:0, where out is"):
+        op.dequantize(codes, params.to("cuda:1"), 4, 8, op.Symmetric)
+
+
+def test_tensors_of_the_host_are_refused_by_name(pairs):
+    there = [inputs("FusedAdam", 100, (torch.float32,) * 3)]
+    with pytest.raises(RuntimeError, match="noop_flag is on cpu, expected cuda"):
         step(pairs["FusedAdam"][0], "FusedAdam", there)
 
 

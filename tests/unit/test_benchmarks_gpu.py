@@ -179,6 +179,46 @@ def test_one_failed_question_hides_no_other(rows, capsys, monkeypatch):
     assert {one["contender"] for one in answer["left_out"]} == {"Liger", "torch"}
 
 
+def test_a_part_of_the_rows_is_measured_alone_and_all_parts_are_all_of_it(rows):
+    from benchmarks.gpu import ROWS
+    from benchmarks.gpu.__main__ import NAMES, parts
+
+    def tasks(*only):
+        return {one.task for one in rows.run(gpu_clock.clock(), *only)}
+
+    assert set.union(*map(tasks, ROWS)) == tasks()
+    assert {task.partition(" ")[0] for task in tasks("softmax")} == {"softmax"}
+    assert {task.partition(" ")[0] for task in tasks("quantisation")} == {"quantize", "dequantize"}
+    assert parts(["quantizer", "rows"]) == ["quantizer", *(f"rows.{part}" for part in ROWS)]
+    assert set(parts(["rows"])) < set(NAMES)
+
+
+def test_what_was_measured_is_kept_at_once_and_nothing_is_begun_after_the_time(rows, capsys):
+    from benchmarks.gpu import __main__ as main
+
+    gpu, kept = gpu_clock.clock(), []
+
+    def keep(answer):
+        kept.append(len(answer["figures"]))
+        if len(kept) == 4:
+            gpu.ends = 0.0
+
+    answer = main.measure(gpu, ["rows.softmax", "rows.gelu"], keep)
+    assert kept[:4] == [1, 2, 3, 4] and len(answer["figures"]) == 4  # those of the first task
+    assert answer["stopped"] == ["rows.softmax", "rows.gelu"] and not answer["failed"]
+    assert "rows.gelu: out of time, what is left of it was not measured" in capsys.readouterr().out
+
+
+def test_a_layer_that_was_brought_along_is_measured_instead_of_a_new_one(tmp_path, monkeypatch):
+    from benchmarks.gpu import first_launch
+
+    answers = iter([told(0.01, "/brought", 0), told(0.9, "jit", 12), told(0.2, "jit", 0)])
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", "/other:/brought")
+    monkeypatch.setattr(first_launch, "ROUNDS", 1)
+    monkeypatch.setattr(first_launch.Scratch, "child", lambda *_arguments, **_settings: next(answers))
+    assert [one.microseconds for one in first_launch.run(gpu_clock.clock())] == pytest.approx([1e4, 9e5, 2e5])
+
+
 def told(first, origin, compiled):
     return {"first": first, "again": 0.1, "origin": origin, "compiled": compiled}
 

@@ -11,8 +11,8 @@
 namespace opforge::fused {
 
 // A tensor of one 32-bit number on the device, which kernels read.
-inline const void* number(AtenTensorHandle tensor, const char* name, const char* dtypes) {
-    check_device(device_name(tensor), kDevice, name, -1);
+inline const void* number(AtenTensorHandle tensor, const char* name, const char* dtypes, int32_t index) {
+    check_place(tensor, name, -1, index, "noop_flag");
     int64_t numel;
     int32_t dtype;
     check_shim(aoti_torch_get_numel(tensor, &numel), "the size");
@@ -49,20 +49,21 @@ public:
     size_t count() const { return list(0).size(); }
     static size_t arguments(Names names) { return 1 + names.count + kNumbers; }
     AtenTensorHandle noop() const { return noop_->handles()[0]; }
+    int32_t index() const { return device_index(noop()); }
 
     // Reads and checks all tensors. The result refers to this call.
     [[gnu::noinline]] TensorGroups groups(const Place& place) {
-        const void* flag = number(noop(), "noop_flag", "int32 or float32");
-        const int32_t index = device_index(noop());
+        const void* flag = number(noop(), "noop_flag", "int32 or float32", index());
+        const int32_t here = index();
         groups_.resize(count());
-        for (size_t at = 0; at < count(); ++at) read(at, index);
+        for (size_t at = 0; at < count(); ++at) read(at, here);
         return {groups_.data(), static_cast<int64_t>(count()), flag, place};
     }
 
     DeviceNumbers device_numbers() const {
         const auto at = [&](size_t i, const char* name) -> const float* {
             const auto& handles = numbers_[i]->handles();
-            return handles.empty() ? nullptr : static_cast<const float*>(number(handles[0], name, "float32"));
+            return handles.empty() ? nullptr : static_cast<const float*>(number(handles[0], name, "float32", index()));
         };
         return {at(0, "lr_tensor"), at(1, "step_tensor"), at(2, "grad_scale")};
     }
@@ -82,17 +83,11 @@ private:
 
     const std::vector<AtenTensorHandle>& list(size_t i) const { return lists_[i]->handles(); }
 
-    void read(size_t at, int32_t index) {
+    void read(size_t at, int32_t here) {
         Operand operands[kMaxTensors];
         const auto place = static_cast<int64_t>(at);
         for (size_t i = 0; i < used_; ++i) {
-            check_device(device_name(list(i)[at]), kDevice, names_[i], place);
-            const int32_t own = device_index(list(i)[at]);
-            if (own != index) {
-                refuse(std::string(names_[i]) + "[" + std::to_string(at) + "] is on " + kDevice + ":" +
-                       std::to_string(own) + ", expected " + kDevice + ":" + std::to_string(index) +
-                       ", where noop_flag is: make one call for each device");
-            }
+            check_place(list(i)[at], names_[i], place, here, "noop_flag");
             operands[i] = operand(list(i)[at], i != kGradient);
         }
         check_layouts(operands, Names(names_.items, used_), place);

@@ -31,16 +31,28 @@ inline int32_t device_index(AtenTensorHandle tensor) {
     return index;
 }
 
+// Refuses a tensor that is not on this library's device of the number `index`, where the tensor `where` is. `at` is its
+// place in the list `name`, or -1 where that is no list.
+[[gnu::noinline]] inline void check_place(AtenTensorHandle tensor, const char* name, int64_t at, int32_t index,
+                                          const char* where) {
+    check_device(device_name(tensor), kDevice, name, at);
+    const int32_t own = device_index(tensor);
+    if (own == index) return;
+    refuse(std::string(name) + (at < 0 ? "" : "[" + std::to_string(at) + "]") + " is on " + kDevice + ":" +
+           std::to_string(own) + ", expected " + kDevice + ":" + std::to_string(index) + ", where " + where +
+           " is: make one call for each device");
+}
+
 // Makes a tensor's device the current one for as long as it lives.
 class Here {
 public:
-    explicit Here(AtenTensorHandle tensor) {
+    Here(AtenTensorHandle tensor, const char* name) {
+        check_device(device_name(tensor), kDevice, name, -1);
 #if defined(OPFORGE_GPU)
         const int32_t index = device_index(tensor);
         check_shim(aoti_torch_create_device_guard(index, &guard_), "a guard of the device");
         check_shim(aoti_torch_get_current_cuda_stream(index, &place_.stream), "the current stream");
 #else
-        static_cast<void>(tensor);
         place_.parallel_for = [](int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
             if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
                 refuse("torch's threads could not run the update");

@@ -15,8 +15,8 @@ struct Tensor {
 
 enum class Kind { Values, Codes, Params };
 
-Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written) {
-    check_device(device_name(handle), kDevice, name, -1);
+Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written, AtenTensorHandle out) {
+    check_place(handle, name, -1, device_index(out), "out");
     const Operand in = operand(handle, written);
     if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
     int32_t dtype;
@@ -66,9 +66,9 @@ struct Tensors {
 
 void quantize(StableIValue* stack, uint64_t, uint64_t) {
     Tensors tensors(stack, 3);
-    const Tensor input = read(tensors[2], "input_vals", Kind::Values, false);
-    const Tensor out = read(tensors[0], "out", Kind::Codes, true);
-    const Tensor params = read(tensors[1], "params", Kind::Params, true);
+    const Tensor input = read(tensors[2], "input_vals", Kind::Values, false, tensors[0]);
+    const Tensor out = read(tensors[0], "out", Kind::Codes, true, tensors[0]);
+    const Tensor params = read(tensors[1], "params", Kind::Params, true, tensors[0]);
     Arguments& rest = tensors.arguments;
     const int64_t count = rest.integer();
     const int64_t bits = rest.integer();
@@ -87,7 +87,7 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("out", out.numel, groups.bytes(input.numel), kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (input.numel == 0) return;
-    const Here here(tensors[0]);
+    const Here here(tensors[0], "out");
     check_launch("quantize_",
                  launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
                                   static_cast<float*>(params.data), swizzle, stochastic, seed, offset, here.place()}));
@@ -95,9 +95,9 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
 
 void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     Tensors tensors(stack, 3);
-    const Tensor out = read(tensors[0], "out", Kind::Values, true);
-    const Tensor codes = read(tensors[1], "quantized_data", Kind::Codes, false);
-    const Tensor params = read(tensors[2], "params", Kind::Params, false);
+    const Tensor out = read(tensors[0], "out", Kind::Values, true, tensors[0]);
+    const Tensor codes = read(tensors[1], "quantized_data", Kind::Codes, false, tensors[0]);
+    const Tensor params = read(tensors[2], "params", Kind::Params, false, tensors[0]);
     Arguments& rest = tensors.arguments;
     const int64_t count = rest.integer();
     const int64_t bits = rest.integer();
@@ -105,7 +105,7 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("quantized_data", codes.numel, groups.bytes(out.numel), kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (out.numel == 0) return;
-    const Here here(tensors[0]);
+    const Here here(tensors[0], "out");
     check_launch("dequantize_",
                  launch_dequantize({groups, static_cast<const uint8_t*>(codes.data),
                                     static_cast<const float*>(params.data), out.data, out.dtype, here.place()}));
@@ -113,10 +113,10 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
 
 void reduce(StableIValue* stack, uint64_t, uint64_t) {
     Tensors tensors(stack, 4);
-    const Tensor out = read(tensors[0], "out", Kind::Codes, true);
-    const Tensor params = read(tensors[1], "params", Kind::Params, true);
-    const Tensor input = read(tensors[2], "input_vals", Kind::Codes, false);
-    const Tensor input_params = read(tensors[3], "input_scales", Kind::Params, false);
+    const Tensor out = read(tensors[0], "out", Kind::Codes, true, tensors[0]);
+    const Tensor params = read(tensors[1], "params", Kind::Params, true, tensors[0]);
+    const Tensor input = read(tensors[2], "input_vals", Kind::Codes, false, tensors[0]);
+    const Tensor input_params = read(tensors[3], "input_scales", Kind::Params, false, tensors[0]);
     Arguments& rest = tensors.arguments;
     const int64_t input_groups = rest.integer();
     const int64_t count = rest.integer();
@@ -134,7 +134,7 @@ void reduce(StableIValue* stack, uint64_t, uint64_t) {
     check_size("out", out.numel, input.numel / ways, kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (out.numel == 0) return;
-    const Here here(tensors[0]);
+    const Here here(tensors[0], "out");
     check_launch("quantized_reduction_",
                  launch_reduce({groups, static_cast<const uint8_t*>(input.data),
                                 static_cast<const float*>(input_params.data), ways, in.count, in.elements,
