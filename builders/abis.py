@@ -13,6 +13,8 @@ from opforge.errors import BuilderError, OpIncompatibleError
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 REGISTER = "opforge_register"
+LOADS = ("OPFORGE_LOADS", "")
+"""The definition by which torch's registration macros wait for the loader: see torch/library.h among our headers."""
 
 
 class AbiPart(NamedTuple):
@@ -108,7 +110,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
         return AbiPart(
             standard="c++20",
-            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module)),
+            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
             system_include=(
                 Located("torch", "include"),
                 Located("torch", "include/torch/csrc/api/include"),

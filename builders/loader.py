@@ -24,6 +24,8 @@ _loaded: dict[str, LoadedOp | ModuleType] = {}
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
+_torch_versions: set[str] = set()
+"""The ops of the `torch` ABI that are loaded. Another version of one gets namespaces of its own."""
 
 
 def _forget_the_parents_threads() -> None:
@@ -189,9 +191,55 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    if not entry.binary["python_module"]:
-        torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
-        return LoadedOp(op, entry, lambda name: getattr(getattr(torch.ops, op), name), ())
+    exports = entry.binary["exports"]
+    is_module = entry.binary["python_module"]
+    others = [name.removeprefix("PyInit_") for name in exports if name.startswith("PyInit_") and not is_module]
+    if others and REGISTER not in exports:
+        raise LoadError(
+            op,
+            entry.library,
+            f"it is the Python module {others[0]!r}",
+            f"Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or name the op {others[0]!r}",
+        )
+    namespaces = _register_blocks(op, entry)
+    if is_module:
+        return _import_module(op, entry)
+    torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
+
+    def find(name: str) -> Any:
+        for namespace in namespaces or [op]:
+            if hasattr(getattr(torch.ops, namespace), name):
+                return getattr(getattr(torch.ops, namespace), name)
+        raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces or [op])}")
+
+    return LoadedOp(op, entry, find, ())
+
+
+def _register_blocks(op: str, entry: Entry) -> list[str]:
+    """Register what the library's TORCH_LIBRARY blocks define; gives the namespaces. A second version of an op gets
+    others than the first, and is refused where it registers ops in a way that cannot wait."""
+    suffix = "_" + entry.result[:8] if op in _torch_versions else ""
+    if suffix and _registers_when_opened(entry.library):
+        problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
+        raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
+    library, owned = _dlopen(op, entry), []
+    if REGISTER in entry.binary["exports"]:
+        owned = [name + suffix for name in dict.fromkeys(_describe(library))]
+        problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
+        if problem is not None:
+            advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
+            raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)
+    _torch_versions.add(op)
+    return owned
+
+
+def _registers_when_opened(path: str) -> bool:
+    """Whether a library calls what torch registers ops by without a block. Read only for a second version."""
+    with open(path, "rb") as file:
+        return b"N3c1017RegisterOperators" in file.read()
+
+
+def _import_module(op: str, entry: Entry) -> ModuleType:
     import importlib.machinery
     import importlib.util
 

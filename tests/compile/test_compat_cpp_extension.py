@@ -101,6 +101,13 @@ def test_a_python_module_registers_the_stable_ops_that_it_holds(theirs, source):
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
 
+def test_ops_where_a_module_was_asked_for_are_an_import_error_as_they_are_torchs(theirs, source):
+    name, path = source("int nothing = 1;\n")
+    with pytest.raises(ImportError, match=r"it is no Python module\. Pass is_python_module=False"):
+        theirs.load(name, [path])
+    assert os.path.isfile(theirs.load(name, [path], is_python_module=False))
+
+
 def test_load_inline_gives_the_module_too(theirs, own_store):
     name = fakes.fresh("inline")
     module = theirs.load_inline(name, [MODULE], extra_cflags=["-DVALUE=3"], no_implicit_headers=True)

@@ -7,7 +7,9 @@ import os
 import fakes
 import pytest
 
+import opforge
 from opforge.builders import requirements
+from opforge.errors import LoadError
 
 torch = pytest.importorskip("torch")
 PYBIND = """\
@@ -66,3 +68,59 @@ print(op.twice(4))
 """
     folder = os.path.dirname(os.sys.modules[cls.__module__].__file__)
     assert fakes.python(code, env={"FOLDER": folder, "OPFORGE_CACHE_DIR": str(shared_store)}) == "8\n"
+
+
+BLOCKS = """\
+#include <torch/library.h>
+TORCH_LIBRARY(@NAME@, m) {
+  m.def("times(int x) -> int", [](int64_t x) { return 2 * x; });
+}
+TORCH_LIBRARY_FRAGMENT(@NAME@, m) {
+  m.def("plus(int x) -> int", [](int64_t x) { return 2 + x; });
+}
+"""
+
+
+def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(tmp_path):
+    name = fakes.fresh("blocks")
+    path = fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name))
+    holder = torch.library.Library(name, "DEF")
+    with pytest.raises(LoadError, match=rf"register the namespace {name}.*use one of the two, or another namespace"):
+        opforge.load(f"{name}_op", path)
+    holder._destroy()
+    first = opforge.load(f"{name}_op", path)
+    assert first.times(4) == 8 == getattr(torch.ops, name).times(4)
+    assert first.plus(4) == 6
+    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name).replace("2", "3"))
+    second = opforge.load(f"{name}_op", path)
+    assert [second.times(4), second.plus(4), first.times(4), getattr(torch.ops, name).times(4)] == [12, 7, 8, 8]
+    with pytest.raises(AttributeError, match=rf"the op '{name}_op' has no function 'minus' in torch.ops.{name}_"):
+        second.minus
+
+
+def test_ops_that_are_registered_as_the_library_opens_have_one_version_a_process(tmp_path):
+    text = """\
+// The one function of torch's class that such a library cannot do without; its headers take long to compile.
+extern "C" void declare() __asm__("_ZN3c1017RegisterOperators11registerOp_EONS0_7OptionsE");
+extern "C" __attribute__((visibility("default"))) void (*used[VALUE])() = {&declare};
+"""
+    name = fakes.fresh("opens")
+    path = fakes.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "1"))
+    opforge.load(name, path, abi="torch")
+    fakes.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "2"))
+    with pytest.raises(LoadError, match=r"another version of it is in this process\. Restart the process, or register"):
+        opforge.load(name, path, abi="torch")
+
+
+def test_a_module_of_another_name_is_refused_with_both_ways_out(tmp_path):
+    text = """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "another", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_another() { return PyModule_Create(&definition); }
+"""
+    path = fakes.write(tmp_path, "named.cpp", text)
+    with pytest.raises(
+        LoadError, match=r"is the Python module 'another'\. Write PYBIND11_MODULE\(TORCH_EXTENSION_NAME"
+    ):
+        opforge.load(fakes.fresh("named"), path)
+    assert opforge.load("another", path).__name__ == "another"

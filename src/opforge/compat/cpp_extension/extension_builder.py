@@ -35,14 +35,18 @@ def refusal(ext: Any) -> str:
 
 
 class ExtensionBuilder(OpBuilder):
-    """The builder of one extension. What it builds is shipped, so it names the torch libraries that torch would."""
+    """The builder of one extension. What it builds is shipped: it names the torch libraries that torch would, and its
+    ops are registered by whoever opens it."""
 
     abi = abis.TORCH
     torch_libraries: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         """The plan, with the extension's own choice of torch's libraries."""
-        return super().plan(toolchain)._replace(stubs=self.torch_libraries)
+        plan = super().plan(toolchain)
+        return plan._replace(
+            stubs=self.torch_libraries, defines=tuple(one for one in plan.defines if one != abis.LOADS)
+        )
 
 
 def builder_of(ext: Any, command: Any) -> ExtensionBuilder:

@@ -12,7 +12,7 @@ from typing import Any
 
 from opforge.builders import abis, user
 from opforge.builders.loader import LoadedOp
-from opforge.errors import BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 REFUSALS = (BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
 """What opforge raises before anything is compiled: torch may do better. A compile error is an answer, and stays."""
@@ -41,7 +41,12 @@ def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
         except REFUSALS as refusal:
             log.warning("%s is left to torch.utils.cpp_extension.%s: %s", given["name"], name, refusal)
             return original(*args, **kwargs)
-        return found.path if isinstance(found, LoadedOp) else found
+        if not isinstance(found, LoadedOp):
+            return found
+        if given.get("is_python_module", True):
+            advice = "Pass is_python_module=False, and call its ops by torch.ops; or bind it with pybind"
+            raise LoadError(given["name"], found.path, "it is no Python module", advice)
+        return found.path
 
     return load
 
