@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 from opforge.builders import timeline
@@ -61,4 +62,4 @@ def test_rounding_lets_no_event_overlap_the_next(tmp_path):
     for first in range(40):
         line.add(str(first), line._began + first / 3e6, line._began + (first + 1) / 3e6)
     found = [one for one in line.to_json()["traceEvents"] if one["ph"] == "X"]
-    assert all(one["ts"] + one["dur"] <= after["ts"] for one, after in zip(found, found[1:], strict=False))
+    assert all(one["ts"] + one["dur"] <= after["ts"] for one, after in itertools.pairwise(found))
