@@ -1,0 +1,136 @@
+"""The code in the documents, run as a reader would run it: all the Python, but for what is named with a reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.compile
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+
+MODEL = "import torch\nfrom opforge import get_accelerator\nmodel = torch.nn.Linear(8, 8)\n"
+LISTS = """
+grads, params, exp_avgs, exp_avg_sqs = ([torch.ones(4)] for _ in range(4))
+chunk_size, noop_flag, mode, bias_correction = 2048, torch.zeros(1, dtype=torch.int), 1, True
+lr, beta1, beta2, eps, step, weight_decay = 1e-3, 0.9, 0.999, 1e-8, 1, 0.0
+"""
+QUANTIZER = 'op, groups, values = get_accelerator().load_op("QuantizerBuilder"), 4, torch.randn(64)\n'
+RANK = """
+import os
+os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+"""
+ROWS = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch
+x, weight = torch.randn(2, 128), torch.ones(128)
+params, grads, exp_avgs, exp_avg_sqs = ([torch.ones(4)] for _ in range(4))
+"""
+BEFORE = {
+    ("docs/accelerators.md", 0): RANK,
+    ("docs/fused-ops.md", 0): MODEL,
+    ("docs/fused-ops.md", 1): LISTS,
+    ("docs/fused-ops.md", 2): QUANTIZER,
+    ("docs/triton.md", 0): ROWS,
+}
+"""What a piece of code takes for granted."""
+ELSEWHERE = {
+    ("docs/compat.md", 0): "tests/compile/test_compat_deepspeed.py trains so",
+    (
+        "docs/toolchains.md",
+        0,
+    ): "needs a torch with CUDA; tests/compile/test_ops_device_builds.py builds",
+}
+
+
+def pieces(page: str, language: str = "python") -> list[str]:
+    """The fenced code blocks of a language, in order; excerpts of the examples' files left out."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for _, block in found if not block.lstrip().startswith("# examples/")]
+
+
+def blocks(language: str) -> list[str]:
+    """The README's."""
+    return pieces("README.md", language)
+
+
+def run(code: str, folder: Path, **environment: str) -> str:
+    """Run code as a script in `folder`, in a Python of its own; returns what it printed."""
+    script = folder / "script.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=folder,
+        env={**os.environ, "OPFORGE_CACHE_DIR": str(folder / "cache"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (source,) = blocks("cpp")
+    (tmp_path / "relu.cpp").write_text(source)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_piece_of_a_page_runs_as_it_stands(page: str, folder: Path, shared_store: Path) -> None:
+    for package, file in [("my_overrides", "x.h"), ("their_package/csrc", "x.h")]:
+        (folder / package).mkdir(parents=True)
+        (folder / package / file).touch()
+    code = ""
+    for number, piece in enumerate(pieces(page)):
+        if (page, number) not in ELSEWHERE:
+            code += BEFORE.get((page, number), "") + piece.replace('device="cuda"', 'device="cpu"') + "\n"
+    if code:
+        run(code, folder, OPFORGE_CACHE_DIR=str(shared_store))
+
+
+def test_what_is_said_of_pieces_is_about_pieces_that_exist() -> None:
+    assert all(number < len(pieces(page)) for page, number in [*BEFORE, *ELSEWHERE])
+
+
+def test_the_op_of_ones_own_loads_and_is_traced(folder: Path, shared_store: Path) -> None:
+    (code,) = [block for block in blocks("python") if "opforge.load(" in block]
+    checks = """
+x = torch.randn(9)
+assert torch.equal(relu.relu(x), x.clamp(min=0))
+assert torch.equal(torch.ops.my_ops.relu(x), x.clamp(min=0))
+assert torch.equal(torch.compile(relu.relu, fullgraph=True, backend="eager")(x), x.clamp(min=0))
+torch.library.opcheck(relu.relu, (x,))
+print("checked")
+"""
+    assert "checked" in run(code + checks, folder, OPFORGE_CACHE_DIR=str(shared_store))
+
+
+def test_the_declared_builder_loads(folder: Path) -> None:
+    (code,) = [block for block in blocks("python") if "class ReluBuilder" in block]
+    assert "built" in run(code + "\nprint(relu.origin)\n", folder)
+    assert "cache" in run(code + "\nprint(relu.origin)\n", folder)
+
+
+def test_a_prebuilt_op_loads_from_its_layer_without_a_compiler(folder: Path) -> None:
+    (code,) = [block for block in blocks("python") if "class ReluBuilder" in block]
+    (folder / "my_package").mkdir()
+    (folder / "my_package" / "ops.py").write_text(code.replace("\nrelu = ReluBuilder().load()", ""))
+    (folder / "relu.cpp").rename(folder / "my_package" / "relu.cpp")
+    command = [os.path.join(os.path.dirname(sys.executable), "build-ops"), "my_package.ops:ReluBuilder"]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "OPFORGE_CACHE_DIR": str(folder / "cache")}
+    subprocess.run([*command, "--cpu-level", "x86-64", "--out", "prebuilt"], cwd=folder, env=environment, check=True)
+    load = "from my_package.ops import ReluBuilder\nprint(ReluBuilder().load().origin)\n"
+    printed = run(
+        load, folder, OPFORGE_CACHE_LAYERS="prebuilt", PATH="/nonexistent", OPFORGE_CACHE_DIR=str(folder / "other")
+    )
+    assert printed.strip() == str(folder / "prebuilt")
+    assert not (folder / "other").exists()
