@@ -68,16 +68,20 @@ def _run(
     chunks.check(OP, lists, ("exp_avgs", "exp_avg_sqs"))
     if not any(one.numel() for one in params):
         return
-    if step < 1:
-        raise ValueError(f"{OP}: step is {step}, expected 1 or more")
+    rate, root = corrections(OP, step, beta1, beta2, bias_correction)
     table = chunks.table(list(lists.values()))
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
     keep, decay = (1.0 - lr * weight_decay, 0.0) if adamw_mode else (1.0, weight_decay)
     moments = (beta1, 1.0 - beta1, beta2, 1.0 - beta2)
-    numbers = (grad_scale, keep, decay, *moments, lr / correction1, 1.0 / math.sqrt(correction2), eps)
+    numbers = (grad_scale, keep, decay, *moments, lr * rate, root, eps)
     name = f"update_{registry.dtype_name(OP, params[0])}_{'aligned' if table.aligned else 'any'}"
     registry.kernels(OP, "TritonAdamBuilder").launch(name, (len(table.rows), 1, 1), table.rows, *numbers)
+
+
+def corrections(op: str, step: int, beta1: float, beta2: float, wanted: bool) -> tuple[float, float]:
+    """What the moments, which began at 0, are multiplied by at a step: the first, and the root of the second."""
+    if step < 1:
+        raise ValueError(f"{op}: step is {step}, expected 1 or more")
+    return (1.0 / (1.0 - beta1**step), 1.0 / math.sqrt(1.0 - beta2**step)) if wanted else (1.0, 1.0)
 
 
 _multi_adam: Any = chunks.define(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.optimizers import TritonLambBuilder
 
 from . import chunks, registry
+from .adam import corrections
 
 OP = TritonLambBuilder.name
 
@@ -68,17 +68,14 @@ def _run(
     chunks.check(OP, lists, ("exp_avgs", "exp_avg_sqs"))
     if not any(one.numel() for one in params):
         return
-    if step < 1:
-        raise ValueError(f"{OP}: step is {step}, expected 1 or more")
+    scales = corrections(OP, step, beta1, beta2, bias_correction)
     directions = _scratch(params)
     table = chunks.table([*lists.values(), directions])
     applied = chunks.table([params, directions], numbered=True)
     sums = torch.empty((len(table.rows), 2), dtype=torch.float32, device=params[0].device)
     ratios = torch.empty(len(params), dtype=torch.float32, device=params[0].device)
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
     moments = (beta1, 1.0 - beta1, beta2, 1.0 - beta2)
-    numbers = (grad_scale, weight_decay, *moments, 1.0 / correction1, 1.0 / math.sqrt(correction2), eps)
+    numbers = (grad_scale, weight_decay, *moments, *scales, eps)
     name = f"{registry.dtype_name(OP, params[0])}_{'aligned' if table.aligned else 'any'}"
     launch, grid = registry.kernels(OP, "TritonLambBuilder").launch, (len(table.rows), 1, 1)
     launch(f"direct_{name}", grid, table.rows, sums, *numbers)

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from opforge.ops.reference import adam, lion
+from opforge.ops.reference import adam, corrections, lion
 
 __all__ = ["adam", "dequantize", "gelu", "lamb", "layer_norm", "lion", "quantize", "rms_norm", "softmax", "swiglu"]
 
@@ -35,8 +35,7 @@ def lamb(
     """
     exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
     exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
+    correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     direction = exp_avg / correction1 / (exp_avg_sq.sqrt() / math.sqrt(correction2) + eps) + weight_decay * param
     lengths = param.norm(), direction.norm()
     ratio = lengths[0] / lengths[1] if lengths[0] > 0 and lengths[1] > 0 else torch.ones_like(lengths[0])
