@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
+from opforge.accelerator.nvidia import driver_version
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, SettingError
 
@@ -99,7 +99,7 @@ def objection(binary: Mapping[str, Any], wanted: Sequence[str], jit: bool) -> st
 
 def _driver_objection(binary: Mapping[str, Any], compiled: bool) -> str | None:
     """Why the driver is too old: within a major release every minor one will do, except to compile PTX."""
-    built, driver = binary["requires"].get("cuda", ""), driver_release()
+    built, driver = binary["requires"].get("cuda", ""), driver_version()
     if not built or driver is None:
         return None
     needed = tuple(int(part) for part in built.split(".")[:2])
@@ -109,15 +109,3 @@ def _driver_objection(binary: Mapping[str, Any], compiled: bool) -> str | None:
     if compiled and driver < needed:
         return f"it holds PTX of CUDA {built} for this device, and the driver here compiles that of {offers} and before"
     return None
-
-
-@cache
-def driver_release() -> tuple[int, int] | None:
-    """The newest CUDA that the driver serves, such as (13, 0); None without a driver. Makes no context."""
-    try:
-        driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-        if driver.cuDriverGetVersion(ctypes.byref(number)):
-            return None
-    except (OSError, AttributeError):
-        return None
-    return number.value // 1000, number.value % 1000 // 10

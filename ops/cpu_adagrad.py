@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
-from .optimizer_checks import check_range
 
 
 class CPUAdagrad(CPUOptimizer):
@@ -27,6 +26,8 @@ class CPUAdagrad(CPUOptimizer):
 
     builder = "CPUAdagradBuilder"
     state_names = ("sum",)
+    not_negative = ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value")
+    instead_of_amsgrad = "Adagrad has no such variant"
     renamed_states = {"exp_avg_sq": "sum"}
 
     def __init__(
@@ -53,12 +54,6 @@ class CPUAdagrad(CPUOptimizer):
             "maximize": maximize,
         }
         super().__init__(model_params, defaults)
-
-    def _check_group(self, group: Group) -> None:
-        for name in ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value"):
-            check_range("CPUAdagrad", name, group[name], 0.0)
-        if group["amsgrad"]:
-            raise ValueError("CPUAdagrad: amsgrad is True, expected False: Adagrad has no such variant")
 
     def _initial(self, name: str, group: Group) -> float:
         return float(group["initial_accumulator_value"])

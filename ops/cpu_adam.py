@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
-from .optimizer_checks import check_range
+from .cpu_optimizer import CPUOptimizer, Launch, Params, load_op
 
 
 class CPUAdam(CPUOptimizer):
@@ -28,6 +27,8 @@ class CPUAdam(CPUOptimizer):
 
     builder = "CPUAdamBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
+    not_negative = ("lr", "eps", "weight_decay")
+    instead_of_amsgrad = "use torch.optim.AdamW for that variant"
 
     def __init__(
         self,
@@ -55,15 +56,6 @@ class CPUAdam(CPUOptimizer):
             "maximize": maximize,
         }
         super().__init__(model_params, defaults)
-
-    def _check_group(self, group: Group) -> None:
-        check_range("CPUAdam", "lr", group["lr"], 0.0)
-        check_range("CPUAdam", "eps", group["eps"], 0.0)
-        check_range("CPUAdam", "weight_decay", group["weight_decay"], 0.0)
-        for i, beta in enumerate(group["betas"]):
-            check_range("CPUAdam", f"betas[{i}]", beta, 0.0, 1.0)
-        if group["amsgrad"]:
-            raise ValueError("CPUAdam: amsgrad is True, expected False: use torch.optim.AdamW for that variant")
 
     def _update(self, launch: Launch) -> None:
         group = launch.group

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
-from .optimizer_checks import check_range
+from .cpu_optimizer import CPUOptimizer, Launch, Params, load_op
 
 
 class CPULion(CPUOptimizer):
@@ -43,12 +42,6 @@ class CPULion(CPUOptimizer):
             "maximize": maximize,
         }
         super().__init__(model_params, defaults)
-
-    def _check_group(self, group: Group) -> None:
-        check_range("CPULion", "lr", group["lr"], 0.0)
-        check_range("CPULion", "weight_decay", group["weight_decay"], 0.0)
-        for i, beta in enumerate(group["betas"]):
-            check_range("CPULion", f"betas[{i}]", beta, 0.0, 1.0)
 
     def _update(self, launch: Launch) -> None:
         group = launch.group

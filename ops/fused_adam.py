@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Group, Launch, Params
-from .optimizer_checks import check_range
+from .list_optimizer import Launch, Params
 
 
 class FusedAdam(FusedOptimizer):
@@ -34,6 +33,8 @@ class FusedAdam(FusedOptimizer):
 
     builder = "FusedAdamBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
+    not_negative = ("lr", "eps", "weight_decay")
+    instead_of_amsgrad = "use torch.optim.AdamW for that variant"
 
     def __init__(
         self,
@@ -66,14 +67,6 @@ class FusedAdam(FusedOptimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults, set_grad_none)
-
-    def _check_group(self, group: Group) -> None:
-        for name in ("lr", "eps", "weight_decay"):
-            check_range("FusedAdam", name, group[name], 0.0)
-        for i, beta in enumerate(group["betas"]):
-            check_range("FusedAdam", f"betas[{i}]", beta, 0.0, 1.0)
-        if group["amsgrad"]:
-            raise ValueError("FusedAdam: amsgrad is True, expected False: use torch.optim.AdamW for that variant")
 
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
         group = launch.group

@@ -37,6 +37,7 @@ class FusedLamb(FusedOptimizer):
 
     builder = "FusedLambBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
+    not_negative = ("lr", "eps", "weight_decay", "max_grad_norm", "min_coeff")
 
     def __init__(
         self,
@@ -89,13 +90,8 @@ class FusedLamb(FusedOptimizer):
         return super()._launches()
 
     def _check_group(self, group: Group) -> None:
-        for name in ("lr", "eps", "weight_decay", "max_grad_norm", "min_coeff"):
-            check_range("FusedLamb", name, group[name], 0.0)
+        super()._check_group(group)
         check_range("FusedLamb", "max_coeff", group["max_coeff"], group["min_coeff"])
-        for i, beta in enumerate(group["betas"]):
-            check_range("FusedLamb", f"betas[{i}]", beta, 0.0, 1.0)
-        if group["amsgrad"]:
-            raise ValueError("FusedLamb: amsgrad is True, expected False: there is no such variant of it")
 
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
         group = launch.group

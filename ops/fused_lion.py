@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Group, Launch, Params
-from .optimizer_checks import check_range
+from .list_optimizer import Launch, Params
 
 
 class FusedLion(FusedOptimizer):
@@ -52,12 +51,6 @@ class FusedLion(FusedOptimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults, set_grad_none)
-
-    def _check_group(self, group: Group) -> None:
-        for name in ("lr", "weight_decay"):
-            check_range("FusedLion", name, group[name], 0.0)
-        for i, beta in enumerate(group["betas"]):
-            check_range("FusedLion", f"betas[{i}]", beta, 0.0, 1.0)
 
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
         group = launch.group

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .optimizer_checks import check_pairs, check_real
+from .optimizer_checks import check_pairs, check_range, check_real
 
 Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Any]
@@ -39,6 +39,9 @@ class ListOptimizer(Optimizer):
     state_names: ClassVar[tuple[str, ...]]
     device: ClassVar[str | None] = None
     """The type of device that its parameters must be on, if it is one."""
+    not_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
+    """The numbers of a group that must be 0 or more."""
+    instead_of_amsgrad: ClassVar[str] = "there is no such variant of it"
     optional_states: ClassVar[tuple[str, ...]] = ()
     """States that only some parameters have, in the dtype of the others."""
     renamed_states: ClassVar[dict[str, str]] = {}
@@ -60,7 +63,13 @@ class ListOptimizer(Optimizer):
 
     def _check_group(self, group: Group) -> None:
         """Raises ValueError for a group's numbers that the rule cannot use."""
-        raise NotImplementedError
+        owner = type(self).__name__
+        for name in self.not_negative:
+            check_range(owner, name, group[name], 0.0)
+        for i, beta in enumerate(group.get("betas", ())):
+            check_range(owner, f"betas[{i}]", beta, 0.0, 1.0)
+        if group.get("amsgrad"):
+            raise ValueError(f"{owner}: amsgrad is True, expected False: {self.instead_of_amsgrad}")
 
     def _initial(self, name: str, group: Group) -> float:
         return 0.0

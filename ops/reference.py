@@ -11,6 +11,11 @@ import torch
 from torch import Tensor
 
 
+def corrections(step: int, beta1: float, beta2: float, wanted: bool) -> tuple[float, float]:
+    """What averages that began at 0 are divided by at a step, which counts from 1; 1 where that is not wanted."""
+    return (1.0 - beta1**step, 1.0 - beta2**step) if wanted else (1.0, 1.0)
+
+
 def adam(
     param: Tensor,
     grad: Tensor,
@@ -38,8 +43,7 @@ def adam(
         grad = grad + weight_decay * param
     exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
     exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
+    correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     denominator = exp_avg_sq.sqrt() / math.sqrt(correction2) + eps
     return param - lr / correction1 * exp_avg / denominator, exp_avg, exp_avg_sq
 
@@ -60,8 +64,7 @@ def adam_rollback(
     bias_correction: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `adam` started from, given its results and its gradient. beta1, beta2, 1 - lr * weight_decay are not 0."""
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
+    correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     param = param + lr / correction1 * exp_avg / (exp_avg_sq.sqrt() / math.sqrt(correction2) + eps)
     if adamw_mode:
         param = param / (1.0 - lr * weight_decay)
@@ -139,8 +142,7 @@ def lamb(
     direction = exp_avg / root + weight_decay * param
     norms = float(param.norm()), float(direction.norm())
     ratio = min(max(norms[0] / norms[1], min_coeff), max_coeff) if all(norms) else 1.0
-    correction1 = 1.0 - beta1**step if bias_correction else 1.0
-    correction2 = 1.0 - beta2**step if bias_correction else 1.0
+    correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     rate = lr * math.sqrt(correction2) / correction1
     return param - rate * ratio * direction, exp_avg, exp_avg_sq, ratio
 

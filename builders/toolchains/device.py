@@ -155,6 +155,7 @@ class DeviceToolchain(Toolchain):
 
 
 def through(step: Step, path: str, made: str, folders: Sequence[str]) -> Step:
-    """The step for a source at `path` that is translated to `made` first, with the headers that it quotes."""
+    """`step` with its source, at `path`, translated to `made` first, and the headers that it quotes too."""
     program = (sys.executable, "-I", "-S", os.path.abspath(translated.__file__))
-    return step._replace(argv=(*program, step.depfile, path, made, *folders, "--", *step.argv))
+    command = (made if word == path else word for word in step.argv)
+    return step._replace(argv=(*program, step.depfile, path, made, *folders, "--", *command))

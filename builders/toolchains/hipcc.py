@@ -117,24 +117,21 @@ class Hipcc(DeviceToolchain):
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         path, depfile = place_of(source, roots), output + ".d"
-        made = path if path.endswith(".hip") else output + ".hip"
-        include = [place_of(folder, roots) for folder in plan.include]
         argv = [
             *launcher(),
             *self.argv,
             *self.options(plan, roots),
             *plan.device_flags,
             *prefix_maps(plan, roots),
-            *("-x", "hip", "-MD", "-MF", depfile, "-c", made, "-o", output),
+            *("-x", "hip", "-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
         step = Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
-        return step if made == path else through(step, path, made, include)
+        return step if path.endswith(".hip") else self._translated(plan, roots, step, path, ".hip")
 
     def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         # A source of the host may call CUDA's runtime too.
-        path, include = place_of(source, roots), [place_of(folder, roots) for folder in plan.include]
-        step = self.host.compile(plan, roots, source, output)
-        made = output + os.path.splitext(path)[1]
-        return through(
-            step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, include
-        )
+        step, path = self.host.compile(plan, roots, source, output), place_of(source, roots)
+        return self._translated(plan, roots, step, path, os.path.splitext(path)[1])
+
+    def _translated(self, plan: BuildPlan, roots: Mapping[str, str], step: Step, path: str, suffix: str) -> Step:
+        return through(step, path, step.output + suffix, [place_of(folder, roots) for folder in plan.include])

@@ -41,6 +41,5 @@ class OpenCL(DeviceToolchain):
         return DevicePart(stubs=(RUNTIME,))
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path, made = place_of(source, roots), output + ".cpp"
         step = self.host.compile(plan, roots, source, output)
-        return through(step._replace(argv=tuple(made if one == path else one for one in step.argv)), path, made, [])
+        return through(step, place_of(source, roots), output + ".cpp", [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc  # named in full: the reference looks these types up without this module
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opforge.errors import BuilderError
 
@@ -69,9 +69,3 @@ def check(builder: str, kernels: Iterable[Kernel]) -> None:
 def declared(kernels: Iterable[Kernel]) -> dict[str, str]:
     """Kernel name -> its text, as a plan and a description hold them."""
     return {kernel.name: kernel.text() for kernel in kernels}
-
-
-def from_text(text: str) -> dict[str, Any]:
-    """What `Kernel.text` wrote."""
-    told: dict[str, Any] = json.loads(text)
-    return told

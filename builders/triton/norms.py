@@ -19,25 +19,23 @@ def _forward(dtype: str, weight: str, size: Size, centred: bool) -> Kernel:
 
 def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel]:
     row, column = size.pointer(dtype), size.pointer(weight)
-    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32"}
+    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32", "sums": "*fp32"}
     sums = {"dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32")}
     columns, stride = {"columns": size.integer("i32")}, size.integer("i64")
     strides = {"dy_stride": stride, "x_stride": stride}
     written = {"dx": row, **sums, "rows": "i32", **columns, **strides, "dx_stride": stride}
-    constants: dict[str, int] = {"CENTRED": centred, "BLOCK": size.block}
-    if size.once:
-        return [_kernel("backward", dtype, weight, size, {**given, **written}, constants)]
-    half = {**given, "sums": "*fp32"}
-    return [
-        _kernel("backward_sums", dtype, weight, size, {**half, **columns, **strides}, constants),
-        _kernel("backward_columns", dtype, weight, size, {**half, **written}, constants),
-    ]
+    constants = {"CENTRED": centred, "BLOCK": size.block}
+    found = [_kernel("backward", dtype, weight, size, {**given, **written}, {**constants, "ONCE": size.once})]
+    if not size.once:
+        found.append(_kernel("backward_sums", dtype, weight, size, {**given, **columns, **strides}, constants))
+    return found
 
 
 def _kernel(
     function: str, dtype: str, weight: str, size: Size, arguments: dict[str, str], constants: dict[str, int]
 ) -> Kernel:
-    absent = {} if constants["CENTRED"] else {"bias": None, "means": None, "dbiases": None}
+    absent = [] if constants["CENTRED"] else ["bias", "means", "dbiases"]
+    absent += ["sums"] if size.once else []
     there = {name: kind for name, kind in arguments.items() if name not in absent}
     gone = {name: None for name in absent if name in arguments}
     name = f"{function}_{dtype}_{weight}_{size.name}"

@@ -92,7 +92,7 @@ def here(monkeypatch):
     """Says which devices are here."""
     found: dict[str, tuple[str, ...]] = {}
     monkeypatch.setattr(devices, "present", lambda device: found.get(device, ()))
-    monkeypatch.setattr(devices, "driver_release", lambda: (13, 0))
+    monkeypatch.setattr(devices, "driver_version", lambda: (13, 0))
     for name in archs.VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
     return found
@@ -135,21 +135,21 @@ def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
 
 def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch):
     here["cuda"] = ("sm_90",)
-    monkeypatch.setattr(devices, "driver_release", lambda: (12, 8))
+    monkeypatch.setattr(devices, "driver_version", lambda: (12, 8))
     assert requirements.device_objection(BINARY, ()) == (
         "it was built with CUDA 13.1, and the driver here serves CUDA up to 12.8: update the driver"
     )
-    monkeypatch.setattr(devices, "driver_release", lambda: (13, 0))
+    monkeypatch.setattr(devices, "driver_version", lambda: (13, 0))
     assert requirements.device_objection(BINARY, ()) is None, "minor releases are compatible"
 
 
 def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better_is(here, monkeypatch):
     here["cuda"] = ("sm_100",)
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
-    monkeypatch.setattr(devices, "driver_release", lambda: (13, 1))
+    monkeypatch.setattr(devices, "driver_version", lambda: (13, 1))
     assert requirements.device_objection(binary, ()) is None
     assert "it holds PTX alone for sm_100" in requirements.device_objection(binary, (), jit=False)
-    monkeypatch.setattr(devices, "driver_release", lambda: (13, 0))
+    monkeypatch.setattr(devices, "driver_version", lambda: (13, 0))
     assert requirements.device_objection(binary, ()) == (
         "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
     )

@@ -15,16 +15,6 @@ OptimizerIds& ids() {
     return ids;
 }
 
-void create_adagrad(StableIValue* stack, uint64_t, uint64_t) {
-    ids().create(Arguments(stack).integer(), true);  // each update brings its own numbers
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
-void destroy_adagrad(StableIValue* stack, uint64_t, uint64_t) {
-    ids().destroy(Arguments(stack).integer());
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
 AdagradScalars read_scalars(Arguments& arguments) {
     AdagradScalars scalars{};
     for (float* number : {&scalars.rate, &scalars.eps, &scalars.l2}) *number = static_cast<float>(arguments.real());
@@ -49,18 +39,6 @@ void multi_adagrad(StableIValue* stack, uint64_t, uint64_t) {
     run(arguments.batch(kLists, true, &adagrad_kernel), &scalars);
 }
 
-void adagrad_update_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack + 5);
-    arguments.tensors(kTensors);
-    arguments.check_meta(kTensors, false);
-}
-
-void multi_adagrad_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack);
-    arguments.tensor_lists(kLists);
-    arguments.check_meta(kLists, true);
-}
-
 }  // namespace
 }  // namespace opforge::cpu
 
@@ -79,13 +57,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("create_adagrad", &opforge::cpu::create_adagrad);
-    m.impl("destroy_adagrad", &opforge::cpu::destroy_adagrad);
+    m.impl("create_adagrad", &opforge::cpu::create<opforge::cpu::ids>);
+    m.impl("destroy_adagrad", &opforge::cpu::destroy<opforge::cpu::ids>);
     m.impl("adagrad_update", &opforge::cpu::adagrad_update);
     m.impl("multi_adagrad_", &opforge::cpu::multi_adagrad);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("adagrad_update", &opforge::cpu::adagrad_update_meta);
-    m.impl("multi_adagrad_", &opforge::cpu::multi_adagrad_meta);
+    m.impl("adagrad_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 5>);
+    m.impl("multi_adagrad_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
 }

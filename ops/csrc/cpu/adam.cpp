@@ -2,8 +2,6 @@
 
 #include <torch/csrc/stable/library.h>
 
-#include <cmath>
-
 #include "arguments.h"
 
 namespace opforge::cpu {
@@ -25,17 +23,14 @@ struct AdamStep {
 
     // Everything that does not differ between elements, in double.
     AdamScalars scalars() const {
-        if (count < 1)
-            refuse("step is " + std::to_string(count) + ", expected 1 at the first step: count it before the call");
-        const double t = static_cast<double>(count);
-        const double correction1 = bias_correction ? 1.0 - std::pow(beta1, t) : 1.0;
-        const double correction2 = bias_correction ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0;
+        check_step(count);
+        const BiasCorrection correction(count, beta1, beta2, bias_correction);
         return {Moment(beta1),
                 Moment(beta2),
                 DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
                 adamw_mode ? 0.0f : static_cast<float>(weight_decay),
-                static_cast<float>(lr * correction2 / correction1),
-                static_cast<float>(eps * correction2),
+                static_cast<float>(lr * correction.second_root / correction.first),
+                static_cast<float>(eps * correction.second_root),
                 maximize};
     }
 
@@ -60,11 +55,6 @@ void create_adam(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t id = arguments.integer();
     for (int i = 0; i < 5; ++i) arguments.real();  // each update brings its own
     ids().create(id, arguments.flag());
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
-void destroy_adam(StableIValue* stack, uint64_t, uint64_t) {
-    ids().destroy(Arguments(stack).integer());
     stack[0] = torch::stable::detail::from(int64_t{0});
 }
 
@@ -107,18 +97,6 @@ void multi_adam(StableIValue* stack, uint64_t, uint64_t) {
     run(arguments.batch(kLists, true, &adam_kernel), &scalars);
 }
 
-void adam_update_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack + 8);
-    arguments.tensors(kTensors);
-    arguments.check_meta(kTensors, false);
-}
-
-void multi_adam_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack);
-    arguments.tensor_lists(kLists);
-    arguments.check_meta(kLists, true);
-}
-
 }  // namespace
 }  // namespace opforge::cpu
 
@@ -143,14 +121,14 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("create_adam", &opforge::cpu::create_adam);
-    m.impl("destroy_adam", &opforge::cpu::destroy_adam);
+    m.impl("destroy_adam", &opforge::cpu::destroy<opforge::cpu::ids>);
     m.impl("adam_update", &opforge::cpu::adam_update);
     m.impl("adam_rollback", &opforge::cpu::adam_rollback_update);
     m.impl("multi_adam_", &opforge::cpu::multi_adam);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("adam_update", &opforge::cpu::adam_update_meta);
-    m.impl("adam_rollback", &opforge::cpu::adam_update_meta);
-    m.impl("multi_adam_", &opforge::cpu::multi_adam_meta);
+    m.impl("adam_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>);
+    m.impl("adam_rollback", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>);
+    m.impl("multi_adam_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
 }

@@ -162,4 +162,34 @@ inline void run(const Batch& batch, const void* scalars) {
     });
 }
 
+// The boxed functions that are alike in every optimizer: `ids` gives its own, `names` are its operands'.
+
+// For a rule each of whose updates brings its own numbers.
+template <OptimizerIds& (*ids)()>
+void create(StableIValue* stack, uint64_t, uint64_t) {
+    ids().create(Arguments(stack).integer(), true);
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+template <OptimizerIds& (*ids)()>
+void destroy(StableIValue* stack, uint64_t, uint64_t) {
+    ids().destroy(Arguments(stack).integer());
+    stack[0] = torch::stable::detail::from(int64_t{0});
+}
+
+// The Meta kernels, of functions of tensors after `before` other arguments, and of lists.
+template <const auto& names, size_t before>
+void tensors_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack + before);
+    arguments.tensors(names);
+    arguments.check_meta(names, false);
+}
+
+template <const auto& names>
+void lists_meta(StableIValue* stack, uint64_t, uint64_t) {
+    Arguments arguments(stack);
+    arguments.tensor_lists(names);
+    arguments.check_meta(names, true);
+}
+
 }  // namespace opforge::cpu

@@ -15,16 +15,6 @@ OptimizerIds& ids() {
     return ids;
 }
 
-void create_lion(StableIValue* stack, uint64_t, uint64_t) {
-    ids().create(Arguments(stack).integer(), true);  // each update brings its own numbers
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
-void destroy_lion(StableIValue* stack, uint64_t, uint64_t) {
-    ids().destroy(Arguments(stack).integer());
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
 LionScalars read_scalars(Arguments& arguments) {
     const double lr = arguments.real();
     const double beta1 = arguments.real();
@@ -51,18 +41,6 @@ void multi_lion(StableIValue* stack, uint64_t, uint64_t) {
     run(arguments.batch(kLists, true, &lion_kernel), &scalars);
 }
 
-void lion_update_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack + 6);
-    arguments.tensors(kTensors);
-    arguments.check_meta(kTensors, false);
-}
-
-void multi_lion_meta(StableIValue* stack, uint64_t, uint64_t) {
-    Arguments arguments(stack);
-    arguments.tensor_lists(kLists);
-    arguments.check_meta(kLists, true);
-}
-
 }  // namespace
 }  // namespace opforge::cpu
 
@@ -82,13 +60,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("create_lion", &opforge::cpu::create_lion);
-    m.impl("destroy_lion", &opforge::cpu::destroy_lion);
+    m.impl("create_lion", &opforge::cpu::create<opforge::cpu::ids>);
+    m.impl("destroy_lion", &opforge::cpu::destroy<opforge::cpu::ids>);
     m.impl("lion_update", &opforge::cpu::lion_update);
     m.impl("multi_lion_", &opforge::cpu::multi_lion);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("lion_update", &opforge::cpu::lion_update_meta);
-    m.impl("multi_lion_", &opforge::cpu::multi_lion_meta);
+    m.impl("lion_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 6>);
+    m.impl("multi_lion_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
 }

@@ -1,5 +1,6 @@
 #include "optimizer.h"
 
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -64,6 +65,17 @@ struct Group {
 }  // namespace
 
 void refuse(const std::string& message) { throw std::runtime_error(message); }
+
+void check_step(int64_t step) {
+    if (step < 1)
+        refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
+}
+
+BiasCorrection::BiasCorrection(int64_t step, double beta1, double beta2, bool wanted) {
+    if (!wanted) return;
+    first = 1.0 - std::pow(beta1, static_cast<double>(step));
+    second_root = std::sqrt(1.0 - std::pow(beta2, static_cast<double>(step)));
+}
 
 void check_layouts(const Operand* operands, Names names, int64_t index) {
     const Group group{operands, names, index};

@@ -58,6 +58,16 @@ void check_layouts(const Operand* operands, Names names, int64_t index);
 // Refuses dtypes that no kernel takes; float16 too where `narrow` is false.
 DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow);
 
+// Refuses a step that is not counted from 1.
+void check_step(int64_t step);
+
+// What averages that began at 0 lack at a step: 1 - beta1^step, and the root of 1 - beta2^step. 1 where not wanted.
+struct BiasCorrection {
+    double first = 1.0, second_root = 1.0;
+
+    BiasCorrection(int64_t step, double beta1, double beta2, bool wanted);
+};
+
 // torch's own, through which its number of threads holds here too.
 using ParallelFor = void (*)(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context);
 

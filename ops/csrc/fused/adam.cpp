@@ -19,18 +19,14 @@ AdamNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
     const bool corrects_bias = arguments.flag();
     weight_decay = arguments.real();
     const bool maximize = arguments.flag();
-    if (step < 1 && !device.step) {
-        refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
-    }
-    const double t = static_cast<double>(step);
-    const double correction1 = corrects_bias ? 1.0 - std::pow(beta1, t) : 1.0;
-    const double correction2 = corrects_bias ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0;
+    if (!device.step) check_step(step);
+    const BiasCorrection correction(step, beta1, beta2, corrects_bias);
     const AdamRule fixed{Moment(beta1),
                          Moment(beta2),
                          DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
                          adamw_mode ? 0.0f : static_cast<float>(weight_decay),
-                         static_cast<float>(lr * correction2 / correction1),
-                         static_cast<float>(eps * correction2),
+                         static_cast<float>(lr * correction.second_root / correction.first),
+                         static_cast<float>(eps * correction.second_root),
                          1.0f,
                          maximize};
     return {fixed,

@@ -19,16 +19,12 @@ LambNumbers read_numbers(Arguments& arguments, const DeviceNumbers& device) {
     const bool corrects_bias = arguments.flag();
     weight_decay = arguments.real();
     const bool maximize = arguments.flag();
-    if (step < 1 && !device.step) {
-        refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
-    }
-    const double t = static_cast<double>(step);
-    const double correction1 = corrects_bias ? 1.0 - std::pow(beta1, t) : 1.0;
-    const double correction2 = corrects_bias ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0;
+    if (!device.step) check_step(step);
+    const BiasCorrection correction(step, beta1, beta2, corrects_bias);
     const LambRule fixed{Moment(beta1),
                          Moment(beta2),
                          static_cast<float>(weight_decay),
-                         static_cast<float>(lr * correction2 / correction1),
+                         static_cast<float>(lr * correction.second_root / correction.first),
                          static_cast<float>(eps),
                          static_cast<float>(1.0 / factor),
                          static_cast<float>(smallest),
