@@ -99,9 +99,15 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
         raise ValueError(
             f"{OP}: {count} codes have {scales.numel()} scales and {offsets.numel()} offsets, expected {wanted}"
         )
-    for name, one, expected in (("codes", codes, torch.int8), ("scales", scales, torch.float32)):
-        if one.dtype != expected:
-            raise TypeError(f"{OP}: {name} is {one.dtype}, expected {expected}, as quantize gives it")
+    for name, one, expected in (
+        ("codes", codes, torch.int8),
+        ("scales", scales, torch.float32),
+        ("offsets", offsets, torch.float32),
+    ):
+        if one.dtype != expected or one.device != codes.device:
+            raise TypeError(
+                f"{OP}: {name} is {one.dtype} on {one.device}, expected {expected} on {codes.device}, as quantize gives it"
+            )
     values = _fake_back(codes, scales, offsets, bits, dtype)
     way = "asymmetric" if offsets.numel() else "symmetric"
     codes = codes.contiguous()

@@ -98,49 +98,6 @@ def _normal(x, dy, weight, mean, rstd, CENTRED: tl.constexpr):
 
 
 @triton.jit
-def backward(
-    dy,
-    x,
-    weight,
-    means,
-    rstds,
-    dx,
-    dweights,
-    dbiases,
-    rows,
-    columns,
-    dy_stride,
-    x_stride,
-    dx_stride,
-    CENTRED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Rows that fit a block: each program takes every n-th, and writes its sums to its row of dweights and dbiases."""
-    program = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    here = at < columns
-    w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
-    dw = tl.zeros((BLOCK,), tl.float32)
-    db = tl.zeros((BLOCK,), tl.float32)
-    for row in range(program, rows, tl.num_programs(0)):
-        given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
-        value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
-        rstd = tl.load(rstds + row)
-        mean = tl.load(means + row) if CENTRED else 0.0
-        normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
-        along = tl.sum(gradient * normal, 0) / columns
-        result = gradient - normal * along
-        if CENTRED:
-            result -= tl.sum(gradient, 0) / columns
-            db += given
-        dw += given * normal
-        tl.store(dx + row * dx_stride + at, result * rstd, mask=here)
-    tl.store(dweights + program * columns + at, dw, mask=here)
-    if CENTRED:
-        tl.store(dbiases + program * columns + at, db, mask=here)
-
-
-@triton.jit
 def backward_sums(
     dy,
     x,
@@ -154,7 +111,7 @@ def backward_sums(
     CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Long rows, first half: one program a row, which writes the means of gradient * normal and of gradient to `sums`
+    """Long rows, before `backward`: one program a row, which writes the means of gradient * normal and of gradient to `sums`
     [rows, 2]."""
     row = tl.program_id(0).to(tl.int64)
     rstd = tl.load(rstds + row)
@@ -176,7 +133,7 @@ def backward_sums(
 
 
 @triton.jit
-def backward_columns(
+def backward(
     dy,
     x,
     weight,
@@ -192,9 +149,12 @@ def backward_columns(
     x_stride,
     dx_stride,
     CENTRED: tl.constexpr,
+    ONCE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Long rows, second half: a program takes one block of columns of every n-th row."""
+    """Each program takes every n-th row, or one block of it, and writes its sums to its row of dweights and dbiases.
+
+    Unless ONCE, where a row fits the block, `backward_sums` has written the means over each row to `sums`."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
@@ -207,9 +167,9 @@ def backward_columns(
         rstd = tl.load(rstds + row)
         mean = tl.load(means + row) if CENTRED else 0.0
         normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
-        result = gradient - normal * tl.load(sums + row * 2)
+        result = gradient - normal * (tl.sum(gradient * normal, 0) / columns if ONCE else tl.load(sums + row * 2))
         if CENTRED:
-            result -= tl.load(sums + row * 2 + 1)
+            result -= tl.sum(gradient, 0) / columns if ONCE else tl.load(sums + row * 2 + 1)
             db += given
         dw += given * normal
         tl.store(dx + row * dx_stride + at, result * rstd, mask=here)
