@@ -19,25 +19,27 @@ def _forward(dtype: str, weight: str, size: Size, centred: bool) -> Kernel:
 
 def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel]:
     row, column = size.pointer(dtype), size.pointer(weight)
-    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32", "sums": "*fp32"}
-    sums = {"dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32")}
+    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32"}
     columns, stride = {"columns": size.integer("i32")}, size.integer("i64")
     strides = {"dy_stride": stride, "x_stride": stride}
-    written = {"dx": row, **sums, "rows": "i32", **columns, **strides, "dx_stride": stride}
-    constants = {"CENTRED": centred, "BLOCK": size.block}
-    found = [_kernel("backward", dtype, weight, size, {**given, **written}, {**constants, "ONCE": size.once})]
+    written = {"dx": row, "dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32"), "rows": "i32"}
+    arguments = {**given, "sums": "*fp32", **written, **columns, **strides, "dx_stride": stride}
+    constants: dict[str, int] = {"CENTRED": centred, "ONCE": size.once, "BLOCK": size.block}
+    found = [_kernel("backward", dtype, weight, size, arguments, constants)]
     if not size.once:
-        found.append(_kernel("backward_sums", dtype, weight, size, {**given, **columns, **strides}, constants))
+        sums, constants = {**given, "sums": "*fp32", **columns, **strides}, {"CENTRED": centred, "BLOCK": size.block}
+        found.append(_kernel("backward_sums", dtype, weight, size, sums, constants))
     return found
 
 
 def _kernel(
     function: str, dtype: str, weight: str, size: Size, arguments: dict[str, str], constants: dict[str, int]
 ) -> Kernel:
-    absent = [] if constants["CENTRED"] else ["bias", "means", "dbiases"]
-    absent += ["sums"] if size.once else []
+    absent = () if constants["CENTRED"] else ("bias", "means", "dbiases")
+    if function == "backward" and size.once:
+        absent = (*absent, "sums")
     there = {name: kind for name, kind in arguments.items() if name not in absent}
-    gone = {name: None for name in absent if name in arguments}
+    gone = dict.fromkeys(name for name in arguments if name in absent)
     name = f"{function}_{dtype}_{weight}_{size.name}"
     return Kernel(name, SOURCE, function, there, {**constants, **gone}, warps=size.warps)
 

@@ -10,26 +10,38 @@ from .rows import DTYPES
 
 GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8))
 """(greatest size of a group, groups a program, warps)."""
+ANY = GROUPS[1]
+"""The same for groups without wide loads."""
+PART = 1 << 16
+"""Values of a longer group that one program takes."""
 BLOCK = 1024
 SOURCE = "kernels/quantize.py"
+WIDTHS = (("aligned", ":16"), ("any", ""))
 
 
 def _kernels() -> Iterator[Kernel]:
-    """Each with wide loads, for groups of a multiple of 16 values, and for any group with the largest block alone."""
+    """Each with wide loads, for groups of a multiple of 16 values, and without, for any."""
     for dtype in DTYPES:
+        for suffix, wide in WIDTHS:
+            arguments = {"x": f"*{dtype}{wide}", "found": "*fp32", "size": f"i32{wide}"}
+            yield Kernel(f"extremes_{dtype}_{suffix}", SOURCE, "extremes", arguments, {"PART": PART, "BLOCK": BLOCK})
         for bits in (8, 4):
             for way, symmetric in (("symmetric", True), ("asymmetric", False)):
                 offsets = {} if symmetric else {"offsets": "*fp32"}
                 gone: dict[str, None] = {"offsets": None} if symmetric else {}
                 common: dict[str, int | None] = {"BITS": bits, "SYMMETRIC": symmetric, **gone}
                 name = f"{way}_{bits}_{dtype}"
-                for (size, rows, warps), wide in (*((one, ":16") for one in GROUPS), (GROUPS[-1], "")):
+                for (size, rows, warps), wide in (*((one, ":16") for one in GROUPS), (ANY, "")):
                     arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "scales": "*fp32", **offsets}
                     arguments |= {"groups": "i64", "size": f"i32{wide}"}
                     constants = {**common, "ROWS": rows, "BLOCK": size}
                     full = f"quantize_{name}_{size if wide else 'any'}"
                     yield Kernel(full, SOURCE, "quantize", arguments, constants, warps=warps)
-                for suffix, wide in (("aligned", ":16"), ("any", "")):
+                for suffix, wide in WIDTHS:
+                    arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "found": "*fp32", "scales": "*fp32"}
+                    arguments |= {**offsets, "size": f"i32{wide}"}
+                    constants = {**common, "PART": PART, "BLOCK": BLOCK}
+                    yield Kernel(f"encode_{name}_{suffix}", SOURCE, "encode", arguments, constants)
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
                     full = f"dequantize_{name}_{suffix}"

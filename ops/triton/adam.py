@@ -70,8 +70,8 @@ def _run(
 fused_adam_: Any = registry.define(
     "fused_adam_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
     " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None,"
-    " float lr, float beta1, float beta2, float eps, int step, bool adamw_mode, bool bias_correction, float weight_decay,"
-    " bool maximize=False) -> ()",
+    " float lr, float beta1, float beta2, float eps, int step, bool adamw_mode, bool bias_correction,"
+    " float weight_decay, bool maximize=False) -> ()",
     _run,
     registry.nothing,
 )

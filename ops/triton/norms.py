@@ -104,11 +104,11 @@ def _backward(
     read, strides = [given, rows, weights[0], *statistics], [given.stride(0), rows.stride(0)]
     kernels, name = _kernels(op), f"{dtypes}_{size.name}"
     numbers = [count, columns, *strides, out.stride(0)]
+    along = []
     if not size.once:
-        along = torch.empty((count, 2), dtype=torch.float32, device=x.device)
-        kernels.launch(f"backward_sums_{name}", (count, 1, 1), *read, along, columns, *strides)
-        read.append(along)
-    kernels.launch(f"backward_{name}", (programs, blocks, 1), *read, out, *sums, *numbers)
+        along = [torch.empty((count, 2), dtype=torch.float32, device=x.device)]
+        kernels.launch(f"backward_sums_{name}", (count, 1, 1), *read, *along, columns, *strides)
+    kernels.launch(f"backward_{name}", (programs, blocks, 1), *read, *along, out, *sums, *numbers)
     gradients = [one.sum(0).to(parameter.dtype) for one, parameter in zip(sums, parameters, strict=True)]
     return dx, gradients
 

@@ -13,7 +13,7 @@ from opforge.builders.triton.launching import Kernels
 from . import registry
 
 OP = declared.TritonQuantizerBuilder.name
-LARGEST = declared.GROUPS[-1][0]
+LARGEST = (1 << 31) - 1
 
 
 def quantize(x: Tensor, group_size: int, bits: int = 8, symmetric: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,13 +74,19 @@ def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor
     groups = x.numel() // group_size
     if groups:
         wide = _is_wide(group_size, x, codes)
-        fitting = (one for one in declared.GROUPS if group_size <= one[0])
-        block, rows, _warps = next(fitting) if wide else declared.GROUPS[-1]
-        way = "symmetric" if symmetric else "asymmetric"
-        name = f"quantize_{way}_{bits}_{dtype}_{block if wide else 'any'}"
-        tensors = [x, codes, scales, *([] if symmetric else [offsets])]
-        grid = (-(-groups // rows), 1, 1)
-        registry.kernels(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, groups, group_size)
+        kernels = registry.kernels(OP, "TritonQuantizerBuilder")
+        name = f"{'symmetric' if symmetric else 'asymmetric'}_{bits}_{dtype}"
+        params = [scales, *([] if symmetric else [offsets])]
+        offered = declared.GROUPS if wide else (declared.ANY,)
+        block, rows, _warps = next((one for one in offered if group_size <= one[0]), (0, 0, 0))
+        if block:
+            name, grid = f"quantize_{name}_{block if wide else 'any'}", (-(-groups // rows), 1, 1)
+            kernels.launch(name, grid, x, codes, *params, groups, group_size)
+        else:
+            grid, suffix = (groups, -(-group_size // declared.PART), 1), "aligned" if wide else "any"
+            found = torch.empty((*grid[:2], 2), dtype=torch.float32, device=x.device)
+            kernels.launch(f"extremes_{dtype}_{suffix}", grid, x, found, group_size)
+            kernels.launch(f"encode_{name}_{suffix}", grid, x, codes, found, *params, group_size)
     return codes, scales, offsets
 
 

@@ -141,7 +141,7 @@ def descend(
     row, kinds, count, tensor = row_of(table, noop, 8)
     param, copy = address(row, 0, PARAM), address(row, 4, COPY)
     first, second = address(row, 2, STATE), address(row, 3, STATE)
-    rate, _root = rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, 1.0)
+    rate, _root = rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, rate)
     by = rate * tl.load(ratios + tensor)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)

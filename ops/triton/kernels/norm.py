@@ -111,8 +111,8 @@ def backward_sums(
     CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For rows longer than a block: one program a row, which writes the means of gradient * normal and of gradient to
-    `sums` [rows, 2]."""
+    """Long rows, before `backward`: one program a row, which writes the means of gradient * normal and of gradient to `sums`
+    [rows, 2]."""
     row = tl.program_id(0).to(tl.int64)
     rstd = tl.load(rstds + row)
     mean = tl.load(means + row) if CENTRED else 0.0
@@ -152,10 +152,9 @@ def backward(
     ONCE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A program takes one block of columns of every n-th row, and writes its sums to its row of dweights and dbiases.
+    """Each program takes every n-th row, or one block of it, and writes its sums to its row of dweights and dbiases.
 
-    The means along a row come from `sums`, or from the block itself where that holds the row (ONCE).
-    """
+    Unless ONCE, where a row fits the block, `backward_sums` has written the means over each row to `sums`."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns

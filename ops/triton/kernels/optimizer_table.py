@@ -22,7 +22,8 @@ def address(row, column: tl.constexpr, DTYPE: tl.constexpr):
     place = tl.load(row + column)
     if DTYPE is None or DTYPE == "any":
         return place
-    return tl.multiple_of(place.to(tl.pointer_type(DTYPE)), 16)
+    else:
+        return tl.multiple_of(place.to(tl.pointer_type(DTYPE)), 16)
 
 
 @triton.jit
@@ -45,8 +46,6 @@ def read(place, kinds, column: tl.constexpr, at, here, DTYPE: tl.constexpr):
 @triton.jit
 def write(place, kinds, column: tl.constexpr, at, value, here, DTYPE: tl.constexpr):
     """Values to a column's tensor, if there is one."""
-    if DTYPE is None:
-        return
     if DTYPE == "any":
         kind = (kinds >> (2 * column)) & 3
         if place != 0:
@@ -56,5 +55,5 @@ def write(place, kinds, column: tl.constexpr, at, value, here, DTYPE: tl.constex
                 tl.store(place.to(tl.pointer_type(tl.float16)) + at, value.to(tl.float16), mask=here)
             else:
                 tl.store(place.to(tl.pointer_type(tl.bfloat16)) + at, value.to(tl.bfloat16), mask=here)
-    else:
+    elif DTYPE is not None:
         tl.store(place + at, value.to(DTYPE), mask=here)

@@ -14,6 +14,26 @@ def _rounded(x):
 
 
 @triton.jit
+def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
+    """The scale of groups whose values lie between these."""
+    if SYMMETRIC:
+        return tl.maximum(-low, high) / (2 ** (BITS - 1) - 1)
+    else:
+        return (high - low) / (2**BITS - 1)
+
+
+@triton.jit
+def _codes(value, low, scale, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
+    by = tl.where(scale > 0, scale, 1.0)
+    if SYMMETRIC:
+        most: tl.constexpr = 2 ** (BITS - 1) - 1
+        return tl.minimum(tl.maximum(_rounded(value / by), -most), most).to(tl.int32)
+    else:
+        most: tl.constexpr = 2**BITS - 1
+        return tl.minimum(tl.maximum(_rounded((value - low) / by), 0.0), most).to(tl.int32)
+
+
+@triton.jit
 def quantize(
     x,
     out,
@@ -33,21 +53,15 @@ def quantize(
     here = known[:, None] & (at < size)[None, :]
     value = tl.load(x + row[:, None] * size + at[None, :], mask=here, other=0.0).to(tl.float32)
     if SYMMETRIC:
-        most: tl.constexpr = 2 ** (BITS - 1) - 1
-        scale = tl.max(tl.abs(value), 1) / most
-        by = tl.where(scale > 0, scale, 1.0)
-        code = _rounded(value / by[:, None])
-        code = tl.minimum(tl.maximum(code, -most), most).to(tl.int32)
+        high = tl.max(tl.abs(value), 1)
+        low = -high
     else:
-        most: tl.constexpr = 2**BITS - 1
         low = tl.min(tl.where(here, value, float("inf")), 1)
         high = tl.max(tl.where(here, value, float("-inf")), 1)
-        scale = (high - low) / most
-        by = tl.where(scale > 0, scale, 1.0)
-        code = _rounded((value - low[:, None]) / by[:, None])
-        code = tl.minimum(tl.maximum(code, 0.0), most).to(tl.int32)
         tl.store(offsets + row, low, mask=known)
+    scale = _scale(low, high, BITS, SYMMETRIC)
     tl.store(scales + row, scale, mask=known)
+    code = _codes(value, low[:, None], scale[:, None], BITS, SYMMETRIC)
     if BITS == 8:
         tl.store(out + row[:, None] * size + at[None, :], code.to(tl.int8), mask=here)
     else:
@@ -55,6 +69,70 @@ def quantize(
         half = tl.arange(0, BLOCK // 2)
         there = known[:, None] & (half < size // 2)[None, :]
         tl.store(out + row[:, None] * (size // 2) + half[None, :], (first | second << 4).to(tl.int8), mask=there)
+
+
+@triton.jit
+def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
+    """Long groups, first half: a program a group and part of it, which writes the least and the greatest value to
+    `found` [groups, parts, 2]."""
+    group = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    x += group * size
+    low = tl.full((BLOCK,), float("inf"), tl.float32)
+    high = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < size
+        value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+        low = tl.minimum(low, tl.where(here, value, float("inf")))
+        high = tl.maximum(high, tl.where(here, value, float("-inf")))
+    found += (group * tl.num_programs(1) + part) * 2
+    tl.store(found, tl.min(low, 0))
+    tl.store(found + 1, tl.max(high, 0))
+
+
+@triton.jit
+def encode(
+    x,
+    out,
+    found,
+    scales,
+    offsets,
+    size,
+    BITS: tl.constexpr,
+    SYMMETRIC: tl.constexpr,
+    PART: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Long groups, second half: a program a group and part of it, whose values it reads from the cache if it can."""
+    group = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    parts = tl.num_programs(1)
+    lows = tl.full((BLOCK,), float("inf"), tl.float32)
+    highs = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, parts, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        one = found + (group * parts + at) * 2
+        lows = tl.minimum(lows, tl.load(one, mask=at < parts, other=float("inf")))
+        highs = tl.maximum(highs, tl.load(one + 1, mask=at < parts, other=float("-inf")))
+    low = tl.min(lows, 0)
+    scale = _scale(low, tl.max(highs, 0), BITS, SYMMETRIC)
+    if part == 0:
+        tl.store(scales + group, scale)
+        if not SYMMETRIC:
+            tl.store(offsets + group, low)
+    x += group * size
+    out += group * (size // (8 // BITS))
+    for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        here = at < size
+        code = _codes(tl.load(x + at, mask=here, other=0.0).to(tl.float32), low, scale, BITS, SYMMETRIC)
+        if BITS == 8:
+            tl.store(out + at, code.to(tl.int8), mask=here)
+        else:
+            first, second = tl.split(tl.reshape(code & 15, (BLOCK // 2, 2)))
+            half = start // 2 + tl.arange(0, BLOCK // 2)
+            tl.store(out + half, (first | second << 4).to(tl.int8), mask=half < size // 2)
 
 
 @triton.jit

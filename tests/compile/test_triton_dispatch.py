@@ -1,0 +1,166 @@
+"""Which kernel a call takes: one whose promises of alignment and dtype its tensors keep, whatever their layout.
+
+Nothing is launched here: what would be is compared with what the builders declare.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import struct
+
+import pytest
+import torch
+
+from opforge.builders.triton import TRITON_BUILDERS
+from opforge.ops import triton as ops
+from opforge.ops.triton import registry
+
+POINTEES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+POINTEES |= {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Checking:
+    """In place of an op's library: holds each launch against its kernel's declaration."""
+
+    def __init__(self, builder):
+        self.op, self.names = builder.name, []
+        self.declared = {kernel.name: kernel for kernel in builder.kernels}
+
+    def launch(self, name, grid, *arguments):
+        kernel = self.declared[name]
+        numbers = []
+        for (argument, kind), value in zip(kernel.arguments.items(), arguments, strict=True):
+            bare, _, promise = kind.partition(":")
+            if bare.startswith("*"):
+                assert value.dtype == POINTEES[bare[1:]], (name, argument, value.dtype)
+            numbers.append(value.data_ptr() if bare.startswith("*") else value)
+            assert not promise or numbers[-1] % int(promise) == 0, (name, argument, numbers[-1])
+        struct.pack(kernel.packing(), *numbers)
+        assert all(0 < size < 1 << 31 for size in grid) and max(grid[1:]) <= 65535
+        self.names.append(name)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The names of the kernels that a call would launch."""
+    bound = {}
+    for place in TRITON_BUILDERS.values():
+        module, _, name = place.partition(":")
+        builder = getattr(importlib.import_module(module), name)
+        bound[builder.name] = Checking(builder)
+    monkeypatch.setattr(registry, "_bound", bound)
+
+    def call(function, *arguments, **options):
+        for one in bound.values():
+            one.names.clear()
+        function(*arguments, **options)
+        return [name for one in bound.values() for name in one.names]
+
+    return call
+
+
+def at(offset, *shape, dtype=torch.float32):
+    """A tensor of zeros that begins so many values after a multiple of 64 bytes."""
+    count = 1
+    for size in shape:
+        count *= size
+    whole = torch.zeros(count + 64 + offset, dtype=dtype)
+    skipped = -whole.data_ptr() % 64 // whole.element_size()
+    return whole[skipped + offset : skipped + offset + count].view(shape)
+
+
+def layouts(dtype):
+    """Matrices whose rows lie in all ways that a tensor of torch's can: name -> matrix."""
+    for offset, columns in itertools.product((0, 1, 4, 8), (1, 2, 16, 17, 72, 1024, 1040, 5008, 9008, 20000)):
+        yield f"{columns} columns at {offset}", at(offset, 3, columns, dtype=dtype)
+    yield "a gap of 3", at(0, 3, 67, dtype=dtype)[:, :64]
+    yield "a gap of 16", at(0, 3, 80, dtype=dtype)[:, :64]
+    yield "columns from 8 on", at(0, 3, 80, dtype=dtype)[:, 8:72]
+    yield "one row for all", at(0, 64, dtype=dtype).expand(3, 64)
+    yield "one row for all, at 1", at(1, 64, dtype=dtype).expand(3, 64)
+    yield "one value for all", at(0, 1, dtype=dtype).expand(3, 64)
+    yield "transposed", at(0, 64, 3, dtype=dtype).t()
+    yield "every second", at(0, 3, 128, dtype=dtype)[:, ::2]
+    yield "three dimensions, turned", at(0, 2, 3, 64, dtype=dtype).transpose(0, 1)
+    yield "one row", at(0, 1, 4096, dtype=dtype)
+    yield "one value", at(8, 1, 1, dtype=dtype)
+    yield "a vector", at(0, 256, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_call_takes_a_kernel_whose_promises_its_tensors_keep(launched, dtype):
+    for _name, x in layouts(dtype):
+        for weight in (at(0, x.shape[-1], dtype=dtype), at(1, x.shape[-1], dtype=dtype), at(0, x.shape[-1])):
+            given = x.detach().requires_grad_()
+            for norm, parameters in ((ops.rms_norm, [weight]), (ops.layer_norm, [weight, weight])):
+                y = norm(given, *parameters)
+                assert len(launched(y.backward, x)) in (1, 2) and y.is_contiguous()
+        for function in (ops.softmax, ops.gelu, lambda one, up=x: ops.swiglu(one, up)):
+            given = x.detach().requires_grad_()
+            assert len(launched(function(given).backward, x)) == 1
+        for size, bits, symmetric in itertools.product((1, 2, 16, 34, 64, 1024, 9008, 5000), (8, 4), (True, False)):
+            if x.numel() % size == 0 and (bits == 8 or size % 2 == 0):
+                codes = ops.quantize(x, size, bits, symmetric)
+                for offset in (0, 1):
+                    moved = at(offset, *codes[0].shape, dtype=torch.int8)
+                    assert len(launched(ops.dequantize, moved, *codes[1:], bits, dtype)) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "taken"),
+    [
+        (at(0, 3, 64), "1024"),
+        (at(0, 3, 16384), "16384"),
+        (at(0, 3, 16400), "long"),
+        (at(4, 3, 64), "1024"),
+        (at(1, 3, 64), "any"),
+        (at(0, 3, 65), "any"),
+        (at(0, 3, 1), "any"),
+        (at(0, 1, 1), "any"),
+        (at(0, 3, 67)[:, :64], "any"),
+        (at(0, 3, 80)[:, :64], "1024"),
+        (at(0, 3, 80)[:, 1:65], "any"),
+        (at(0, 64).expand(3, 64), "1024"),
+        (at(1, 64).expand(3, 64), "any"),
+        (at(0, 1).expand(3, 64), "1024"),  # copied
+    ],
+)
+def test_rows_that_begin_anywhere_take_the_kernel_that_promises_nothing(launched, x, taken):
+    assert launched(ops.softmax, x) == [f"forward_fp32_{taken}"]
+
+
+def test_groups_take_the_smallest_block_that_holds_them_and_two_passes_beyond(launched):
+    for size, taken in ((128, ["quantize", "128"]), (1024, ["quantize", "1024"]), (8192, ["quantize", "8192"])):
+        (name,) = launched(ops.quantize, at(0, 2, size), size)
+        assert name.split("_")[::4] == taken
+    assert launched(ops.quantize, at(0, 2, 24), 24) == ["quantize_symmetric_8_fp32_any"]
+    assert launched(ops.quantize, at(1, 2, 64), 64) == ["quantize_symmetric_8_fp32_any"]
+    assert launched(ops.quantize, at(0, 8208), 8208) == ["extremes_fp32_aligned", "encode_symmetric_8_fp32_aligned"]
+    assert launched(ops.quantize, at(1, 8208), 8208) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
+    assert launched(ops.quantize, at(0, 1025), 1025) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
+
+
+def test_every_mix_of_dtypes_and_addresses_has_a_kernel_of_an_optimizer(launched):
+    flag, ratios = torch.zeros(1), torch.ones(1)
+    rule = {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "weight_decay": 0.0}
+    adam = {**rule, "eps": 1e-8, "step": 1, "bias_correction": True}
+    lamb = {**adam, "max_coeff": 1.0, "min_coeff": 0.1, "scale": 1.0, "eps_inside_sqrt": False, "ratios": ratios}
+    found = set()
+    for param, grad, state, copy in itertools.product(DTYPES, DTYPES, DTYPES, (None, *DTYPES)):
+        for offset in (0, 1):
+            kinds = (param, grad, state, state)
+            lists = [[at(offset, 33, dtype=kind)] for kind in kinds]
+            copies = [at(0, 33, dtype=copy)] if copy else []
+            names = launched(ops.fused_adam_, flag, *lists, copies, adamw_mode=True, **adam)
+            names += launched(ops.fused_lion_, flag, *lists[:3], copies, **rule)
+            names += launched(ops.fused_lamb_, flag, *lists, copies, **lamb)
+            assert names[0] == names[1] and [name.partition("_")[0] for name in names[2:]] == [
+                "accumulate",
+                "trust",
+                "descend",
+            ]
+            assert names[0] == "update_any" or offset == 0
+            found.add(names[0])
+    assert found == {one.name for one in registry._bound["triton_adam"].declared.values()}
