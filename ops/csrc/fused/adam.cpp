@@ -22,17 +22,8 @@ AdamNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
     if (step < 1 && !device.step) {
         refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
     }
-    const double t = static_cast<double>(step);
-    const double correction1 = corrects_bias ? 1.0 - std::pow(beta1, t) : 1.0;
-    const double correction2 = corrects_bias ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0;
-    const AdamRule fixed{Moment(beta1),
-                         Moment(beta2),
-                         DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
-                         adamw_mode ? 0.0f : static_cast<float>(weight_decay),
-                         static_cast<float>(lr * correction2 / correction1),
-                         static_cast<float>(eps * correction2),
-                         1.0f,
-                         maximize};
+    const AdamRule fixed(lr, beta1, beta2, eps, weight_decay, static_cast<double>(step), adamw_mode, corrects_bias,
+                         maximize);
     return {fixed,
             device,
             static_cast<float>(lr),
