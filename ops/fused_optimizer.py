@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """The tensors of one call: those of a launch that are on one device, and have copies or have none."""
 
     device: torch.device
-    indices: list[int]
+    launch: Launch
     params: list[Tensor]
     """What the rule updates: the master weights where the parameters are their copies."""
     copies: list[Tensor]
@@ -96,17 +96,10 @@ class FusedOptimizer(ListOptimizer):
     def _run(self, launch: Launch) -> None:
         # Each part is repaired by itself: those before it have been updated.
         for part in self._parts_of(launch):
-            own = launch
-            if len(part.indices) != len(launch.params):
-                own = launch._replace(
-                    params=[launch.params[i] for i in part.indices],
-                    grads=[launch.grads[i] for i in part.indices],
-                    states=[launch.states[i] for i in part.indices],
-                )
             try:
-                self._update_part(own, part)
+                self._update_part(part.launch, part)
             except RuntimeError:
-                self._update_part(self._repaired(own), part)
+                self._update_part(self._repaired(part.launch), part)
 
     def _update_part(self, launch: Launch, part: Part) -> None:
         lr, capturable = launch.group["lr"], launch.group["capturable"]
@@ -140,17 +133,30 @@ class FusedOptimizer(ListOptimizer):
 
     def _parts_of(self, launch: Launch) -> list[Part]:
         # Anew each step: a state may have been replaced, by an offloader say.
+        params, grads, states = launch.params, launch.grads, launch.states
+        devices = [param.device for param in params]
+        copied = ["master" in state for state in states]
+        # Nearly always one part, which is seen in a quarter of the time that sorting takes.
+        if devices.count(devices[0]) == len(devices) and copied.count(copied[0]) == len(copied):
+            return [self._part(devices[0], launch)]
         kinds: dict[tuple[torch.device, bool], list[int]] = {}
-        for i, (param, state) in enumerate(zip(launch.params, launch.states, strict=True)):
-            kinds.setdefault((param.device, "master" in state), []).append(i)
+        for i, kind in enumerate(zip(devices, copied, strict=True)):
+            kinds.setdefault(kind, []).append(i)
         parts = []
-        for (device, copied), indices in kinds.items():
-            params = [launch.params[i] for i in indices]
-            states = [launch.states[i] for i in indices]
-            masters = [state["master"] for state in states] if copied else params
-            named = {name: [state[name] for state in states] for name in self.state_names}
-            parts.append(Part(device, indices, masters, params if copied else [], named))
+        for (device, _), chosen in kinds.items():
+            own = launch._replace(
+                params=[params[i] for i in chosen], grads=[grads[i] for i in chosen], states=[states[i] for i in chosen]
+            )
+            parts.append(self._part(device, own))
         return parts
+
+    def _part(self, device: torch.device, launch: Launch) -> Part:
+        """The part that is a whole launch: on one device, and with copies or without."""
+        states = launch.states
+        named = {name: [state[name] for state in states] for name in self.state_names}
+        if "master" in states[0]:
+            return Part(device, launch, [state["master"] for state in states], launch.params, named)
+        return Part(device, launch, launch.params, [], named)
 
     def _plan(self, index: int, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[State]:
         states = super()._plan(index, group, params, grads)

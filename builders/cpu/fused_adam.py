@@ -12,7 +12,7 @@ class FusedAdamBuilder(OpBuilderWithCalls):
     """
 
     name = "fused_adam"
-    sources = ["fused/adam.cpp", "cpu/fused_adam.cpp", "cpu/optimizer.cpp"]
+    sources = ["fused/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
     calls = {"multi_tensor_adam": "opforge.ops.multi_tensor:multi_tensor_adam"}
     # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
     cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -12,7 +12,7 @@ class FusedLambBuilder(OpBuilderWithCalls):
     """
 
     name = "fused_lamb"
-    sources = ["fused/lamb.cpp", "cpu/fused_lamb.cpp", "cpu/optimizer.cpp"]
+    sources = ["fused/lamb.cpp", "cpu/lamb_kernel.cpp", "cpu/optimizer.cpp"]
     calls = {"lamb": "opforge.ops.multi_tensor:lamb"}
     # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
     cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -12,7 +12,7 @@ class FusedLionBuilder(OpBuilderWithCalls):
     """
 
     name = "fused_lion"
-    sources = ["fused/lion.cpp", "cpu/fused_lion.cpp", "cpu/optimizer.cpp"]
+    sources = ["fused/lion.cpp", "cpu/lion_kernel.cpp", "cpu/optimizer.cpp"]
     calls = {"multi_tensor_lion": "opforge.ops.multi_tensor:multi_tensor_lion"}
     # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
     cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]

@@ -12,7 +12,7 @@ class QuantizerBuilder(OpBuilderWithCalls):
     """
 
     name = "quantizer"
-    sources = ["fused/quantizer.cpp", "cpu/fused_quantizer.cpp", "cpu/optimizer.cpp"]
+    sources = ["fused/quantizer.cpp", "cpu/quantizer_kernel.cpp", "cpu/optimizer.cpp"]
     calls = {
         name: f"opforge.ops.quantizer:{name}"
         for name in (

@@ -1,7 +1,6 @@
-#include "adagrad.h"
-
 #include <torch/csrc/stable/library.h>
 
+#include "../fused/kernels.h"
 #include "arguments.h"
 
 namespace opforge::cpu {
@@ -15,28 +14,30 @@ OptimizerIds& ids() {
     return ids;
 }
 
-AdagradScalars read_scalars(Arguments& arguments) {
-    AdagradScalars scalars{};
-    for (float* number : {&scalars.rate, &scalars.eps, &scalars.l2}) *number = static_cast<float>(arguments.real());
-    return scalars;
+AdagradRule read_rule(Arguments& arguments) {
+    AdagradRule rule{};
+    for (float* number : {&rule.rate, &rule.eps, &rule.l2}) *number = static_cast<float>(arguments.real());
+    return rule;
 }
 
 void adagrad_update(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     const int64_t id = arguments.integer();
     arguments.integer();  // the step, which this rule does not look at
-    const AdagradScalars scalars = read_scalars(arguments);
+    const AdagradRule rule = read_rule(arguments);
     arguments.tensors(kTensors);
     ids().mode(id);
-    run(arguments.batch(kTensors, false, &adagrad_kernel), &scalars);
+    const auto groups = arguments.groups(kTensors, false);
+    launch_adagrad(on_threads(groups), rule);
 }
 
 void multi_adagrad(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     arguments.tensor_lists(kLists);
-    AdagradScalars scalars = read_scalars(arguments);
-    scalars.maximize = arguments.flag();
-    run(arguments.batch(kLists, true, &adagrad_kernel), &scalars);
+    AdagradRule rule = read_rule(arguments);
+    rule.maximize = arguments.flag();
+    const auto groups = arguments.groups(kLists, true);
+    launch_adagrad(on_threads(groups), rule);
 }
 
 }  // namespace

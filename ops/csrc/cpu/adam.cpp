@@ -1,7 +1,6 @@
-#include "adam.h"
-
 #include <torch/csrc/stable/library.h>
 
+#include "../fused/kernels.h"
 #include "arguments.h"
 
 namespace opforge::cpu {
@@ -21,32 +20,19 @@ struct AdamStep {
     double lr, beta1, beta2, eps, weight_decay;
     bool adamw_mode, bias_correction, maximize;
 
-    // Everything that does not differ between elements, in double.
-    AdamScalars scalars() const {
+    AdamRule rule() const {
         check_step(count);
-        const BiasCorrection correction(count, beta1, beta2, bias_correction);
-        return {Moment(beta1),
-                Moment(beta2),
-                DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
-                adamw_mode ? 0.0f : static_cast<float>(weight_decay),
-                static_cast<float>(lr * correction.second_root / correction.first),
-                static_cast<float>(eps * correction.second_root),
-                maximize};
+        return {lr, beta1, beta2, eps, weight_decay, static_cast<double>(count), adamw_mode, bias_correction, maximize};
     }
 
-    AdamRollbackScalars rollback(const DTypes& dtypes) const {
+    AdamRollbackRule rollback() const {
         const double kept = adamw_mode ? 1.0 - lr * weight_decay : 1.0;
         if (beta1 == 0.0 || beta2 == 0.0 || kept == 0.0) {
             refuse("beta1 " + std::to_string(beta1) + ", beta2 " + std::to_string(beta2) + ", 1 - lr * weight_decay " +
                    std::to_string(kept) + ", expected none to be 0: such a step keeps nothing to go back from");
         }
-        return {scalars(),
-                static_cast<float>(1.0 / beta1),
-                static_cast<float>(1.0 / beta2),
-                static_cast<float>(1.0 / kept),
-                dtypes.params,
-                dtypes.grads,
-                dtypes.states};
+        return {rule(), static_cast<float>(1.0 / beta1), static_cast<float>(1.0 / beta2),
+                static_cast<float>(1.0 / kept)};
     }
 };
 
@@ -71,18 +57,22 @@ AdamStep read_step(Arguments& arguments) {
     return step;
 }
 
+void update(const AdamRule& rule, const std::vector<TensorGroup>& groups) {
+    AdamNumbers numbers{rule};
+    launch_adam(on_threads(groups), numbers);
+}
+
 void adam_update(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
-    const AdamScalars scalars = read_step(arguments).scalars();
-    run(arguments.batch(kTensors, false, &adam_kernel), &scalars);
+    const AdamStep step = read_step(arguments);
+    update(step.rule(), arguments.groups(kTensors, false));
 }
 
 void adam_rollback_update(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     const AdamStep step = read_step(arguments);
-    const Batch batch = arguments.batch(kTensors, false, [](DType, DType, DType) -> Kernel { return &adam_rollback; });
-    const AdamRollbackScalars scalars = step.rollback(batch.dtypes());
-    run(batch, &scalars);
+    const auto groups = arguments.groups(kTensors, false);
+    launch_adam_rollback(on_threads(groups), step.rollback());
 }
 
 void multi_adam(StableIValue* stack, uint64_t, uint64_t) {
@@ -93,8 +83,7 @@ void multi_adam(StableIValue* stack, uint64_t, uint64_t) {
     for (double* number : {&step.lr, &step.beta1, &step.beta2, &step.eps, &step.weight_decay})
         *number = arguments.real();
     for (bool* mode : {&step.adamw_mode, &step.bias_correction, &step.maximize}) *mode = arguments.flag();
-    const AdamScalars scalars = step.scalars();
-    run(arguments.batch(kLists, true, &adam_kernel), &scalars);
+    update(step.rule(), arguments.groups(kLists, true));
 }
 
 }  // namespace

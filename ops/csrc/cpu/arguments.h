@@ -129,14 +129,14 @@ public:
     }
 
     // The tensors that were read, checked: one for each name, or as many lists.
-    [[gnu::noinline]] Batch batch(Names names, bool lists, Batch::Table table) const {
-        Batch out(names, table);
+    [[gnu::noinline]] std::vector<TensorGroup> groups(Names names, bool lists) const {
+        std::vector<TensorGroup> out;
         out.reserve(lengths_[0]);
-        Operand operands[kMaxOperands];
+        Operand operands[kMaxTensors];
         each(names, lists, [&](AtenTensorHandle tensor, size_t i, int64_t index) {
             check_device(device_name(tensor), "cpu", names[i], index);
             operands[i] = operand(tensor, i != kGradient);
-            if (i + 1 == names.count) out.add(operands, index);
+            if (i + 1 == names.count) out.push_back(checked_group(operands, names, index));
         });
         return out;
     }
@@ -154,12 +154,15 @@ private:
     std::vector<size_t> lengths_;
 };
 
-inline void run(const Batch& batch, const void* scalars) {
-    batch.run(scalars, [](int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
-        if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
-            refuse("torch's threads could not run the update");
-        }
-    });
+// Through which torch's number of threads holds here too.
+inline void parallel_for(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
+    if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
+        refuse("torch's threads could not run the update");
+    }
+}
+
+inline TensorGroups on_threads(const std::vector<TensorGroup>& groups) {
+    return {groups.data(), static_cast<int64_t>(groups.size()), nullptr, {nullptr, &parallel_for}};
 }
 
 // The boxed functions that are alike in every optimizer: `ids` gives its own, `names` are its operands'.

@@ -1,52 +1,90 @@
 #pragma once
 
-#include <cstring>
-#include <utility>
+// A rule over tensors of any dtypes, in float vectors. float32 tensors are read and written where they lie; others are
+// turned to floats and back a block at a time, in the first cache. So a rule is compiled once, not once for each
+// combination of dtypes.
 
-#include "kernel.h"
+#include <algorithm>
+#include <cstring>
+
+#include <opforge/multi_tensor.h>
+
 #include "vec.h"
 
 namespace opforge::cpu {
 
-// The last elements, fewer than Vec::kWidth: in copies padded to a whole vector, through `kernel` itself. So an
-// element's result depends neither on its place nor on how a range was split over threads, and no loop is compiled
-// twice.
-__attribute__((noinline)) inline void update_tail(Kernel kernel, const void* scalars, void* const* data,
-                                                  const size_t* item_sizes, int operands, int64_t begin, int64_t end) {
-    alignas(64) char padded[kMaxOperands][Vec::kWidth * sizeof(float)] = {};
-    void* copies[kMaxOperands];
-    const size_t count = static_cast<size_t>(end - begin);
-    for (int i = 0; i < operands; ++i) {
-        const size_t size = item_sizes[i];
-        copies[i] = padded[i];
-        std::memcpy(padded[i], static_cast<const char*>(data[i]) + static_cast<size_t>(begin) * size, count * size);
-    }
-    kernel(scalars, copies, 0, Vec::kWidth);
-    for (int i = 0; i < operands; ++i) {
-        const size_t size = item_sizes[i];
-        if (i != kGradient) {
-            std::memcpy(static_cast<char*>(data[i]) + static_cast<size_t>(begin) * size, padded[i], count * size);
+constexpr int64_t kBlock = 512;  // elements
+static_assert(kBlock % Vec::kWidth == 0, "a block's last vector has its room");
+
+// To `to`, up to a whole number of vectors, the last filled with zeros.
+template <typename T>
+void to_floats(const T* from, int64_t count, float* to) {
+    int64_t k = 0;
+    for (; k + Vec::kWidth <= count; k += Vec::kWidth) store(to + k, load(from + k));
+    if (k == count) return;
+    T last[Vec::kWidth] = {};
+    std::memcpy(last, from + k, static_cast<size_t>(count - k) * sizeof(T));
+    store(to + k, load(last));
+}
+
+// From what has room for a whole number of vectors.
+template <typename T>
+void from_floats(const float* from, int64_t count, T* to) {
+    int64_t k = 0;
+    for (; k + Vec::kWidth <= count; k += Vec::kWidth) store(to + k, load(from + k));
+    if (k == count) return;
+    T last[Vec::kWidth];
+    store(last, load(from + k));
+    std::memcpy(to + k, last, static_cast<size_t>(count - k) * sizeof(T));
+}
+
+template <typename Visit>
+void with_elements(DType dtype, void* data, const Visit& visit) {
+    with_dtype(dtype, [&](auto type) { visit(static_cast<typename decltype(type)::type*>(data)); });
+}
+
+// Calls step(x, at) for each vector of elements [begin, end): x are the operands' vectors, which it changes in place,
+// `at` counts from `begin`. kReads and kWrites tell by bits which operands are read, and which replaced. The last
+// vector is filled up with zeros, so an element's result does not depend on its place.
+template <int kOperands, unsigned kReads, unsigned kWrites, typename Step>
+void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step& step) {
+    void* const copy = group.data[kMaxTensors - 1];
+    bool in_place = copy == nullptr || kWrites % 2 == 0;
+    const auto is_used = [](int i) { return ((kReads | kWrites) >> i & 1u) != 0; };
+    for (int i = 0; i < kOperands; ++i) in_place = in_place && (!is_used(i) || group.dtypes[i] == DType::Float32);
+    alignas(64) float room[kOperands][kBlock];
+    for (int64_t at = begin; at < end;) {
+        int64_t count = in_place ? end - at : std::min(kBlock, end - at);
+        const bool whole = count >= Vec::kWidth;
+        if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a block of its own
+        float* x[kOperands];
+        for (int i = 0; i < kOperands; ++i) {
+            x[i] = room[i];
+            if (!is_used(i)) continue;
+            if (whole && group.dtypes[i] == DType::Float32) {
+                x[i] = static_cast<float*>(group.data[i]) + at;
+            } else if ((kReads >> i & 1u) != 0) {
+                with_elements(group.dtypes[i], group.data[i],
+                              [&](const auto* data) { to_floats(data + at, count, room[i]); });
+            }
         }
+        for (int64_t k = 0; k < count; k += Vec::kWidth) {
+            Vec element[kOperands];
+            for (int i = 0; i < kOperands; ++i) element[i] = (kReads >> i & 1u) != 0 ? load(x[i] + k) : Vec(0.0f);
+            step(element, at - begin + k);
+            for (int i = 0; i < kOperands; ++i) {
+                if ((kWrites >> i & 1u) != 0) store(x[i] + k, element[i]);
+            }
+        }
+        const auto put = [&](int i, int to) {
+            with_elements(group.dtypes[to], group.data[to], [&](auto* data) { from_floats(x[i], count, data + at); });
+        };
+        for (int i = 0; i < kOperands; ++i) {
+            if ((kWrites >> i & 1u) != 0 && x[i] == room[i]) put(i, i);
+        }
+        if (copy && kWrites % 2 != 0) put(0, kMaxTensors - 1);
+        at += count;
     }
-}
-
-template <typename... T, typename Step, size_t... I>
-void update(Kernel kernel, const void* scalars, void* const* data, int64_t begin, int64_t end, const Step& step,
-            std::index_sequence<I...>) {
-    int64_t i = begin;
-    for (; i + Vec::kWidth <= end; i += Vec::kWidth) step((static_cast<T*>(data[I]) + i)...);
-    if (i < end) {
-        constexpr size_t kItemSizes[] = {sizeof(T)...};
-        update_tail(kernel, scalars, data, kItemSizes, sizeof...(T), i, end);
-    }
-}
-
-// The body of a kernel whose operands have the types T: step(pointers...) once for each Vec::kWidth elements, then the
-// tail.
-template <typename... T, typename Step>
-void update(Kernel kernel, const void* scalars, void* const* data, int64_t begin, int64_t end, const Step& step) {
-    static_assert(sizeof...(T) <= kMaxOperands, "raise kMaxOperands");
-    update<T...>(kernel, scalars, data, begin, end, step, std::index_sequence_for<T...>{});
 }
 
 }  // namespace opforge::cpu

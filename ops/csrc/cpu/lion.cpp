@@ -1,7 +1,6 @@
-#include "lion.h"
-
 #include <torch/csrc/stable/library.h>
 
+#include "../fused/kernels.h"
 #include "arguments.h"
 
 namespace opforge::cpu {
@@ -15,30 +14,32 @@ OptimizerIds& ids() {
     return ids;
 }
 
-LionScalars read_scalars(Arguments& arguments) {
-    const double lr = arguments.real();
-    const double beta1 = arguments.real();
-    const double beta2 = arguments.real();
-    const double weight_decay = arguments.real();
-    return {Moment(beta1), Moment(beta2), DecoupledDecay(lr * weight_decay), static_cast<float>(lr), false};
+LionRule read_rule(Arguments& arguments) {
+    double lr, beta1, beta2, weight_decay;
+    for (double* number : {&lr, &beta1, &beta2, &weight_decay}) *number = arguments.real();
+    return {lr, beta1, beta2, weight_decay, false};
+}
+
+void update(const LionRule& rule, const std::vector<TensorGroup>& groups) {
+    launch_lion(on_threads(groups), LionNumbers{rule});
 }
 
 void lion_update(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     const int64_t id = arguments.integer();
     arguments.integer();  // the step, which this rule does not look at
-    const LionScalars scalars = read_scalars(arguments);
+    const LionRule rule = read_rule(arguments);
     arguments.tensors(kTensors);
     ids().mode(id);
-    run(arguments.batch(kTensors, false, &lion_kernel), &scalars);
+    update(rule, arguments.groups(kTensors, false));
 }
 
 void multi_lion(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     arguments.tensor_lists(kLists);
-    LionScalars scalars = read_scalars(arguments);
-    scalars.maximize = arguments.flag();
-    run(arguments.batch(kLists, true, &lion_kernel), &scalars);
+    LionRule rule = read_rule(arguments);
+    rule.maximize = arguments.flag();
+    update(rule, arguments.groups(kLists, true));
 }
 
 }  // namespace

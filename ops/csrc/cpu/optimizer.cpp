@@ -1,16 +1,10 @@
 #include "optimizer.h"
 
-#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
 namespace opforge::cpu {
 namespace {
-
-// Elements whose work costs more than waking a thread does: about 10 us of Adam.
-constexpr int64_t kGrain = 16384;
-// Parts of one tensor begin at multiples of this many elements, so that vectors stay within cache lines.
-constexpr int64_t kBlock = 64;
 
 bool equal(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
 
@@ -71,12 +65,6 @@ void check_step(int64_t step) {
         refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
 }
 
-BiasCorrection::BiasCorrection(int64_t step, double beta1, double beta2, bool wanted) {
-    if (!wanted) return;
-    first = 1.0 - std::pow(beta1, static_cast<double>(step));
-    second_root = std::sqrt(1.0 - std::pow(beta2, static_cast<double>(step)));
-}
-
 void check_layouts(const Operand* operands, Names names, int64_t index) {
     const Group group{operands, names, index};
     const Operand& params = group.operands[0];
@@ -128,54 +116,19 @@ void check_length(const char* name, size_t length, size_t expected) {
            ": pass one for each parameter");
 }
 
-void Batch::add(const Operand* operands, int64_t index) {
-    const Group group{operands, names_, index};
-    check_layouts(operands, names_, index);
-    const auto dtype = [&](size_t i) { return check_dtype(operands[i], names_[i], index, i <= kGradient); };
-    dtypes_ = {dtype(0), dtype(1), dtype(2)};
-    if (group.size() == 4 && dtype(3) != dtypes_.states) {
-        refuse(group.name(3) + " is " + operands[3].dtype + ", expected the dtype of " + group.name(2) + ", " +
-               operands[2].dtype + ": convert one with .to()");
+TensorGroup checked_group(const Operand* operands, Names names, int64_t index) {
+    check_layouts(operands, names, index);
+    TensorGroup group{};
+    group.numel = operands[0].numel;
+    for (size_t i = 0; i < names.count; ++i) {
+        group.dtypes[i] = check_dtype(operands[i], names[i], index, i <= kGradient);
+        group.data[i] = operands[i].data;
     }
-    Item item{{}, table_(dtypes_.params, dtypes_.grads, dtypes_.states), total_};
-    for (size_t i = 0; i < group.size(); ++i) item.data[i] = operands[i].data;
-    items_.push_back(item);
-    total_ += operands[0].numel;
-}
-
-void Batch::run(const void* scalars, ParallelFor parallel_for) const {
-    if (total_ <= kGrain) {
-        run(scalars, 0, total_);
-        return;
+    if (names.count == 4 && group.dtypes[3] != group.dtypes[2]) {
+        refuse(indexed(names[3], index) + " is " + operands[3].dtype + ", expected the dtype of " +
+               indexed(names[2], index) + ", " + operands[2].dtype + ": convert one with .to()");
     }
-    struct Call {
-        const Batch* batch;
-        const void* scalars;
-    } call{this, scalars};
-    const auto part = [](int64_t begin, int64_t end, void* context) {
-        const Call& self = *static_cast<const Call*>(context);
-        self.batch->run(self.scalars, begin, end);
-    };
-    parallel_for(total_, kGrain, part, &call);
-}
-
-// Elements [begin, end) of all tensors laid end to end.
-void Batch::run(const void* scalars, int64_t begin, int64_t end) const {
-    size_t low = 0, high = items_.size();  // of the last tensor that begins at or before `begin`
-    while (high - low > 1) {
-        const size_t middle = (low + high) / 2;
-        (items_[middle].first <= begin ? low : high) = middle;
-    }
-    for (size_t i = low; i < items_.size() && items_[i].first < end; ++i) {
-        const Item& item = items_[i];
-        const int64_t size = (i + 1 == items_.size() ? total_ : items_[i + 1].first) - item.first;
-        const auto edge = [size](int64_t element) {
-            return element >= size ? size : (element > 0 ? element / kBlock * kBlock : 0);
-        };
-        const int64_t from = edge(begin - item.first);
-        const int64_t to = edge(end - item.first);
-        if (from < to) item.kernel(scalars, item.data.data(), from, to);
-    }
+    return group;
 }
 
 void OptimizerIds::create(int64_t id, bool mode) {

@@ -1,18 +1,17 @@
 #pragma once
 
-// What the optimizer ops share and what knows no torch: the checks of their tensors, and one pass over all of them.
+// What the optimizer ops share and what knows no torch: the checks of their tensors.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
-#include <vector>
 
-#include <opforge/dtype.h>
-#include "kernel.h"
+#include <opforge/multi_tensor.h>
 
 namespace opforge::cpu {
+
+constexpr size_t kGradient = 1;  // the operand that is only read
 
 // A tensor as torch described it.
 struct Operand {
@@ -38,10 +37,6 @@ struct Names {
     const char* operator[](size_t i) const { return items[i]; }
 };
 
-struct DTypes {
-    DType params, grads, states;
-};
-
 // Throws std::runtime_error; the messages give the value, what was expected, and what to do.
 [[noreturn]] void refuse(const std::string& message);
 
@@ -61,50 +56,8 @@ DType check_dtype(const Operand& operand, const char* name, int64_t index, bool 
 // Refuses a step that is not counted from 1.
 void check_step(int64_t step);
 
-// What averages that began at 0 lack at a step: 1 - beta1^step, and the root of 1 - beta2^step. 1 where not wanted.
-struct BiasCorrection {
-    double first = 1.0, second_root = 1.0;
-
-    BiasCorrection(int64_t step, double beta1, double beta2, bool wanted);
-};
-
-// torch's own, through which its number of threads holds here too.
-using ParallelFor = void (*)(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context);
-
-// The tensors of one call: checked as they are added, all before the first is changed, then updated in one pass.
-class Batch {
-public:
-    // The kernel for the dtypes of params, grads and states.
-    using Table = Kernel (*)(DType params, DType grads, DType states);
-
-    Batch(Names names, Table table) : names_(names), table_(table) {}
-
-    void reserve(size_t count) { items_.reserve(count); }
-
-    // One operand for each name. `index` is their place in the lists, or -1.
-    void add(const Operand* operands, int64_t index);
-
-    // Of the operands added last.
-    DTypes dtypes() const { return dtypes_; }
-
-    // Threads share the elements of all tensors evenly, whatever the tensors' sizes.
-    void run(const void* scalars, ParallelFor parallel_for) const;
-
-private:
-    struct Item {
-        std::array<void*, kMaxOperands> data;
-        Kernel kernel;
-        int64_t first;  // elements of the tensors before it
-    };
-
-    void run(const void* scalars, int64_t begin, int64_t end) const;
-
-    Names names_;
-    Table table_;
-    DTypes dtypes_{};
-    std::vector<Item> items_;
-    int64_t total_ = 0;
-};
+// One parameter's operands for a kernel, checked: `index` is their place in the lists, or -1 where there are none.
+TensorGroup checked_group(const Operand* operands, Names names, int64_t index);
 
 // What create_* keeps for later calls under the caller's own id: one mode.
 class OptimizerIds {

@@ -15,13 +15,13 @@
 
 namespace opforge::cpu {
 
-// Elementwise `flag ? x : 0` for a mode that holds for the whole call: a mask, so that no loop is compiled twice for it
-// and an inf that the mode ignores cannot turn into NaN, as it would in a product with zero.
+// What opforge/rules.h says of one float, for a vector of them.
 inline Vec keep_if(bool flag, Vec x) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)); }
-
-// The sign of `x` flipped where `flag`.
 inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x80000000u : 0u)); }
 
-inline Vec set1(double x) { return set1(static_cast<float>(x)); }
+inline Vec sign(Vec x) {
+    const Vec one = bit_or(bit_and(x, set_bits(0x80000000u)), Vec(1.0f));
+    return select_nan(x, x, select_zero(x, x, one));
+}
 
 }  // namespace opforge::cpu

@@ -20,15 +20,8 @@ AdamNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
     weight_decay = arguments.real();
     const bool maximize = arguments.flag();
     if (!device.step) check_step(step);
-    const BiasCorrection correction(step, beta1, beta2, corrects_bias);
-    const AdamRule fixed{Moment(beta1),
-                         Moment(beta2),
-                         DecoupledDecay(adamw_mode ? lr * weight_decay : 0.0),
-                         adamw_mode ? 0.0f : static_cast<float>(weight_decay),
-                         static_cast<float>(lr * correction.second_root / correction.first),
-                         static_cast<float>(eps * correction.second_root),
-                         1.0f,
-                         maximize};
+    const AdamRule fixed(lr, beta1, beta2, eps, weight_decay, static_cast<double>(step), adamw_mode, corrects_bias,
+                         maximize);
     return {fixed,
             device,
             static_cast<float>(lr),

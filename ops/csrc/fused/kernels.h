@@ -17,4 +17,8 @@ int64_t lamb_workspace(const TensorGroups& groups);
 // Writes each parameter's ratio of norms to `ratios`.
 const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, float* ratios, float* workspace);
 
+// The host alone has these.
+const char* launch_adam_rollback(const TensorGroups& groups, const AdamRollbackRule& rule);
+const char* launch_adagrad(const TensorGroups& groups, const AdagradRule& rule);
+
 }  // namespace opforge

@@ -20,7 +20,7 @@ LambNumbers read_numbers(Arguments& arguments, const DeviceNumbers& device) {
     weight_decay = arguments.real();
     const bool maximize = arguments.flag();
     if (!device.step) check_step(step);
-    const BiasCorrection correction(step, beta1, beta2, corrects_bias);
+    const BiasCorrection correction(static_cast<double>(step), beta1, beta2, corrects_bias);
     const LambRule fixed{Moment(beta1),
                          Moment(beta2),
                          static_cast<float>(weight_decay),

@@ -13,9 +13,7 @@ LionNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
     double lr, beta1, beta2, weight_decay;
     for (double* number : {&lr, &beta1, &beta2, &weight_decay}) *number = arguments.real();
     const bool maximize = arguments.flag();
-    const LionRule fixed{Moment(beta1),          Moment(beta2), DecoupledDecay(lr * weight_decay),
-                         static_cast<float>(lr), 1.0f,          maximize};
-    return {fixed, device, static_cast<float>(weight_decay)};
+    return {LionRule(lr, beta1, beta2, weight_decay, maximize), device, static_cast<float>(weight_decay)};
 }
 
 void fused_lion(StableIValue* stack, uint64_t, uint64_t) {

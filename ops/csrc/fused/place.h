@@ -53,11 +53,7 @@ public:
         check_shim(aoti_torch_create_device_guard(index, &guard_), "a guard of the device");
         check_shim(aoti_torch_get_current_cuda_stream(index, &place_.stream), "the current stream");
 #else
-        place_.parallel_for = [](int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
-            if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
-                refuse("torch's threads could not run the update");
-            }
-        };
+        place_.parallel_for = &parallel_for;
 #endif
     }
     Here(const Here&) = delete;

@@ -11,9 +11,12 @@ namespace opforge::cpu {
 struct Vec {
     static constexpr int64_t kWidth = 8;
     __m256 v;
+
+    Vec() = default;
+    Vec(__m256 x) : v(x) {}
+    explicit Vec(float x) : v(_mm256_set1_ps(x)) {}
 };
 
-inline Vec set1(float x) { return {_mm256_set1_ps(x)}; }
 inline Vec set_bits(uint32_t bits) { return {_mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)))}; }
 
 inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -25,6 +28,10 @@ inline Vec bit_or(Vec a, Vec b) { return {_mm256_or_ps(a.v, b.v)}; }
 inline Vec bit_xor(Vec a, Vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm256_sqrt_ps(a.v)}; }
+
+// `b` where either is NaN.
+inline Vec smaller(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
+inline Vec larger(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
 
 // `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {

@@ -11,9 +11,12 @@ namespace opforge::cpu {
 struct Vec {
     static constexpr int64_t kWidth = 16;
     __m512 v;
+
+    Vec() = default;
+    Vec(__m512 x) : v(x) {}
+    explicit Vec(float x) : v(_mm512_set1_ps(x)) {}
 };
 
-inline Vec set1(float x) { return {_mm512_set1_ps(x)}; }
 inline Vec set_bits(uint32_t bits) { return {_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits)))}; }
 
 inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -25,6 +28,10 @@ inline Vec bit_or(Vec a, Vec b) { return {_mm512_or_ps(a.v, b.v)}; }
 inline Vec bit_xor(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
+
+// `b` where either is NaN.
+inline Vec smaller(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Vec larger(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 
 // `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {

@@ -11,12 +11,15 @@ namespace opforge::cpu {
 struct Vec {
     static constexpr int64_t kWidth = 4;
     float32x4_t v;
+
+    Vec() = default;
+    Vec(float32x4_t x) : v(x) {}
+    explicit Vec(float x) : v(vdupq_n_f32(x)) {}
 };
 
 inline uint32x4_t bits_of(Vec a) { return vreinterpretq_u32_f32(a.v); }
 inline Vec of_bits(uint32x4_t bits) { return {vreinterpretq_f32_u32(bits)}; }
 
-inline Vec set1(float x) { return {vdupq_n_f32(x)}; }
 inline Vec set_bits(uint32_t bits) { return of_bits(vdupq_n_u32(bits)); }
 
 inline Vec operator+(Vec a, Vec b) { return {vaddq_f32(a.v, b.v)}; }
@@ -28,6 +31,10 @@ inline Vec bit_or(Vec a, Vec b) { return of_bits(vorrq_u32(bits_of(a), bits_of(b
 inline Vec bit_xor(Vec a, Vec b) { return of_bits(veorq_u32(bits_of(a), bits_of(b))); }
 inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {vsqrtq_f32(a.v)}; }
+
+// `b` where either is NaN.
+inline Vec smaller(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
+inline Vec larger(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
 
 // `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {

@@ -18,6 +18,10 @@ using Halves = uint16_t __attribute__((vector_size(8)));
 struct Vec {
     static constexpr int64_t kWidth = 4;
     Floats v;
+
+    Vec() = default;
+    Vec(Floats x) : v(x) {}
+    explicit Vec(float x) : v(Floats{x, x, x, x}) {}
 };
 
 inline Words bits_of(Floats x) { return reinterpret_cast<Words>(x); }
@@ -28,7 +32,6 @@ Vec choose(Mask mask, Vec then, Vec otherwise) {
     return {of_bits(choose(reinterpret_cast<Words>(mask), bits_of(then.v), bits_of(otherwise.v)))};
 }
 
-inline Vec set1(float x) { return {Floats{x, x, x, x}}; }
 inline Vec set_bits(uint32_t bits) { return {of_bits(Words{bits, bits, bits, bits})}; }
 
 inline Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }
@@ -40,6 +43,10 @@ inline Vec bit_or(Vec a, Vec b) { return {of_bits(bits_of(a.v) | bits_of(b.v))};
 inline Vec bit_xor(Vec a, Vec b) { return {of_bits(bits_of(a.v) ^ bits_of(b.v))}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec sqrt(Vec a) { return {Floats{std::sqrt(a.v[0]), std::sqrt(a.v[1]), std::sqrt(a.v[2]), std::sqrt(a.v[3])}}; }
+
+// `b` where either is NaN.
+inline Vec smaller(Vec a, Vec b) { return choose(a.v < b.v, a, b); }
+inline Vec larger(Vec a, Vec b) { return choose(a.v > b.v, a, b); }
 
 // `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
@@ -53,8 +60,8 @@ inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return choose(x.v == 0.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return choose(x.v != x.v, then, otherwise); }
 
 inline Vec load(const float* p) {
-    Vec x;
-    std::memcpy(&x.v, p, sizeof x.v);
+    Floats x;
+    std::memcpy(&x, p, sizeof x);
     return x;
 }
 inline void store(float* p, Vec x) { std::memcpy(p, &x.v, sizeof x.v); }

@@ -26,7 +26,7 @@ struct Place {
 };
 
 // A call's tensors. Nothing is updated where the 32-bit number at `noop`, on the device, is not zero: an int's, or a
-// float's.
+// float's. On the host there may be none.
 struct TensorGroups {
     const TensorGroup* items;
     int64_t count;

@@ -1,7 +1,8 @@
 #pragma once
 
-// The optimizers' rules for one element, for host and device kernels alike. `x` holds the parameter, its gradient and
-// its states, in this order; the rule replaces all but the gradient.
+// The optimizers' rules, for host and device kernels alike: F is a float on a device, and a vector of floats
+// (cpu/vec.h) on the host. `x` holds the parameter, its gradient and its states, in this order; the rule replaces all
+// but the gradient.
 
 #include <cmath>
 
@@ -10,32 +11,42 @@
 
 namespace opforge {
 
-// Elementwise `flag ? x : 0` and `flag ? -x : x` for a mode that holds for the whole call. In bits: a choice by such a
-// flag keeps g++ from vectorizing a loop.
+// The operations that the rules are written in, for one float; vec.h has them for a vector.
+OPFORGE_HD inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+OPFORGE_HD inline float sqrt(float x) { return sqrtf(x); }
+// `flag ? x : 0` and `flag ? -x : x` for a mode that holds for the whole call. In bits, so that an inf that the mode
+// ignores cannot turn into NaN, as it would in a product with zero.
 OPFORGE_HD inline float keep_if(bool flag, float x) { return of_bits(to_bits(x) & (flag ? 0xffffffffu : 0u)); }
 OPFORGE_HD inline float negate_if(bool flag, float x) { return of_bits(to_bits(x) ^ (flag ? 0x80000000u : 0u)); }
+OPFORGE_HD inline float select_inf(float x, float then, float otherwise) { return is_inf(x) ? then : otherwise; }
+// -1, 0 or 1. NaN stays NaN: as 0 it would freeze the parameter without a word.
+OPFORGE_HD inline float sign(float x) { return x == 0.0f || is_nan(x) ? x : copysignf(1.0f, x); }
 
-// beta * x + (1 - beta) * y. inf - inf is NaN once x is inf, as in torch.lerp.
-OPFORGE_HD inline float average(const Moment& moment, float x, float y) {
-    return keep_if(moment.add, x) + fmaf(moment.weight, y, moment.factor * x);
+// The average of values, beta * x + (1 - beta) * y. inf - inf is NaN once x is inf, as in torch.lerp.
+template <typename F>
+OPFORGE_HD F average(const Moment& moment, F x, F y) {
+    return keep_if(moment.add, x) + fma(F(moment.weight), y, F(moment.factor) * x);
 }
 
-// beta * x + (1 - beta) * y * y. inf stays inf; the product overflows where torch's does.
-OPFORGE_HD inline float average_square(const Moment& moment, float x, float y) {
-    const float base = keep_if(moment.add, x);
-    const float decay = is_inf(base) ? 0.0f : moment.factor * x;
-    return base + fmaf(moment.weight * y, y, decay);
+// The average of squares: inf stays inf, as in torch's x * beta + (1 - beta) * y * y. The weight goes into the product
+// first, so that it overflows where torch's does.
+template <typename F>
+OPFORGE_HD F average_square(const Moment& moment, F x, F y) {
+    const F base = keep_if(moment.add, x);
+    return base + fma(F(moment.weight) * y, y, select_inf(base, F(0.0f), F(moment.factor) * x));
 }
 
-// p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf less a part of itself would be NaN; scaled,
-// it stays inf, as it does in torch.
-OPFORGE_HD inline float descend(const DecoupledDecay& decay, float p, float step) {
-    return is_inf(p) ? decay.factor * p - step : p - fmaf(decay.amount, p, step);
+// Weight decay and a step at once: p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf less a
+// part of itself would be NaN; scaled, it stays inf, as it does in torch.
+template <typename F>
+OPFORGE_HD F descend(const DecoupledDecay& decay, F p, F step) {
+    return select_inf(p, F(decay.factor) * p - step, p - fma(F(decay.amount), p, step));
 }
 
 // The gradient with its sign for the objective, and with weight decay in it where l2 is not zero.
-OPFORGE_HD inline float gradient(float g, float p, float l2, bool maximize) {
-    return fmaf(l2, keep_if(l2 != 0.0f, p), negate_if(maximize, g));
+template <typename F>
+OPFORGE_HD F gradient(F g, F p, float l2, bool maximize) {
+    return fma(F(l2), keep_if(l2 != 0.0f, p), negate_if(maximize, g));
 }
 
 // Numbers of a step that may lie on the device, so that a captured graph sees them change; null: they do not.
@@ -50,6 +61,15 @@ struct DeviceNumbers {
 // 1 - beta^t for t steps, without the cancellation.
 OPFORGE_HD inline float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
 
+// What averages that began at 0 lack after t steps, counted from 1; 1 where no correction is wanted.
+struct BiasCorrection {
+    double first, second_root;  // 1 - beta1^t, sqrt(1 - beta2^t)
+
+    BiasCorrection(double t, double beta1, double beta2, bool wanted)
+        : first(wanted ? 1.0 - std::pow(beta1, t) : 1.0),
+          second_root(wanted ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0) {}
+};
+
 // Adam (arXiv:1412.6980, algorithm 1, in the form of its section 2) and AdamW (arXiv:1711.05101, algorithm 2).
 struct AdamRule {
     static constexpr int kStates = 2;
@@ -59,15 +79,29 @@ struct AdamRule {
     float l2;              // weight decay that goes through the gradient, else zero
     float rate;            // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
     float eps;             // eps * sqrt(1 - beta2^t)
-    float grad_factor;
+    float grad_factor;     // 1 / what the gradients were multiplied by
     bool maximize;
 
-    OPFORGE_HD void operator()(float* x) const {
-        const float p = x[0];
-        const float g = gradient(x[1] * grad_factor, p, l2, maximize);
+    // From double arithmetic, done once a call; `t` steps are counted from 1.
+    AdamRule(double lr, double beta1, double beta2, double eps_, double weight_decay, double t, bool adamw_mode,
+             bool corrects_bias, bool maximize_)
+        : first(beta1),
+          second(beta2),
+          decay(adamw_mode ? lr * weight_decay : 0.0),
+          l2(adamw_mode ? 0.0f : static_cast<float>(weight_decay)),
+          grad_factor(1.0f),
+          maximize(maximize_) {
+        const BiasCorrection correction(t, beta1, beta2, corrects_bias);
+        rate = static_cast<float>(lr * correction.second_root / correction.first);
+        eps = static_cast<float>(eps_ * correction.second_root);
+    }
+
+    template <typename F>
+    OPFORGE_HD void operator()(F* x) const {
+        const F g = gradient(x[1] * F(grad_factor), x[0], l2, maximize);
         x[2] = average(first, x[2], g);
         x[3] = average_square(second, x[3], g);
-        x[0] = descend(decay, p, rate * x[2] / (sqrtf(x[3]) + eps));
+        x[0] = descend(decay, x[0], F(rate) * x[2] / (sqrt(x[3]) + F(eps)));
     }
 };
 
@@ -96,21 +130,68 @@ struct AdamNumbers {
     }
 };
 
+// A step solved for what it started from. The second moment is a difference of nearly equal numbers when the gradient
+// dominates: where rounding makes it negative it is zero, so that the next step has a square root.
+struct AdamRollbackRule {
+    static constexpr int kStates = 2;
+
+    AdamRule step;      // the step that is undone
+    float undo_first;   // 1 / beta1
+    float undo_second;  // 1 / beta2
+    float undo_decay;   // 1 / (1 - lr * weight_decay)
+
+    template <typename F>
+    void operator()(F* x) const {
+        const F root = sqrt(x[3]) + F(step.eps);
+        x[0] = (x[0] + F(step.rate) * x[2] / root) * F(undo_decay);
+        const F g = gradient(x[1], x[0], step.l2, step.maximize);
+        const F square = (x[3] - F(step.second.weight) * g * g) * F(undo_second);
+        x[2] = (x[2] - F(step.first.weight) * g) * F(undo_first);
+        x[3] = select_negative(square, F(0.0f), square);
+    }
+};
+
+// Diagonal Adagrad (jmlr.org/papers/v12/duchi11a.html), eps outside the root as in torch.optim.Adagrad.
+struct AdagradRule {
+    static constexpr int kStates = 1;
+
+    float rate;  // the learning rate of this step
+    float eps;
+    float l2;  // weight decay, through the gradient
+    bool maximize;
+
+    template <typename F>
+    void operator()(F* x) const {
+        const F g = gradient(x[1], x[0], l2, maximize);
+        x[2] = fma(g, g, x[2]);
+        x[0] = x[0] - F(rate) * g / (sqrt(x[2]) + F(eps));
+    }
+};
+
 // Lion (arXiv:2302.06675, algorithm 2). A direction of NaN makes the parameter NaN.
 struct LionRule {
     static constexpr int kStates = 1;
 
-    Moment direction, momentum;
+    Moment direction, momentum;  // beta1: of the step's sign; beta2: of what is kept
     DecoupledDecay decay;
-    float rate;
+    float rate;  // the learning rate
     float grad_factor;
     bool maximize;
 
-    OPFORGE_HD void operator()(float* x) const {
-        const float g = gradient(x[1] * grad_factor, 0.0f, 0.0f, maximize);
-        const float way = average(direction, x[2], g);
+    LionRule(double lr, double beta1, double beta2, double weight_decay, bool maximize_)
+        : direction(beta1),
+          momentum(beta2),
+          decay(lr * weight_decay),
+          rate(static_cast<float>(lr)),
+          grad_factor(1.0f),
+          maximize(maximize_) {}
+
+    template <typename F>
+    OPFORGE_HD void operator()(F* x) const {
+        const F g = negate_if(maximize, x[1] * F(grad_factor));
+        const F step = F(rate) * sign(average(direction, x[2], g));
         x[2] = average(momentum, x[2], g);
-        x[0] = descend(decay, x[0], way == 0.0f ? 0.0f : is_nan(way) ? way : copysignf(rate, way));
+        x[0] = descend(decay, x[0], step);
     }
 };
 
@@ -147,25 +228,30 @@ struct LambRule {
     bool maximize;
 
     // The step's direction. The moments in `x` are those of this step.
-    OPFORGE_HD float direction(const float* x) const {
-        const float root = sqrtf(x[3] + keep_if(eps_inside, eps)) + keep_if(!eps_inside, eps);
-        return fmaf(weight_decay, keep_if(weight_decay != 0.0f, x[0]), x[2] / root);
+    template <typename F>
+    OPFORGE_HD F direction(const F* x) const {
+        const F root = sqrt(x[3] + F(keep_if(eps_inside, eps))) + F(keep_if(!eps_inside, eps));
+        return fma(F(weight_decay), keep_if(weight_decay != 0.0f, x[0]), x[2] / root);
     }
 
     // The first pass: updates the moments and gives the direction.
-    OPFORGE_HD float accumulate(float* x) const {
-        const float g = gradient(x[1] * grad_factor, 0.0f, 0.0f, maximize);
+    template <typename F>
+    OPFORGE_HD F accumulate(F* x) const {
+        const F g = negate_if(maximize, x[1] * F(grad_factor));
         x[2] = average(first, x[2], g);
         x[3] = average_square(second, x[3], g);
         return direction(x);
     }
 
-    OPFORGE_HD void descend(float* x, float ratio) const { x[0] = fmaf(-(rate * ratio), direction(x), x[0]); }
+    template <typename F>
+    OPFORGE_HD void descend(F* x, float ratio) const {
+        x[0] = fma(F(-(rate * ratio)), direction(x), x[0]);
+    }
 
     // From the sums of squares of the parameter and of its direction.
     OPFORGE_HD float ratio(double params, double directions) const {
-        const float params_norm = static_cast<float>(sqrt(params));
-        const float direction_norm = static_cast<float>(sqrt(directions));
+        const float params_norm = static_cast<float>(::sqrt(params));
+        const float direction_norm = static_cast<float>(::sqrt(directions));
         if (params_norm == 0.0f || direction_norm == 0.0f) return 1.0f;
         const float quotient = params_norm / direction_norm;
         return quotient > largest ? largest : quotient < smallest ? smallest : quotient;

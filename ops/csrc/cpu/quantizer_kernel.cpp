@@ -1,0 +1,147 @@
+#include <opforge/quantizing.h>
+
+#include <opforge/element.h>
+
+#include "update.h"
+
+namespace opforge {
+namespace {
+
+// The values of a group as floats, a block at a time.
+template <typename Work>
+void each_block(int64_t begin, int64_t end, const Work& work) {
+    for (; begin < end; begin += cpu::kBlock) work(begin, std::min(cpu::kBlock, end - begin));
+}
+
+// GroupRange in vectors: the largest magnitude is that of the lowest or of the highest, unless there was a NaN.
+class WideRange {
+public:
+    void add(const float* x, int64_t count) {
+        int64_t k = 0;
+        for (; k + cpu::Vec::kWidth <= count; k += cpu::Vec::kWidth) {
+            const cpu::Vec value = cpu::load(x + k);
+            low_ = smaller(value, low_);
+            high_ = larger(value, high_);
+            nan_ = select_nan(value, value, nan_);
+        }
+        for (; k < count; ++k) rest_.add(x[k]);
+    }
+    GroupRange range() const {
+        float low[cpu::Vec::kWidth], high[cpu::Vec::kWidth], nan[cpu::Vec::kWidth];
+        store(low, low_), store(high, high_), store(nan, nan_);
+        GroupRange out = rest_;
+        for (int64_t lane = 0; lane < cpu::Vec::kWidth; ++lane) {
+            if (low[lane] <= high[lane]) out.add(low[lane]), out.add(high[lane]);  // the lane has seen a number
+            if (is_nan(nan[lane])) out.add(nan[lane]);
+        }
+        return out;
+    }
+
+private:
+    cpu::Vec low_{INFINITY}, high_{-INFINITY}, nan_{0.0f};
+    GroupRange rest_ = GroupRange::of_nothing();
+};
+
+// Philox numbers for elements [begin, begin + count), computed once for each four that share them.
+class Uniforms {
+public:
+    Uniforms(const QuantizeCall& call, int64_t begin, int64_t count) : first_(begin % 4) {
+        for (int64_t at = begin - first_; at < begin + count; at += 4) {
+            const Philox philox(call.seed, static_cast<uint64_t>(at) / 4, call.offset);
+            for (int i = 0; i < 4; ++i) x_[at - (begin - first_) + i] = philox.uniform(i);
+        }
+    }
+    float operator[](int64_t k) const { return x_[first_ + k]; }
+
+private:
+    int64_t first_;
+    float x_[cpu::kBlock + 8];
+};
+
+// Quantizes each group of values, of which read(begin, count, room) gives floats from element `begin` of all on.
+template <typename Read>
+void quantize(const QuantizeCall& call, const Read& read) {
+    const Groups& groups = call.groups;
+    const float levels = groups.levels();
+    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
+        float room[cpu::kBlock];
+        uint8_t codes[cpu::kBlock];
+        for (int64_t group = from; group < to; ++group) {
+            const int64_t first = group * groups.elements;
+            const int64_t last = first + groups.elements;
+            const int64_t place = call.swizzle.place(group, groups.count);
+            WideRange range;
+            each_block(first, last, [&](int64_t begin, int64_t count) { range.add(read(begin, count, room), count); });
+            const GroupParams params(range.range(), levels, groups.symmetric);
+            params.store(call.params, place, groups.symmetric);
+            uint8_t* out = call.codes + groups.bytes(place * groups.elements);
+            each_block(first, last, [&](int64_t begin, int64_t count) {
+                const GroupParams own = params;  // which no store can change, as far as the compiler can see
+                const float* x = read(begin, count, room);
+                if (call.stochastic) {
+                    const Uniforms uniforms(call, begin, count);
+                    for (int64_t k = 0; k < count; ++k) {
+                        codes[k] = static_cast<uint8_t>(own.code(x[k], levels, uniforms[k]));
+                    }
+                } else {
+                    for (int64_t k = 0; k < count; ++k) codes[k] = static_cast<uint8_t>(own.code(x[k], levels));
+                }
+                const int64_t at = groups.bytes(begin - first);
+                if (groups.bits == 8) {
+                    std::copy(codes, codes + count, out + at);
+                } else {
+                    for (int64_t k = 0; k < count; k += 2) {
+                        out[at + k / 2] = static_cast<uint8_t>(codes[k] << 4 | (codes[k + 1] & 0xf));
+                    }
+                }
+            });
+        }
+    });
+}
+
+}  // namespace
+
+const char* launch_quantize(const QuantizeCall& call) {
+    quantize(call, [&](int64_t begin, int64_t count, float* room) -> const float* {
+        if (call.dtype == DType::Float32) return static_cast<const float*>(call.input) + begin;
+        cpu::with_elements(call.dtype, const_cast<void*>(call.input),
+                           [&](const auto* input) { cpu::to_floats(input + begin, count, room); });
+        return room;
+    });
+    return nullptr;
+}
+
+const char* launch_reduce(const ReduceCall& call) {
+    const QuantizeCall out{call.groups, nullptr, DType::Float32, call.codes, call.params, {}, false, 0, 0, call.place};
+    quantize(out, [&](int64_t begin, int64_t count, float* room) {
+        for (int64_t k = 0; k < count; ++k) room[k] = call.sum(begin + k);
+        return room;
+    });
+    return nullptr;
+}
+
+const char* launch_dequantize(const DequantizeCall& call) {
+    const Groups& groups = call.groups;
+    const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
+        float room[cpu::kBlock];
+        for (int64_t group = from; group < to; ++group) {
+            const GroupParams params(call.params, group, groups.symmetric);
+            const int64_t first = group * groups.elements;
+            each_block(first, first + groups.elements, [&](int64_t begin, int64_t count) {
+                const uint8_t* codes = call.codes + groups.bytes(begin);
+                if (groups.bits == 8) {
+                    for (int64_t k = 0; k < count; ++k) room[k] = params.value(code_at(codes, k, 8));
+                } else {
+                    for (int64_t k = 0; k < count; ++k) room[k] = params.value(code_at(codes, k, 4));
+                }
+                cpu::with_elements(call.dtype, call.output,
+                                   [&](auto* output) { cpu::from_floats(room, count, output + begin); });
+            });
+        }
+    });
+    return nullptr;
+}
+
+}  // namespace opforge

@@ -1,0 +1,72 @@
+#pragma once
+
+// Work shared among torch's threads.
+
+#include <algorithm>
+#include <vector>
+
+#include <opforge/multi_tensor.h>
+
+#include "elementwise.h"
+
+namespace opforge::cpu {
+
+constexpr int64_t kGrain = 16384;  // elements whose work costs more than waking a thread does
+constexpr int64_t kPart = 4096;    // elements of one tensor that are one thread's
+
+// Runs work(begin, end) over [0, total), by more threads than this one where a share is larger than `grain`.
+template <typename Work>
+void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
+    if (total <= grain) {
+        work(0, total);
+        return;
+    }
+    const auto part = [](int64_t begin, int64_t end, void* context) {
+        (*static_cast<const Work*>(context))(begin, end);
+    };
+    place.parallel_for(total, grain, part, const_cast<Work*>(&work));
+}
+
+// Runs work(tensor, begin, end) over the elements of all tensors. `begin` is a multiple of kPart, and where `whole` is
+// false, end - begin is at most that: so a cut depends on the tensors alone.
+template <typename Work>
+void each_part(const TensorGroups& groups, bool whole, const Work& work) {
+    std::vector<int64_t> first{0};  // parts of the tensors before it
+    first.reserve(static_cast<size_t>(groups.count) + 1);
+    int64_t elements = 0;
+    for (int64_t i = 0; i < groups.count; ++i) {
+        elements += groups.items[i].numel;
+        first.push_back(first.back() + (groups.items[i].numel + kPart - 1) / kPart);
+    }
+    if (elements == 0) return;
+    const int64_t grain = std::max<int64_t>(1, kGrain * first.back() / elements);
+    share(groups.place, first.back(), grain, [&](int64_t from, int64_t to) {
+        auto tensor = std::upper_bound(first.begin(), first.end(), from) - first.begin() - 1;
+        while (from < to) {
+            while (from >= first[tensor + 1]) ++tensor;
+            const int64_t next = whole ? std::min(to, first[tensor + 1]) : from + 1;
+            const int64_t begin = (from - first[tensor]) * kPart, end = (next - first[tensor]) * kPart;
+            work(tensor, begin, std::min(end, groups.items[tensor].numel));
+            from = next;
+        }
+    });
+}
+
+inline bool is_noop(const TensorGroups& groups) {
+    return groups.noop && (*static_cast<const uint32_t*>(groups.noop) & 0x7fffffffu) != 0;
+}
+
+// A rule that replaces all but the gradient, in one pass.
+template <typename Rule>
+const char* launch_update(const TensorGroups& groups, const Rule& rule) {
+    constexpr int kOperands = 2 + Rule::kStates;
+    constexpr unsigned kAll = (1u << kOperands) - 1;
+    if (is_noop(groups)) return nullptr;
+    each_part(groups, true, [&](int64_t tensor, int64_t begin, int64_t end) {
+        const Rule own = rule;  // which no store can change, as far as the compiler can see
+        each_vector<kOperands, kAll, kAll & ~2u>(groups.items[tensor], begin, end, [&](Vec* x, int64_t) { own(x); });
+    });
+    return nullptr;
+}
+
+}  // namespace opforge::cpu
