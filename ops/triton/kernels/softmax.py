@@ -15,7 +15,7 @@ def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, BLOCK: tl.con
         here = at < columns
         value = tl.load(x + at, mask=here, other=float("-inf")).to(tl.float32)
         power = tl.exp(value - tl.max(value, 0))
-        tl.store(y + at, power / tl.sum(power, 0), mask=here)
+        tl.store(y + at, power * (1.0 / tl.sum(power, 0)), mask=here)
     else:
         # Each lane keeps a maximum of its own and the sum of powers below it; they meet after the last block.
         greatest = tl.full((BLOCK,), float("-inf"), tl.float32)
