@@ -69,6 +69,10 @@ def load(
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     folder = os.path.realpath(os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else os.getcwd())
     include = [extra_include_paths] if isinstance(extra_include_paths, str) else list(extra_include_paths or ())
+    text = _text_of(paths)
+    abi = abi or _abi_of(text)
+    if abi == abis.STABLE and "Python.h" in text:
+        include.append(abis.python_include())  # torch's own examples hold an empty module, for `import` to open them
     attributes = {
         "name": name,
         "folder": folder,
@@ -82,7 +86,7 @@ def load(
             "hip": tuple(extra_cuda_cflags or ()),
             "xpu": tuple(extra_sycl_cflags or ()),
         },
-        "abi": abi or detect_abi(paths),
+        "abi": abi,
         "torch_target": torch_target,
         "fakes": dict(fakes or {}),
         "signatures": dict(signatures or {}),
@@ -122,10 +126,18 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
 
 def detect_abi(paths: Sequence[str]) -> str:
     """The ABI that sources are written for, by what they include: see `load`."""
+    return _abi_of(_text_of(paths))
+
+
+def _text_of(paths: Sequence[str]) -> str:
     text = ""
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
             text += file.read()
+    return text
+
+
+def _abi_of(text: str) -> str:
     if _uses_torch(text):
         return abis.TORCH
     if any(mark in text for mark in USES_STABLE):

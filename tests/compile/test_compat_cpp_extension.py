@@ -94,6 +94,14 @@ def test_ops_without_a_module_are_registered_and_the_librarys_path_comes_back(th
     assert getattr(torch.ops, namespace).relu(x).tolist() == [0, 2]
 
 
+def test_stable_ops_beside_an_empty_module_of_another_name_are_found_too(theirs, source):
+    namespace = fakes.fresh("relu")
+    empty = MODULE.replace("INIT(TORCH_EXTENSION_NAME)", "PyInit__C").replace("VALUE", "1")
+    name, path = source(empty + fakes.STABLE.replace("@NAME@", namespace))
+    theirs.load(name, [path], is_python_module=False)
+    assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
+
+
 def test_a_python_module_registers_the_stable_ops_that_it_holds(theirs, source):
     namespace = fakes.fresh("relu")
     name, path = source(MODULE + fakes.STABLE.replace("@NAME@", namespace))

@@ -186,6 +186,7 @@ def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_varia
     assert "-DFOR_NVCC" not in plan.compile_flags and "-DFOR_CXX" not in plan.device_flags
     assert "arch=compute_90,code=compute_90" in plan.device_flags
     assert set(CUDA_LIBRARIES) <= set(plan.stubs) and plan.libraries == ()
+    assert abis.LOADS not in plan.defines, "what is shipped registers its ops whoever opens it"
     own, *others = builder.include_dirs
     assert own == os.path.realpath("include")
     assert not [one for one in others if one.startswith(toolkit.CUDA_HOME)], "nvcc brings the toolkit's headers itself"
