@@ -28,7 +28,7 @@ from opforge.events import emit
 
 from . import abis, loader, roots
 from .compatibility import Compatibility
-from .finding import find
+from .finding import find, tell_of_others
 from .opened import current_store
 from .planning import make_plan
 from .requirements import cpu_objection, device_objection
@@ -330,6 +330,7 @@ class OpBuilder:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
         if settings.prebuilt() == "require":
+            tell_of_others(self, store or current_store())
             raise PrebuiltRequiredError(
                 self.name, str(self.target), [f"{one.where}: {one.reason}" for one in self.trace]
             )
