@@ -19,7 +19,7 @@ from opforge.events import emit
 
 from . import abis, loader, planning, roots
 from .compatibility import Compatibility, capabilities_for, obstacles, target_objections
-from .finding import find
+from .finding import find, tell_of_others
 from .opened import current_store
 from .requirements import device_objection
 from .toolchains.host import HostToolchain
@@ -241,6 +241,7 @@ class OpBuilder:
             emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
         if settings.prebuilt() == "require":
+            tell_of_others(self, store or current_store())
             raise PrebuiltRequiredError(self.name, str(self.target), [*map(str, self.trace)])
         reasons = ["it was asked for"] if force else [*map(str, self.trace)]
         emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)

@@ -34,7 +34,7 @@ def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     try:
         return _find(builder, store, exact)
     finally:
-        # A layer is asked for each level of the CPU, and once more where there is no compiler.
+        # A layer is asked once for each level of the CPU.
         builder.trace = list(dict.fromkeys(builder.trace))
 
 
@@ -60,6 +60,19 @@ def _find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
     if entry and not paranoid:
         remember(builder, store, places, toolchain, plan.key, entry, seen)
     return entry
+
+
+def tell_of_others(builder: OpBuilder, store: Store) -> None:
+    """Add to `builder.trace` the prebuilt entries of this op that answer another description, with what differs."""
+    from opforge.cache.differences import otherwise
+    from opforge.cache.layout import Layout
+
+    if settings.prebuilt() == "ignore":
+        return
+    seen = {one.where for one in builder.trace}
+    for layer in (*store.layers, *(Layout(one.root) for one in layers_of(type(builder)))):
+        found = otherwise(layer, builder.name, builder.target.device, builder.places(), VOUCHED, store.disk)
+        builder.trace += [Rejected(folder, reason) for folder, reason in found if folder not in seen]
 
 
 def look_up(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from . import usage
@@ -14,6 +14,8 @@ from .layout import Layout
 
 LOOKED_AT = 16
 """Of entries that differ in equally many components, so many of the newest have their files compared."""
+
+DECLARED = "with other flags, defines, sources, ABI or version than are declared now"
 
 
 class Difference(NamedTuple):
@@ -62,6 +64,27 @@ def nearest(
     return min(found, key=lambda one: len(one.files))
 
 
+def otherwise(
+    layout: Layout, op: str, device: str, roots: Mapping[str, str], vouched: Collection[str], disk: Disk
+) -> list[tuple[str, str]]:
+    """The entries of this op for this device, each with the first of its own files that has changed.
+
+    Where none has, the op is declared in another way than it was. Files below the roots in `vouched` may differ.
+    """
+    found = []
+    for folder in usage.subfolders(layout.path("entries")):  # nothing is written beside them: it is a layer
+        manifest = usage.read_manifest(layout, folder.name) or {}
+        binary = manifest.get("binary")
+        if not isinstance(binary, dict) or binary.get("op") != op:
+            continue
+        target = str(binary.get("target"))
+        if target.partition(":")[0] == device:
+            own = file_differences(manifest.get("inputs"), roots, disk, vouched)
+            problem = f"{own[0].path} {own[0].problem}".strip() if own else f"it was built for {target}, {DECLARED}"
+            found.append((folder.path, problem))
+    return found
+
+
 def component_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     """The components that differ, by name; those that are objects are compared field by field, as `name.field`."""
     old, new = _flat(stored), _flat(json.loads(canonical(now)))
@@ -72,10 +95,13 @@ def component_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> 
     ]
 
 
-def file_differences(inputs: Any, roots: Mapping[str, str], disk: Disk) -> list[ChangedFile]:
-    """The files that changed or went since the entry was built, and the first name that appeared. Hashes every file."""
+def file_differences(
+    inputs: Any, roots: Mapping[str, str], disk: Disk, vouched: Collection[str] = ()
+) -> list[ChangedFile]:
+    """The files that changed or went since the entry was built, and the first name that appeared. Hashes every file
+    that is not below a root in `vouched`."""
     try:
-        known = Inputs.from_json(inputs)
+        known = Inputs.from_json(inputs).without(vouched)
     except (KeyError, TypeError, ValueError):
         return [ChangedFile("", "its manifest does not tell what it was built from")]
     found = []

@@ -61,12 +61,12 @@ class Store:
 
         `unfit` says why an entry's binary record does not fit, or None. Files below the roots in `vouched` (torch's,
         the system's) may differ from those a layer's entry was built from; the op's own may not. The `shipped` layers
-        come after the store's. With `own`, the user's store is searched after them, and there no file may differ. Every
+        come after the store's. With `own`, the user's store is searched instead, and there no file may differ. Every
         rejection goes into `trace`.
         """
         places = [(layer, self.owners, 0) for layer in self.layers]
         places += [(Layout(one.root), {*self.owners, one.owner}, one.writable) for one in shipped]
-        for layer, owners, writable in (*places, *([(self.layout, self.owners, 0)] if own else ())):
+        for layer, owners, writable in [(self.layout, self.owners, 0)] if own else places:
             try:
                 results = sorted(os.listdir(layer.description(description)))
             except OSError:

@@ -41,7 +41,8 @@ class Hipcc(DeviceToolchain):
                 path = on_path(os.path.join(home, "bin", "hipcc"))
                 if path is None:
                     searched = [f"{variable}={home}, which has no bin/hipcc"]
-                    raise ToolchainNotFoundError("HIP compiler", searched, f"Correct {variable}, or unset it.")
+                    advice = f"Correct {variable}, or unset it."
+                    raise ToolchainNotFoundError("HIP compiler", searched, advice, searched[0])
                 return (path,)
         path = on_path("hipcc") or on_path("/opt/rocm/bin/hipcc")
         if path is None:

@@ -190,7 +190,8 @@ def find() -> str:
             if path:
                 return path
             searched = [f"{variable}={home}, which has no bin/nvcc"]
-            raise ToolchainNotFoundError("CUDA compiler", searched, f"Correct {variable}, or unset it.")
+            advice = f"Correct {variable}, or unset it."
+            raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
     path = on_path("nvcc") or next(filter(None, map(on_path, _packaged())), None)
     if path is None:
         searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *_packaged()]

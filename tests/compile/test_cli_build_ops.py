@@ -234,6 +234,31 @@ def test_what_was_prebuilt_is_found_elsewhere_without_a_compiler(folder, tmp_pat
     assert "value.h has changed" in failed.stderr
 
 
+def test_a_prebuilt_op_whose_source_or_declaration_is_another_says_so(folder, tmp_path):
+    out, place = str(tmp_path / "out"), ("ownops:Quick", "--cpu-level", "x86-64")
+    assert run("build-ops", *place, "--out", out).returncode == 0
+    (entry,) = os.listdir(os.path.join(out, "v1", "entries"))
+    (tmp_path / "nothing").mkdir()
+    bare = {"PATH": str(tmp_path / "nothing"), "OPFORGE_CACHE_LAYERS": out, "OPFORGE_CACHE_DIR": str(tmp_path / "own")}
+    where = f"looked at {out}/v1/entries/{entry}:"
+    with open(os.path.join(folder, "quick.cpp"), "a") as file:
+        file.write("// more\n")
+    miss = run("cache", "explain", *place, **bare)
+    assert f"{where} {folder}/quick.cpp has changed" in miss.stdout, miss.stdout
+    required = run("build-ops", *place, **bare, OPFORGE_PREBUILT="require")
+    assert "/quick.cpp has changed" in required.stderr and "forbids to build one" in required.stderr
+
+    assert run("build-ops", *place, "--out", out).returncode == 0
+    (other,) = set(os.listdir(os.path.join(out, "v1", "entries"))) - {entry}
+    with open(os.path.join(folder, "ownops.py"), "a") as file:
+        file.write("\nQuick.version = '2'\n")
+    miss = run("cache", "explain", *place, **bare)
+    told = "it was built for cpu:x86-64, with other flags, defines, sources, ABI or version than are declared now"
+    assert f"looked at {out}/v1/entries/{other}: {told}" in miss.stdout, miss.stdout
+    ignored = run("cache", "explain", *place, **bare, OPFORGE_PREBUILT="ignore")
+    assert ignored.returncode == 1 and out not in ignored.stdout
+
+
 def test_an_entry_for_another_cpu_level_says_so(folder, tmp_path):
     out = str(tmp_path / "out")
     assert run("build-ops", "ownops:Quick", "--cpu-level", "x86-64-v3", "--out", out).returncode == 0

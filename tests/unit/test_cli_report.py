@@ -124,7 +124,7 @@ def test_a_device_compiler_that_is_missing_is_told_in_full_and_is_no_problem(tmp
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     os.chmod(fakes.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
     (told,) = [one for one in reporting.compilers() if one["name"] == "nvcc"]
-    assert told["version"] == "No CUDA compiler was found." and told["problem"] == ""
+    assert told["version"] == f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" and told["problem"] == ""
     assert f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" in told["missing"]
 
 

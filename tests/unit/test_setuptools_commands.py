@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from setuptools.dist import Distribution
 from setuptools.errors import OptionError
 
 from opforge.builders import setuptools as ours
+from opforge.builders import setuptools_hook
 
 
 @pytest.fixture
@@ -83,3 +85,12 @@ def test_a_machine_without_default_targets_must_name_them(monkeypatch):
     monkeypatch.setattr(ours.platform, "machine", lambda: "riscv64")
     with pytest.raises(OptionError, match="there are no default targets for riscv64: name them in `targets`"):
         ours.default_targets()
+
+
+def test_a_setuptools_that_is_too_old_is_told(project, monkeypatch):
+    monkeypatch.setitem(sys.modules, setuptools_hook.WHEEL_COMMAND, None)
+    monkeypatch.delitem(sys.modules, "opforge.builders.setuptools")
+    with pytest.raises(OptionError) as refused:
+        project('[tool.opforge]\nops = ["mine.ops:Op"]\n')
+    assert "takes setuptools 70.1 or newer, and this is " in str(refused.value)
+    assert str(refused.value).endswith("Install it by: pip install --upgrade setuptools.")

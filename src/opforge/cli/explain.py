@@ -48,6 +48,7 @@ def command(
 
 
 def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+    from opforge.builders.finding import tell_of_others
     from opforge.builders.opened import current_store
     from opforge.builders.reporting import planned
     from opforge.cache.differences import nearest
@@ -57,6 +58,8 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
         known = planned(builder)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
         return _without_plan(one.name, builder, problem)
+    if not known.found:
+        tell_of_others(builder, store)
     told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
     told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
     if known.found:
@@ -67,10 +70,15 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[str, Any]:
     """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
+    from opforge.builders.finding import tell_of_others
+    from opforge.builders.opened import current_store
+
     try:
         found = builder.find()
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
         found = None  # the plan comes after the prebuilt entries, whose rejections are in the trace
+    if not found:
+        tell_of_others(builder, current_store())
     told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
     told |= {"rejected": [seen._asdict() for seen in builder.trace], "nearest": None, "problem": str(problem)}
     return told | ({"path": found.library, "origin": found.origin} if found else {})

@@ -28,8 +28,8 @@ SHORTEST_KEY = 6
 def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:
     """Show the architectures inside, registers, shared memory and spills by kernel, sizes, and what loading needs.
 
-    ENTRY is a key of `opforge cache ls`, or its beginning. OP is as for build-ops, and must have been built. PATH is a
-    library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
+    ENTRY is a key of `opforge cache ls`, or six or more of its first letters. OP is as for build-ops, and must have
+    been built. PATH is a library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
 
     \b
     Examples:
