@@ -13,6 +13,12 @@ for package, folder in ROOMS.items():
         # The symlinks below src/opforge lead to the rooms again; a room's own place is the one that counts.
         package_dir.setdefault(f"{package}.{name}", f"{folder}/{name.replace('.', '/')}")
 
+packages = list(package_dir)
+if "editable_wheel" in sys.argv:
+    # One folder on the path, where the symlinks make the same tree: type checkers read it, and a checkout named
+    # `opforge` in the working folder does not hide it, as it would hide what setuptools' own finder maps.
+    package_dir = {"": "src"}
+
 cmdclass = {}
 asked = os.environ.get("OPFORGE_BUILD_OPS", "").split()
 if asked not in ([], ["0"]):  # a wheel that carries ops, all that the CPU has or those named, instead of a pure one
@@ -24,7 +30,7 @@ if asked not in ([], ["0"]):  # a wheel that carries ops, all that the CPU has o
 
 setup(
     cmdclass=cmdclass,
-    packages=list(package_dir),
+    packages=packages,
     package_dir=package_dir,
     package_data={
         "opforge": ["py.typed"],

@@ -78,10 +78,10 @@ class BuilderLink(Devices):
         return dict(self._added_builders().refused)
 
     def load_op(self, class_name: str, verbose: bool = False) -> Any:
-        """Give the op's functions, found or built; `verbose` shows a build's steps. Raises what the builder's `load` does.
+        """Give the op's functions, found or built; `verbose` shows a build's steps.
 
-        OpNotFoundError where the accelerator offers no such op: it lists those offered, each with whether it is
-        ready to build or why not, and the names that are near.
+        Raises what the builder's `load` does, and OpNotFoundError where the accelerator offers no such op: it lists
+        those offered, each with whether it is ready to build or why not, and the names that are near.
         """
         builder = self.create_op_builder(class_name)
         if builder is None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opforge import accelerator as accelerator
     from opforge import builders as builders
-    from opforge import compat as compat
     from opforge import errors as errors
     from opforge import ops as ops
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
@@ -32,7 +31,7 @@ _PLACES = {
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
-_PARTS = ("accelerator", "builders", "compat", "errors", "ops")
+_PARTS = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
     "get_accelerator",

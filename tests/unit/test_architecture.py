@@ -135,6 +135,13 @@ def test_importing_opforge_brings_nothing_heavy_and_changes_nothing(tmp_path):
     assert os.listdir(home) == []
 
 
+def test_a_folder_named_like_a_checkout_does_not_hide_the_package(tmp_path):
+    (tmp_path / "opforge").mkdir()
+    code = "import opforge; print(opforge.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == (opforge.__version__, "")
+
+
 def test_the_names_of_the_face_are_those_it_promises():
     assert set(opforge.__all__) >= {
         "OpBuilder",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from opforge.cli import output, quantities
 
@@ -78,3 +79,10 @@ def test_markup_in_a_cell_is_text(capsys, monkeypatch):
 def test_a_number_beyond_all_bounds_is_refused(parse):
     with pytest.raises(click.BadParameter, match="is too large"):
         parse("9" * 400)
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [("dumb", "\nops\n"), ("xterm", "\n\x1b[1mops\x1b[0m\n")])
+def test_a_dumb_terminal_gets_no_escapes(monkeypatch, terminal, shown):
+    monkeypatch.setenv("TERM", terminal)
+    command = click.Command("command", callback=lambda: output.heading("ops"))
+    assert CliRunner().invoke(command, color=True).output == shown

@@ -68,9 +68,9 @@ def test_an_editor_sees_the_arguments_of_every_public_function():
 
 def test_dir_shows_what_is_public_and_nothing_else():
     shown = {name for name in dir(opforge) if not name.startswith("__")}
-    assert shown == {*opforge.__all__, "accelerator", "builders", "compat", "errors", "ops"}
+    assert shown == {*opforge.__all__, "accelerator", "builders", "errors", "ops"}
 
 
-@pytest.mark.parametrize("name", ["accelerator", "builders", "compat", "errors", "ops"])
+@pytest.mark.parametrize("name", ["accelerator", "builders", "errors", "ops"])
 def test_a_part_is_reached_without_an_import_of_its_own(name):
     assert getattr(opforge, name).__name__ == f"opforge.{name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
@@ -61,7 +62,7 @@ def show_table(
 def heading(text: str) -> None:
     """Print the title of a section after an empty line."""
     click.echo()
-    click.secho(text, bold=True)
+    click.echo(text if os.environ.get("TERM") == "dumb" else click.style(text, bold=True))
 
 
 def counted(number: int, one: str, many: str) -> str:
