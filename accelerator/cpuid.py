@@ -18,26 +18,23 @@ _LEAF_1, _LEAF_7, _LEAF_80000001 = range(3)
 _EBX, _ECX = 1, 2
 _ACTIVE = 16
 """Bytes from a leaf's start to its four registers' active bits; what the processor itself answers comes before."""
-
-
-def _mask(*bits: int) -> int:
-    return sum(1 << bit for bit in bits)
-
-
 _LEVELS = (
     # SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; LAHF
-    ("x86-64-v2", ((_LEAF_1, _ECX, _mask(0, 9, 13, 19, 20, 23)), (_LEAF_80000001, _ECX, _mask(0)))),
+    (
+        "x86-64-v2",
+        ((_LEAF_1, _ECX, 1 << 0 | 1 << 9 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 23), (_LEAF_80000001, _ECX, 1 << 0)),
+    ),
     # FMA, MOVBE, AVX, F16C; BMI1, AVX2, BMI2; LZCNT. AVX is active only where OSXSAVE is on.
     (
         "x86-64-v3",
         (
-            (_LEAF_1, _ECX, _mask(12, 22, 28, 29)),
-            (_LEAF_7, _EBX, _mask(3, 5, 8)),
-            (_LEAF_80000001, _ECX, _mask(5)),
+            (_LEAF_1, _ECX, 1 << 12 | 1 << 22 | 1 << 28 | 1 << 29),
+            (_LEAF_7, _EBX, 1 << 3 | 1 << 5 | 1 << 8),
+            (_LEAF_80000001, _ECX, 1 << 5),
         ),
     ),
     # AVX512F, DQ, CD, BW, VL
-    ("x86-64-v4", ((_LEAF_7, _EBX, _mask(16, 17, 28, 30, 31)),)),
+    ("x86-64-v4", ((_LEAF_7, _EBX, 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31),)),
 )
 
 

@@ -20,7 +20,7 @@ from opforge.cache import tickets
 from opforge.cache.disk import ABSENT, Disk
 from opforge.cache.entry import Entry
 from opforge.cache.keys import KEY_LENGTH
-from opforge.cache.layout import make_folder, read_json, write_file
+from opforge.cache.layout import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.store import is_ticket
 
 from . import abis, plan, planning, roots, toolchains
@@ -40,7 +40,6 @@ CODE = Disk().flat_stamps(
     ]
 )
 """The stamps of our own code that shapes plans, as it was when this process imported it: that is the code that runs."""
-UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 
 
 class Surroundings(NamedTuple):
@@ -69,7 +68,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
         if any(os.path.exists(one) for one in answer["absent"]):
             return None
         return store.take(ticket, (path, answer["filed"]))
-    except UNUSABLE:
+    except UNREADABLE:
         return None
 
 

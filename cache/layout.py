@@ -90,6 +90,10 @@ def write_file(path: str, data: bytes, sync: bool = False) -> None:
         raise
 
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
+"""What reading a file that others may have written to, and taking it for what it should be, can raise."""
+
+
 def read_json(path: str) -> Any:
     """What a file of this store says. Raises OSError, ValueError or RecursionError; a pipe in its place keeps nobody.
 

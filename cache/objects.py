@@ -17,8 +17,7 @@ from . import ledger, tickets
 from .disk import Disk
 from .inputs import Inputs
 from .keys import bytes_digest
-from .layout import Layout, make_folder, read_json, write_file
-from .store import UNREADABLE
+from .layout import UNREADABLE, Layout, make_folder, read_json, write_file
 
 KEPT = 8
 """How many objects a unit keeps: the newest."""

@@ -15,8 +15,8 @@ from . import failures, lock, staging, tickets
 from .disk import Stamp
 from .entry import MANIFEST, Entry, damage
 from .inputs import Inputs
-from .layout import make_folder, write_file
-from .store import UNREADABLE, Store
+from .layout import UNREADABLE, make_folder, write_file
+from .store import Store
 
 
 class Product(NamedTuple):

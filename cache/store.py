@@ -13,15 +13,13 @@ from .disk import Disk
 from .entry import MANIFEST, Entry, damage, is_record
 from .inputs import Inputs
 from .keys import place_of
-from .layout import Layout, read_json
+from .layout import UNREADABLE, Layout, read_json
 from .trust import Shipped
 
 log = logging.getLogger("opforge.cache")
 USE_NOTED_NS = 3_600_000_000_000
 TICKETS_KEPT = 16
 """How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-"""What reading a file that others may have written to can raise."""
 
 
 class Rejected(NamedTuple):

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from .disk import Stamp
 from .entry import MANIFEST, is_record
-from .layout import Layout, read_json, write_file
+from .layout import UNREADABLE, Layout, read_json, write_file
 
 FILE = "summaries"
 SPARE = 1000
 """The lines of entries that are gone that may stay, before the file is written anew."""
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
 class Summary(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge.cache.disk import Disk
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout, read_json, write_file
+from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
 from opforge.cache.tickets import YOUNG_NS
 from opforge.errors import ToolchainError
 
@@ -77,7 +77,7 @@ def _read(path: str, shape: Mapping[str, type]) -> dict[str, Any] | None:
         whole = record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
         shaped = all(isinstance(record[name], kind) for name, kind in shape.items())
         return record if whole and shaped and all(isinstance(one, str) for one in record["absent"]) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
