@@ -105,9 +105,8 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
         ("offsets", offsets, torch.float32),
     ):
         if one.dtype != expected or one.device != codes.device:
-            raise TypeError(
-                f"{OP}: {name} is {one.dtype} on {one.device}, expected {expected} on {codes.device}, as quantize gives it"
-            )
+            wanted = f"{expected} on {codes.device}, as quantize gives it"
+            raise TypeError(f"{OP}: {name} is {one.dtype} on {one.device}, expected {wanted}")
     values = _fake_back(codes, scales, offsets, bits, dtype)
     way = "asymmetric" if offsets.numel() else "symmetric"
     codes = codes.contiguous()

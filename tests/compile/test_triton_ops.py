@@ -59,6 +59,7 @@ SHAPES = [
     (1, 16, 16),
     (2, 4000, 0),
     (2, 96, 3),
+    (2, 9008, 0),
     (2, 17000, 8),
     (2, 5001, 0),
     (0, 8, 0),
@@ -224,6 +225,11 @@ def test_quantisation_of_a_group_of_one_value_is_exact():
             lambda: ops.quantize(torch.zeros(9), 3, 4),
             ValueError,
             "group_size is 3, expected an even number from 1 to 2147483647",
+        ),
+        (
+            lambda: ops.dequantize(*ops.quantize(torch.zeros(8), 4)[:2], torch.zeros(2, dtype=torch.float64)),
+            TypeError,
+            "offsets is torch.float64 on cpu, expected torch.float32 on cpu, as quantize gives it",
         ),
         (lambda: ops.quantize(torch.zeros(9), 2), ValueError, "x has 9 values, expected a multiple of group_size, 2"),
         (
@@ -483,14 +489,31 @@ def test_the_functions_are_ops_that_torch_can_trace():
     torch.library.opcheck(library.fused_lamb_.default, (GO, *lists, []), {"ratios": ratios, **LAMB}, test_utils=checks)
 
 
-def test_a_model_over_the_functions_compiles_whole():
+@pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double precision:UserWarning")
+def test_gradients_are_the_slopes_of_what_is_computed():
+    """By small steps, in float32: so that no formula of ours stands on both sides."""
+    x, up, weight, bias = (torch.randn(3, 20), torch.randn(3, 20), torch.randn(20), torch.randn(20))
+    for function, inputs in (
+        (ops.rms_norm, (x, weight)),
+        (ops.layer_norm, (x, weight, bias)),
+        (ops.softmax, (x,)),
+        (ops.gelu, (x,)),
+        (lambda one: ops.gelu(one, "tanh"), (x,)),
+        (ops.swiglu, (x, up)),
+    ):
+        inputs = tuple(one.detach().requires_grad_() for one in inputs)
+        assert torch.autograd.gradcheck(function, inputs, eps=1e-2, atol=5e-3, rtol=1e-2, fast_mode=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_over_the_functions_compiles_whole(dynamic):
     def model(x, weight):
         return ops.softmax(ops.gelu(ops.rms_norm(x, weight))).square().sum()
 
     x, weight = torch.randn(3, 32, requires_grad=True), torch.randn(32, requires_grad=True)
     model(x, weight).backward()
     eager, x.grad, weight.grad = (x.grad, weight.grad), None, None
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x, weight).backward()
+    torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x, weight).backward()
     for one, wanted in zip((x.grad, weight.grad), eager, strict=True):
         torch.testing.assert_close(one, wanted)
 
