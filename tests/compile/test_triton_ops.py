@@ -468,6 +468,7 @@ def test_the_functions_are_ops_that_torch_can_trace():
     x = torch.randn(4, 32, requires_grad=True)
     weight, bias = torch.randn(32, requires_grad=True), torch.randn(32, requires_grad=True)
     library = torch.ops.opforge_triton
+    assert all(callable(getattr(ops, name)) for name in ops.__all__)  # which registers them
     # Tracing with gradients is the next test's.
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     for op, arguments in (
