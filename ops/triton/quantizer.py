@@ -99,14 +99,12 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
         raise ValueError(
             f"{OP}: {count} codes have {scales.numel()} scales and {offsets.numel()} offsets, expected {wanted}"
         )
-    for name, one, expected in (
-        ("codes", codes, torch.int8),
-        ("scales", scales, torch.float32),
-        ("offsets", offsets, torch.float32),
-    ):
-        if one.dtype != expected or one.device != codes.device:
-            wanted = f"{expected} on {codes.device}, as quantize gives it"
-            raise TypeError(f"{OP}: {name} is {one.dtype} on {one.device}, expected {wanted}")
+    given = (("codes", codes, torch.int8), ("scales", scales, torch.float32), ("offsets", offsets, torch.float32))
+    for name, one, expected in given:
+        if one.dtype != expected:
+            raise TypeError(f"{OP}: {name} is {one.dtype}, expected {expected}, as quantize gives it")
+        if one.device != codes.device:
+            raise ValueError(f"{OP}: {name} is on {one.device}, expected {codes.device}, where codes is")
     values = _fake_back(codes, scales, offsets, bits, dtype)
     way = "asymmetric" if offsets.numel() else "symmetric"
     codes = codes.contiguous()
