@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from .base import TritonOpBuilder
 from .kernels import Kernel
-from .rows import BACKWARD, FORWARD, Size, mixed
+from .rows import BACKWARD, BACKWARD_RMS, FORWARD, KEPT, Size, mixed
 
 SOURCE = "kernels/norm.py"
+
+
+def backward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
+    """The sizes of rows of this dtype that the backward of layer norm (`centred`) or RMS norm has kernels for."""
+    return BACKWARD if centred or dtype == "fp32" else BACKWARD_RMS
 
 
 def _forward(dtype: str, weight: str, size: Size, centred: bool) -> Kernel:
@@ -25,6 +30,7 @@ def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel
     written = {"dx": row, "dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32"), "rows": "i32"}
     arguments = {**given, "sums": "*fp32", **written, **columns, **strides, "dx_stride": stride}
     constants: dict[str, int] = {"CENTRED": centred, "ONCE": size.once, "BLOCK": size.block}
+    constants["AGAIN"] = size.once and size.block > KEPT
     found = [_kernel("backward", dtype, weight, size, arguments, constants)]
     if not size.once:
         sums, constants = {**given, "sums": "*fp32", **columns, **strides}, {"CENTRED": centred, "BLOCK": size.block}
@@ -48,7 +54,9 @@ def _kernels(centred: bool) -> list[Kernel]:
     found = []
     for dtype, weight in mixed():
         found += [_forward(dtype, weight, size, centred) for size in FORWARD]
-        found += [kernel for size in BACKWARD for kernel in _backward(dtype, weight, size, centred)]
+        found += [
+            kernel for size in backward_sizes(dtype, centred) for kernel in _backward(dtype, weight, size, centred)
+        ]
     return found
 
 

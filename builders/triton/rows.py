@@ -38,6 +38,10 @@ def sizes(blocks: tuple[tuple[int, int], ...], long: tuple[int, int]) -> tuple[S
 
 FORWARD = sizes(((1024, 4), (4096, 8), (16384, 16)), (8192, 16))
 BACKWARD = sizes(((1024, 4), (4096, 8), (8192, 16)), (1024, 4))
+KEPT = 8192
+"""The longest row that the backward of norms keeps in registers beside its sums; more would spill."""
+BACKWARD_RMS = sizes(((1024, 4), (4096, 8), (KEPT, 16), (16384, 16)), (1024, 4))
+"""RMS norm has one sum a column, which leaves room for longer rows; they are read again from the cache."""
 
 
 def fitting(offered: tuple[Size, ...], columns: int, aligned: bool) -> Size:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from opforge.builders.triton import norms as declared
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.rows import BACKWARD, FORWARD
+from opforge.builders.triton.rows import FORWARD
 
 from . import registry
 
 LAYER, RMS = declared.TritonLayerNormBuilder.name, declared.TritonRMSNormBuilder.name
-PROGRAMS = {1024: 7, 4096: 4, 8192: 2}
+PROGRAMS = {1024: 7, 4096: 4, 8192: 2, 16384: 1}
 """Programs a multiprocessor, by block: as many as run at once, for each writes a row of partial sums, or twice as many,
 for a few that are left over would run alone. Registers decide: of 128 threads with 72 registers each a multiprocessor
 takes 7 programs, of 256 or 512 threads with 122 it takes 2 or 1."""
@@ -97,7 +97,8 @@ def _backward(
     if x.numel() == 0:
         return dx, [torch.zeros_like(one) for one in parameters]
     given, rows, out = registry.as_rows(dy), registry.as_rows(x), dx.view(-1, x.shape[-1])
-    size = registry.row_size(BACKWARD, [given, rows, out], weights[:1])
+    sizes = declared.backward_sizes(registry.dtype_name(op, x), op == LAYER)
+    size = registry.row_size(sizes, [given, rows, out], weights[:1])
     count, columns = rows.shape
     blocks = 1 if size.once else -(-columns // size.block)
     programs = max(1, min(count, PROGRAMS[size.block] * registry.processors(x.device) // blocks))

@@ -9,6 +9,7 @@ import fakes
 import pytest
 import triton_parts
 
+from opforge.builders.inspection import examine
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -280,6 +281,8 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
     Every.kernels = kernels
     entry = Every("cuda:sm_90").obtain()
     assert len(kernels) > 25 and entry.binary["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
+    told = examine(entry.library)["kernels"]
+    assert len(told) == len(kernels) and [one for one in told if one["spills"]] == []
     Every.kernels = kernels[::8]
     assert os.path.getsize(Every("hip:gfx942").obtain().library) > 4096
 

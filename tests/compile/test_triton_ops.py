@@ -59,6 +59,7 @@ SHAPES = [
     (1, 16, 16),
     (2, 4000, 0),
     (2, 96, 3),
+    (2, 9008, 0),
     (2, 17000, 8),
     (2, 5001, 0),
     (0, 8, 0),
@@ -475,6 +476,7 @@ def test_the_functions_are_ops_that_torch_can_trace():
     x = torch.randn(4, 32, requires_grad=True)
     weight, bias = torch.randn(32, requires_grad=True), torch.randn(32, requires_grad=True)
     library = torch.ops.opforge_triton
+    assert all(callable(getattr(ops, name)) for name in ops.__all__)  # which registers them
     # Tracing with gradients is the next test's.
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     for op, arguments in (
@@ -496,14 +498,31 @@ def test_the_functions_are_ops_that_torch_can_trace():
     torch.library.opcheck(library.fused_lamb_.default, (GO, *lists, []), {"ratios": ratios, **LAMB}, test_utils=checks)
 
 
-def test_a_model_over_the_functions_compiles_whole():
+@pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double precision:UserWarning")
+def test_gradients_are_the_slopes_of_what_is_computed():
+    """By small steps, in float32: so that no formula of ours stands on both sides."""
+    x, up, weight, bias = (torch.randn(3, 20), torch.randn(3, 20), torch.randn(20), torch.randn(20))
+    for function, inputs in (
+        (ops.rms_norm, (x, weight)),
+        (ops.layer_norm, (x, weight, bias)),
+        (ops.softmax, (x,)),
+        (ops.gelu, (x,)),
+        (lambda one: ops.gelu(one, "tanh"), (x,)),
+        (ops.swiglu, (x, up)),
+    ):
+        inputs = tuple(one.detach().requires_grad_() for one in inputs)
+        assert torch.autograd.gradcheck(function, inputs, eps=1e-2, atol=5e-3, rtol=1e-2, fast_mode=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_over_the_functions_compiles_whole(dynamic):
     def model(x, weight):
         return ops.softmax(ops.gelu(ops.rms_norm(x, weight))).square().sum()
 
     x, weight = torch.randn(3, 32, requires_grad=True), torch.randn(32, requires_grad=True)
     model(x, weight).backward()
     eager, x.grad, weight.grad = (x.grad, weight.grad), None, None
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x, weight).backward()
+    torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x, weight).backward()
     for one, wanted in zip((x.grad, weight.grad), eager, strict=True):
         torch.testing.assert_close(one, wanted)
 

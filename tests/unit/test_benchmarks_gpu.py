@@ -79,7 +79,7 @@ def test_every_target_is_of_something_that_is_measured():
     measured = {(one.name, way) for one in FUNCTIONS for way in one.moved}
     measured |= {(name, "forward") for name in ("quantize", "dequantize")}
     assert set(SHARES) <= measured
-    assert {name for name, _way in measured} == {name for name in ops.__all__ if not name.startswith("multi_")}
+    assert {name for name, _way in measured} == {name for name in ops.__all__ if not name.startswith("fused_")}
     assert max(max(one.lengths) for one in FUNCTIONS) == 128 * 1024
 
 

@@ -111,8 +111,8 @@ def backward_sums(
     CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Long rows, before `backward`: one program a row, which writes the means of gradient * normal and of gradient to `sums`
-    [rows, 2]."""
+    """Long rows, before `backward`: one program a row, which writes the means of gradient * normal and of gradient to
+    `sums` [rows, 2]."""
     row = tl.program_id(0).to(tl.int64)
     rstd = tl.load(rstds + row)
     mean = tl.load(means + row) if CENTRED else 0.0
@@ -150,27 +150,41 @@ def backward(
     dx_stride,
     CENTRED: tl.constexpr,
     ONCE: tl.constexpr,
+    AGAIN: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Each program takes every n-th row, or one block of it, and writes its sums to its row of dweights and dbiases.
 
-    Unless ONCE, where a row fits the block, `backward_sums` has written the means over each row to `sums`."""
+    Unless ONCE, where a row fits the block, `backward_sums` has written the means over each row to `sums`. AGAIN, a
+    row that fits the block but not the registers is read again after its sums are known, while it is in the cache."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
-    w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
+    if not AGAIN:
+        w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
     dw = tl.zeros((BLOCK,), tl.float32)
     db = tl.zeros((BLOCK,), tl.float32)
     for row in range(program, rows, tl.num_programs(0)):
         given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
         value = tl.load(x + row * x_stride + at, mask=here, other=0.0).to(tl.float32)
+        if AGAIN:
+            w = tl.load(weight + at, mask=here, other=0.0).to(tl.float32)
         rstd = tl.load(rstds + row)
         mean = tl.load(means + row) if CENTRED else 0.0
         normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
-        result = gradient - normal * (tl.sum(gradient * normal, 0) / columns if ONCE else tl.load(sums + row * 2))
+        along = tl.sum(gradient * normal, 0) / columns if ONCE else tl.load(sums + row * 2)
+        plain = 0.0
         if CENTRED:
-            result -= tl.sum(gradient, 0) / columns if ONCE else tl.load(sums + row * 2 + 1)
+            plain = tl.sum(gradient, 0) / columns if ONCE else tl.load(sums + row * 2 + 1)
             db += given
+        if AGAIN:
+            # Another policy keeps the compiler from taking these for the loads above.
+            given = tl.load(dy + row * dy_stride + at, mask=here, other=0.0, eviction_policy="evict_first")
+            value = tl.load(x + row * x_stride + at, mask=here, other=0.0, eviction_policy="evict_first")
+            w = tl.load(weight + at, mask=here, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            given, value = given.to(tl.float32), value.to(tl.float32)
+            normal, gradient = _normal(value, given, w, mean, rstd, CENTRED)
+        result = gradient - normal * along - plain
         dw += given * normal
         tl.store(dx + row * dx_stride + at, result * rstd, mask=here)
     tl.store(dweights + program * columns + at, dw, mask=here)
