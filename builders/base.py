@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .toolchains.protocol import Toolchain
 
 log = logging.getLogger("opforge")
+LONGEST_NAME = 200
+"""Bytes of an op's name: a file's name, which has more in it than this, may have 255."""
 PLANNING = ("plan", "toolchain", "places", "search_roots", "target", "_mode_flags")
 """The methods that shape a plan. A subclass that overrides one is asked each time."""
 
@@ -195,10 +197,14 @@ class OpBuilder:
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
     def _check(self) -> None:
-        if not self.name.isidentifier():
-            raise BuilderError(
-                type(self).__name__, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'"
-            )
+        name = self.name
+        if not isinstance(name, str) or not name.isidentifier() or len(os.fsencode(name)) > LONGEST_NAME:
+            expected = f"an identifier of at most {LONGEST_NAME} bytes"
+            raise BuilderError(type(self).__name__, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
+        if self.abi == abis.TORCH and not name.isascii():
+            raise BuilderError(type(self).__name__, f"name={name!r}", "Expected ASCII: it is a Python module's")
+        for attribute in ("sources", "include_dirs", "cxx_flags", "link_flags", "libraries"):
+            words(type(self).__name__, attribute, getattr(self, attribute))
         if not self.sources:
             raise BuilderError(type(self).__name__, "it names no sources", "Give it at least one file in `sources`")
         roots.check(type(self).__name__, self.search_roots())
@@ -338,6 +344,16 @@ class OpBuilder:
         from .building import build
 
         return build(self, on_progress, force, jobs, store)
+
+
+def words(builder: str, name: str, given: Any) -> tuple[str, ...]:
+    """The strings or paths of a list as strings. Raises BuilderError for what is none, above all for one string."""
+    try:
+        if not isinstance(given, (str, bytes, os.PathLike)):
+            return tuple(os.fsdecode(one) for one in given)
+    except TypeError:
+        pass
+    raise BuilderError(builder, f"{name}={given!r}", "Expected a list of strings, each a word of its own")
 
 
 def _log_progress(done: int, total: int, title: str) -> None:
