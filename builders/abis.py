@@ -85,7 +85,7 @@ def python_include() -> str:
 
 def version_constant(op: str, version: str) -> str:
     """TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of their own, in hex."""
-    parts = version.split(".")
+    parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
     if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
     return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .toolchains.protocol import Toolchain
 
 log = logging.getLogger("opforge")
+LONGEST_NAME = 200
+"""Bytes of an op's name: a file's name, which has more in it than this, may have 255."""
 
 
 class OpBuilder:
@@ -137,9 +139,14 @@ class OpBuilder:
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
     def _check(self) -> None:
-        builder = type(self).__name__
-        if not self.name.isidentifier():
-            raise BuilderError(builder, f"name={self.name!r}", "Expected an identifier, such as 'fused_adam'")
+        builder, name = type(self).__name__, self.name
+        if not isinstance(name, str) or not name.isidentifier() or len(os.fsencode(name)) > LONGEST_NAME:
+            expected = f"an identifier of at most {LONGEST_NAME} bytes"
+            raise BuilderError(builder, f"name={name!r}", f"Expected {expected}, such as 'fused_adam'")
+        if self.abi == abis.TORCH and not name.isascii():
+            raise BuilderError(builder, f"name={name!r}", "Expected ASCII: it is a Python module's")
+        for attribute in ("sources", "include_dirs", "cxx_flags", "link_flags", "libraries"):
+            words(builder, attribute, getattr(self, attribute))
         if not self.sources:
             raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
         roots.check(builder, self.search_roots())
@@ -253,6 +260,16 @@ class OpBuilder:
 def _planning(kind: type[OpBuilder]) -> tuple[object, ...]:
     """The methods that shape a plan. A subclass that overrides one is asked each time."""
     return kind.plan, kind.toolchain, kind.places, kind.search_roots, kind.target, kind._mode_flags
+
+
+def words(builder: str, name: str, given: Any) -> tuple[str, ...]:
+    """The strings or paths of a list as strings. Raises BuilderError for what is none, above all for one string."""
+    try:
+        if not isinstance(given, (str, bytes, os.PathLike)):
+            return tuple(os.fsdecode(one) for one in given)
+    except TypeError:
+        pass
+    raise BuilderError(builder, f"{name}={given!r}", "Expected a list of strings, each a word of its own")
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

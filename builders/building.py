@@ -17,7 +17,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout, make_folder, write_file
 from opforge.cache.publishing import Product, SharedFailure
 from opforge.cache.store import Store
-from opforge.errors import ToolchainNotFoundError
+from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import abis, budget, ninja, timeline
@@ -136,9 +136,12 @@ def build(
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, str(shared)) from None
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise disk_full(builder.name) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise disk_full(builder.name) from error
+        if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
+            advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
+            raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
+        raise
     if built > asked:
         timeline.mark("publish", built)
     else:

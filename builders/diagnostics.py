@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 
 from opforge.errors import BuildError, BuildResourceError, CompileError
+
+from .plan import Step
 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
@@ -18,10 +20,15 @@ LINK = re.compile(
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
 )
 KILLED = re.compile(
-    r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed"
+    r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$",
+    re.MULTILINE,
 )
+"""What g++, clang++ and the shell say of a process that the kernel, short of memory, has ended."""
 FULL = re.compile(r"^(?!\s*\d+ \|).*(?:No space left on device|Disk quota exceeded|File too large)", re.MULTILINE)
 """The compiler's own words; not a line of the source that it quotes ("    3 | ...")."""
+NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
+LONGEST_LINE = 400
+"""Characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
 
 
@@ -50,8 +57,10 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
     if linking:
         return CompileError.of(op, title, linking[0].strip(), "", command, log)
-    said = [line for line in lines if "error" in line.lower()] or [line for line in lines if line.strip()][-3:]
-    return CompileError.of(op, title, " / ".join(said[:3]) or f"exit status {status}", "", command, log)
+    own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
+    said = [line for line in own if "error" in line.lower()] or own[-3:]
+    shown = " / ".join(line[:LONGEST_LINE] for line in said[:3])
+    return CompileError.of(op, title, shown or f"exit status {status}", "", command, log)
 
 
 def unregistered(op: str) -> CompileError:
@@ -62,11 +71,35 @@ def unregistered(op: str) -> CompileError:
     )
 
 
+def misnamed(op: str, module: str) -> CompileError:
+    """The error for a pybind module that Python would not find under the op's name."""
+    return CompileError(
+        f"{op}: the library's Python module is named {module!r}, and the op {op!r}."
+        " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give the op the module's name."
+    )
+
+
 def unexported(op: str) -> CompileError:
     """The error for a library of plain functions that nothing outside it can see."""
     return CompileError(
         f"{op}: the library exports no function that can be called by name."
         ' Begin each with: extern "C" (and not with static)'
+    )
+
+
+def nothing_written(op: str, step: Step, name: str, log: str) -> CompileError:
+    """The error for a command that ended with status 0 and left one of its files out."""
+    advice = "Try another CXX"
+    if step.unit:
+        advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
+    problem = f"it ended with status 0 and did not write {name}. {advice}"
+    return CompileError.of(op, step.title, problem, "", shlex.join(step.argv), log)
+
+
+def no_library(op: str, problem: str) -> CompileError:
+    """The error for a linker that ended with status 0 and left something else than a library."""
+    return CompileError(
+        f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX."
     )
 
 
@@ -97,7 +130,7 @@ def _failed_step(lines: list[str]) -> tuple[str, str]:
 def _context(path: str, line: int) -> str:
     """Ten lines of the source around the diagnostic, the line itself marked."""
     try:
-        with open(os.path.join(path), encoding="utf-8", errors="replace") as file:
+        with open(path.encode(), encoding="utf-8", errors="replace") as file:  # whatever the locale is
             source = file.read().splitlines()
     except OSError:
         return ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from opforge.errors import ToolchainNotFoundError
+from opforge.errors import BuilderError, ToolchainNotFoundError
 
 from . import budget, timeline
 from .plan import Step
@@ -40,22 +40,40 @@ def find_ninja() -> str:
     return found
 
 
+def _python() -> str:
+    """The Python that runs the supervisor: this one, or where it is part of another program the one it belongs to."""
+    if sys.executable:
+        return sys.executable
+    major, minor = sys.version_info[:2]
+    found = os.path.join(sys.base_exec_prefix, "bin", f"python{major}.{minor}")
+    if not os.access(found, os.X_OK):
+        raise ToolchainNotFoundError("Python program", ["sys.executable", found], "Set sys.executable to its path.")
+    return found
+
+
 def _escaped(text: str) -> str:
     return re.sub(r"([$ :\n])", r"$\1", text)
 
 
+def _broken(argv: Sequence[str]) -> str:
+    return next(word for word in argv if "\n" in word)
+
+
 def write_build_file(folder: str, steps: Sequence[Step]) -> None:
-    """Write build.ninja: one rule, and one statement a step."""
+    """Write build.ninja: one rule, and one statement a step. Raises BuilderError for what ninja cannot be told."""
     lines = ["ninja_required_version = 1.5", "rule run", "  command = $argv", "  description = $title", ""]
     for step in steps:
-        inputs = " ".join(_escaped(name) for name in step.inputs)
+        # What another step makes decides the order; of a source ninja need not know, and some names it cannot spell.
+        inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
+        if "\n" in "".join(step.argv):
+            raise BuilderError(step.title, f"{_broken(step.argv)!r} has a line break", "Rename it, or leave that out")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",
             "  argv = " + shlex.join(step.argv).replace("$", "$$"),
             f"  title = {step.title.replace('$', '$$')}",
         ]
-    with open(os.path.join(folder, "build.ninja"), "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    with open(os.path.join(folder, "build.ninja"), "wb") as file:
+        file.write(os.fsencode("\n".join(lines) + "\n"))
 
 
 def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
@@ -82,14 +100,14 @@ def _run(
 ) -> Outcome:
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
     peak = os.path.join(folder, "peak")
-    command = [sys.executable, "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
+    command = [_python(), "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
     process = subprocess.Popen(
         command,
         env={**os.environ, **environment, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,
     )
@@ -109,6 +127,8 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
             if step and on_progress:
                 on_progress(int(step[1]), int(step[2]), step[3])
         status = process.wait()
+        if status == 0 and any(line.startswith("FAILED:") for line in printed):
+            status = 1  # where SIGCHLD is ignored, or somebody else reaps every child, wait() knows none and says 0
         return Outcome(status if status >= 0 else 128 - status, "".join(printed))
     finally:
         try:

@@ -22,7 +22,7 @@ from opforge.errors import UnstableInputError
 from . import diagnostics, elf, ninja, precompiled, timeline
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
-from .provenance import Provenance, Read, parse_depfile
+from .provenance import Provenance, Read, folders_in, parse_depfile
 from .toolchains.protocol import Toolchain
 
 UNIT_FORMAT = 1
@@ -185,13 +185,33 @@ def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
     ended, line = timeline.mark("compile and link", began), timeline.current()
     if line is not None:
         line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, known, ended)
-    if outcome.status:
+    unwritten = _unwritten(work, steps, outcome)
+    if outcome.status or unwritten:
         try:
             with open(job.log, "w", encoding="utf-8") as file:
                 file.write(outcome.output)
         except OSError:
             pass  # the error itself says what matters
+        if unwritten:
+            raise diagnostics.nothing_written(job.plan.op, *unwritten, job.log)
         raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, job.log)
+
+
+def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
+    """The first step that ended well without one of its files, and which, or None.
+
+    Where a step failed, those ended well whose files it was given; what it says of a missing one helps nobody.
+    """
+    ended = list(steps)
+    if outcome.status:
+        lines = [line.split() for line in outcome.output.splitlines() if line.startswith("FAILED:")]
+        given = {name for step in steps if any(step.output in line for line in lines) for name in step.inputs}
+        ended = [step for step in steps if step.output in given]
+    for step in ended:
+        for name in filter(None, (step.output, step.depfile)):
+            if not os.path.isfile(os.path.join(work, name)):
+                return step, name
+    return None
 
 
 def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs]) -> list[Read]:
@@ -200,26 +220,37 @@ def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, I
         known = (one.within(provenance.roots) for one in reused[step.output].files)
         paths = {path for path in known if path is not None}
     else:
-        with open(os.path.join(work, step.depfile), encoding="utf-8", errors="surrogateescape") as file:
-            named = (os.path.join(work, name) for name in parse_depfile(file.read()))
+        with open(os.path.join(work, step.depfile), "rb") as file:
+            named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
             paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
+        # A file of further arguments decides as they do, and no compiler tells that it read one.
+        paths |= {word[1:] for word in step.argv if word.startswith("@/") and os.path.isfile(word[1:])}
     return [provenance.place(path) for path in paths]
 
 
 def _search(job: Job) -> list[str]:
+    """The folders in which a new header or library would be found: those of the plan, of its flags, of the compiler."""
     plan = job.plan
     named = [os.path.join(job.roots[one.root], one.path) for one in (*plan.include, *plan.system_include)]
-    return [*named, *job.toolchain.search_folders()]
+    told = folders_in((*plan.compile_flags, *plan.link_flags))
+    libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
+    return [*named, *told, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
 
 
 def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     """The binary's record in its manifest. Raises CompileError where the library lacks what its ABI promises."""
     plan = job.plan
-    facts = elf.inspect(library)
+    try:
+        facts = elf.inspect(library)
+    except ValueError as error:
+        raise diagnostics.no_library(plan.op, str(error)) from error
     with open(library, "rb") as file:
         content = file.read()
     if plan.abi == STABLE and REGISTER not in facts["exports"]:
         raise diagnostics.unregistered(plan.op)
+    modules = [name.removeprefix("PyInit_") for name in facts["exports"] if name.startswith("PyInit_")]
+    if plan.abi == TORCH and modules and plan.op not in modules:
+        raise diagnostics.misnamed(plan.op, modules[0])
     if plan.abi == PLAIN and not facts["exports"]:
         raise diagnostics.unexported(plan.op)
     return {
@@ -231,7 +262,7 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
         "target": plan.target,
         "torch_target": job.torch_target,
         "requires": dict(plan.requires),
-        "python_module": plan.abi == TORCH and f"PyInit_{plan.op}" in facts["exports"],
+        "python_module": plan.abi == TORCH and bool(modules),
         **facts,
     }
 

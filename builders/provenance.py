@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opforge.cache.disk import Disk, Stamp
@@ -21,6 +21,9 @@ PACKAGE_DATABASES = (
 )
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: an installation that is replaced replaces it too."""
+LIBRARIES = (".so", ".a")
+FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L")
+"""The flags that name a folder to be searched, in the same word or the next."""
 PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
 """What the package database vouches for. A file anywhere else is watched by itself."""
 
@@ -36,8 +39,19 @@ class Read(NamedTuple):
 def parse_depfile(text: str) -> list[str]:
     """The prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
     body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
-    names = re.findall(r"(?:\\.|[^\s\\])+", body)
-    return [re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in names]
+    names = re.findall(r"(?:\\[ #:\\]|\S)+", body)
+    return [re.sub(r"\\([ #:\\])", r"\1", name).replace("$$", "$") for name in names]
+
+
+def folders_in(flags: Sequence[str]) -> list[str]:
+    """The absolute folders that a compiler's flags tell it to search, for headers or for libraries."""
+    found = []
+    for before, flag in zip(("", *flags), flags, strict=False):
+        begun = next((one for one in FOLDER_FLAGS if flag.startswith(one)), "")
+        named = flag if before in FOLDER_FLAGS else flag[len(begun) :]
+        if (begun or before in FOLDER_FLAGS) and os.path.isabs(named):
+            found.append(named)
+    return found
 
 
 class Provenance:
@@ -101,6 +115,8 @@ class Provenance:
         folders = list(dict.fromkeys(os.path.normpath(folder) for folder in search))
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.seal})
         names = queried | _names_below([*folders, *quoting], [read.path for read in reads])
+        # -lfoo finds either of the two, in the first folder that has one.
+        names |= {stem + kind for stem, end in map(os.path.splitext, names) if end in LIBRARIES for kind in LIBRARIES}
         searched = [
             place for folder in dict.fromkeys([*quoting, *folders]) if not (place := self.place(folder + "/-")).seal
         ]

@@ -11,7 +11,7 @@ from opforge.cache.layout import make_folder, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import abis, loader
-from .base import OpBuilder
+from .base import OpBuilder, words
 from .opened import open_store, writable_store
 
 TORCH_HEADERS = tuple(
@@ -29,12 +29,12 @@ _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 def load(
     name: str,
-    sources: str | Sequence[str],
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_sycl_cflags: Sequence[str] | None = None,
     extra_ldflags: Sequence[str] | None = None,
-    extra_include_paths: str | Sequence[str] | None = None,
+    extra_include_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     build_directory: str | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,
@@ -60,7 +60,7 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    paths = [os.path.abspath(path) for path in ([sources] if isinstance(sources, str) else sources)]
+    paths = [os.path.abspath(path) for path in _paths(name, "sources", sources)]
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
     device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
@@ -68,23 +68,24 @@ def load(
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     folder = os.path.realpath(os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else os.getcwd())
-    include = [extra_include_paths] if isinstance(extra_include_paths, str) else list(extra_include_paths or ())
+    include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
     text = _text_of(paths)
     abi = abi or _abi_of(text)
     if abi == abis.STABLE and "Python.h" in text:
         include.append(abis.python_include())  # torch's own examples hold an empty module, for `import` to open them
+    cuda_flags = words(name, "extra_cuda_cflags", extra_cuda_cflags or ())
     attributes = {
         "name": name,
         "folder": folder,
         "sources": tuple(os.path.relpath(os.path.realpath(path), folder) for path in paths),
         "include_dirs": tuple(os.path.abspath(path) for path in include),
-        "cxx_flags": tuple(extra_cflags or ()),
-        "link_flags": tuple(extra_ldflags or ()),
+        "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
+        "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
         "devices": (device,),
         "device_flags": {
-            "cuda": tuple(extra_cuda_cflags or ()),
-            "hip": tuple(extra_cuda_cflags or ()),
-            "xpu": tuple(extra_sycl_cflags or ()),
+            "cuda": cuda_flags,
+            "hip": cuda_flags,
+            "xpu": words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
         },
         "abi": abi,
         "torch_target": torch_target,
@@ -93,6 +94,11 @@ def load(
     }
     builder = _builder(attributes, debug, sanitize, build_directory)
     return builder.load(verbose)
+
+
+def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
+    """One path or several, as torch's functions take them. Raises BuilderError."""
+    return words(op, argument, [given] if isinstance(given, (str, os.PathLike)) else given)
 
 
 class _UserBuilder(OpBuilder):
@@ -180,7 +186,7 @@ def load_inline(
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_sycl_cflags: Sequence[str] | None = None,
     extra_ldflags: Sequence[str] | None = None,
-    extra_include_paths: str | Sequence[str] | None = None,
+    extra_include_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     build_directory: str | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,

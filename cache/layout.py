@@ -109,6 +109,10 @@ def read_json(path: str) -> Any:
 
 def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Why this folder cannot be the user's own store, or None. Creates nothing."""
+    if not os.path.isabs(root):
+        return CacheDirError(
+            root, "no home folder leads to it", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
+        )
     found = objection(root, owners)
     return CacheDirError(root, *found) if found else None
 
@@ -150,7 +154,7 @@ def private_fallback(refused: CacheDirError) -> str:
 
     atexit.register(remove)
     log.warning(
-        "%s Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
+        "%s. Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
         refused,
         path,
     )

@@ -68,7 +68,8 @@ class Store:
             try:
                 results = sorted(os.listdir(layer.description(description)))
             except OSError:
-                trace.append(Rejected(layer.root, "holds no entry for this description"))
+                empty = Rejected(layer.root, "holds no entry for this description")
+                trace += [empty] if empty not in trace else []  # asked for each level of a processor
                 continue
             for result in results:
                 entry = self.read_entry(layer, result, layer.root)

@@ -66,7 +66,7 @@ def objection(path: str, owners: Collection[int]) -> tuple[str, str] | None:
         if stat.S_ISLNK(found.st_mode) and os.path.exists(place):
             return objection(os.path.realpath(path), owners)  # what counts is where it leads
         if not stat.S_ISDIR(found.st_mode):
-            return f"{place} is not a folder", f"Remove it (rm {place}) or choose another folder"
+            return f"{place} is not a folder", "Choose another folder, or give that file another name"
         if found.st_uid not in owners:
             return (
                 f"{place} belongs to user {found.st_uid}, not to you (user {os.geteuid()})",

@@ -13,7 +13,7 @@ from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
 from opforge.cache.tickets import YOUNG_NS
 from opforge.errors import ToolchainError
 
-FORMAT = 5
+FORMAT = 6
 PROGRAMS = ("cc1plus", "as", "ld")
 SWAYED_BY = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
@@ -106,7 +106,7 @@ def attempt(
             env={**os.environ, "LC_ALL": "C", **(variables or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=PATIENCE,
         )
@@ -116,16 +116,21 @@ def attempt(
 
 
 def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -> dict[str, Any]:
+    import shutil  # not on the path of a hit, which asks nothing
+
     version = run(argv, "--version")
     machine = run(argv, "-dumpmachine").strip()
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
     absent = []
+    for word in argv[1:]:  # "ccache g++", "env wrapper": what is run is another than what is called
+        path = None if word.startswith("-") else shutil.which(word)
+        if path:
+            absent += [] if os.path.dirname(word) else _earlier(word)
+            programs[word] = os.path.realpath(path)
     for name in PROGRAMS:
         absent += _earlier(name)
         path = run(argv, *swaying, f"-print-prog-name={name}").strip()
         if not os.path.isabs(path):
-            import shutil
-
             path = shutil.which(path) or ""
         if path:
             programs[name] = os.path.realpath(path)

@@ -128,5 +128,5 @@ def test_a_folder_that_cannot_be_trusted_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""
-    assert done.stderr.startswith(f"error: The cache folder {path} cannot be used: {path} is not a folder. Remove it")
+    assert done.stderr.startswith(f"error: The cache folder {path} cannot be used: {path} is not a folder. Choose")
     assert told("ls")["error"] == "CacheDirError"

@@ -9,6 +9,7 @@ import sys
 import fakes
 import pytest
 
+import opforge
 from opforge.builders import diagnostics, ninja, roots
 from opforge.builders.plan import Step
 from opforge.builders.toolchains import host, identity
@@ -262,7 +263,7 @@ def test_debugging_keeps_the_folders_in_the_binary_and_otherwise_they_are_mapped
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"name": "no good"}, "TestedBuilder: name='no good'. Expected an identifier, such as 'fused_adam'"),
+        ({"name": "no good"}, "TestedBuilder: name='no good'. Expected an identifier of at most 200 bytes, such as"),
         ({"sources": []}, "TestedBuilder: it names no sources. Give it at least one file in `sources`"),
         ({"abi": "rust"}, "plain: abi='rust'. Expected one of 'torch-stable', 'c', 'torch'"),
     ],
@@ -457,3 +458,28 @@ def test_pythons_headers_are_found_where_sysconfig_says(tmp_path, monkeypatch):
         assert abis.python_include() == str(tmp_path / "its-include"), "where no header lies at the usual place"
     finally:
         abis.python_include.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extra_cflags": "-O2 -g"}, "extra_cflags='-O2 -g'. Expected a list of strings, each a word of its own"),
+        ({"extra_cflags": [None]}, r"extra_cflags=\[None\]. Expected a list"),
+        ({"extra_ldflags": 3}, "extra_ldflags=3. Expected a list"),
+        ({"extra_include_paths": [None]}, r"extra_include_paths=\[None\]. Expected a list"),
+        ({"sources": None}, "sources=None. Expected a list"),
+        ({"name": None}, "name=None. Expected an identifier of at most 200 bytes"),
+        ({"name": "n" * 201}, "Expected an identifier of at most 200 bytes"),
+        ({"name": "größe", "abi": "torch"}, "name='größe'. Expected ASCII: it is a Python module's"),
+        ({"torch_target": 2.10, "abi": "torch-stable"}, 'torch_target=2.1. Expected "MAJOR.MINOR"'),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused(tmp_path, changes, message):
+    fakes.plain_op(tmp_path)
+    with pytest.raises(BuilderError, match=message):
+        opforge.load(**{"name": "plain", "sources": [str(tmp_path / "plain.cpp")], **changes})
+
+
+def test_a_string_is_no_list_of_flags(tmp_path):
+    with pytest.raises(BuilderError, match=r"TestedBuilder: cxx_flags='-O2'. Expected a list of strings"):
+        fakes.plain_op(tmp_path, cxx_flags="-O2")().describe()

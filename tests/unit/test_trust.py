@@ -40,7 +40,7 @@ def test_a_missing_folder_is_no_objection(folder):
 
 def test_a_file_is_refused(tmp_path):
     path = fakes.write(tmp_path, "cache", "")
-    assert refused(path) == (f"{path} is not a folder", f"Remove it (rm {path}) or choose another folder")
+    assert refused(path) == (f"{path} is not a folder", "Choose another folder, or give that file another name")
     assert refused(path + "/below")[0] == f"{path} is not a folder"
 
 
@@ -149,7 +149,7 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_its_mend(own_st
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
     fakes.write(own_store.parent, own_store.name, "")
-    with pytest.raises(CacheDirError, match=rf"{own_store} is not a folder. Remove it \(rm {own_store}\)"):
+    with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
         opened.writable_store()
 
 
