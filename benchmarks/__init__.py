@@ -7,6 +7,7 @@ QUESTIONS = (
     "edit_compile_run",
     "adamw",
     "accuracy",
+    "fused_host",
     "single_flight",
     "hit_scaling",
     "gc_scaling",

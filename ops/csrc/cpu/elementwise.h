@@ -47,7 +47,7 @@ void with_elements(DType dtype, void* data, const Visit& visit) {
 // `at` counts from `begin`. kReads and kWrites tell by bits which operands are read, and which replaced. The last
 // vector is filled up with zeros, so an element's result does not depend on its place.
 template <int kOperands, unsigned kReads, unsigned kWrites, typename Step>
-void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step& step) {
+void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
     void* const copy = group.data[kMaxTensors - 1];
     bool in_place = copy == nullptr || kWrites % 2 == 0;
     const auto is_used = [](int i) { return ((kReads | kWrites) >> i & 1u) != 0; };

@@ -51,11 +51,10 @@ const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, 
         sums[i].resize(static_cast<size_t>((groups.items[i].numel + cpu::kPart - 1) / cpu::kPart));
     }
     cpu::each_part(groups, false, [&](int64_t tensor, int64_t begin, int64_t end) {
-        const LambRule own = rule;
         SumOfSquares params, directions;
         cpu::each_vector<kOperands, kParams | kGrads | kStates, kStates>(
-            groups.items[tensor], begin, end, [&](cpu::Vec* x, int64_t at) {
-                directions.add(own.accumulate(x), at, end - begin - at);
+            groups.items[tensor], begin, end, [rule, begin, end, &params, &directions](cpu::Vec* x, int64_t at) {
+                directions.add(rule.accumulate(x), at, end - begin - at);
                 params.add(x[0], at, end - begin - at);
             });
         sums[tensor][begin / cpu::kPart] = {params.total(), directions.total()};
@@ -69,10 +68,9 @@ const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, 
         if (groups.items[i].numel > 0) ratios[i] = rule.ratio(all.params, all.directions);
     }
     cpu::each_part(groups, true, [&](int64_t tensor, int64_t begin, int64_t end) {
-        const LambRule own = rule;
-        const float ratio = ratios[tensor];
-        cpu::each_vector<kOperands, kParams | kStates, kParams>(groups.items[tensor], begin, end,
-                                                                [&](cpu::Vec* x, int64_t) { own.descend(x, ratio); });
+        cpu::each_vector<kOperands, kParams | kStates, kParams>(
+            groups.items[tensor], begin, end,
+            [rule, ratio = ratios[tensor]](cpu::Vec* x, int64_t) { rule.descend(x, ratio); });
     });
     return nullptr;
 }

@@ -63,8 +63,8 @@ const char* launch_update(const TensorGroups& groups, const Rule& rule) {
     constexpr unsigned kAll = (1u << kOperands) - 1;
     if (is_noop(groups)) return nullptr;
     each_part(groups, true, [&](int64_t tensor, int64_t begin, int64_t end) {
-        const Rule own = rule;  // which no store can change, as far as the compiler can see
-        each_vector<kOperands, kAll, kAll & ~2u>(groups.items[tensor], begin, end, [&](Vec* x, int64_t) { own(x); });
+        each_vector<kOperands, kAll, kAll & ~2u>(groups.items[tensor], begin, end,
+                                                 [rule](Vec* x, int64_t) { rule(x); });
     });
     return nullptr;
 }
