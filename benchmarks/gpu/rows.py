@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.builders.triton.quantizer import GROUPS
 from opforge.ops import triton as ops
 
 from .functions import FUNCTIONS, AbsentError, Function, quantized_bytes, torch_dequantize, torch_quantize
@@ -23,6 +22,8 @@ ELEMENTS = 1 << 30
 MATRICES = 24
 """How many matrices of a task may be there at once: each contender's inputs and outputs, and the copy's two."""
 BACKEND = "inductor"
+SIZES = (128, 1024, 8192, 1 << 17)
+"""Of groups: the longest for each kernel, and one that takes two launches."""
 Call = Callable[[], Any]
 
 
@@ -36,7 +37,7 @@ def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
             for way in ("forward", "backward"):
                 yield from _function(gpu, function, way, columns)
                 _clear()
-    for group, _rows, _warps in GROUPS if only in ("", "quantisation") else ():
+    for group in SIZES if only in ("", "quantisation") else ():
         for bits in (8, 4):
             for way in ("quantize", "dequantize"):
                 yield from _quantisation(gpu, way, group, bits)

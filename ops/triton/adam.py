@@ -45,6 +45,13 @@ def _run(
     weight_decay: float,
     maximize: bool = False,
 ) -> None:
+    """One step of Adam, or of AdamW (`adamw_mode`), over lists of tensors: params, exp_avgs and exp_avg_sqs in place.
+
+    Where `noop_flag` (float32 or int32, one element) is not 0, nothing changes. `copies` is empty, or gets the new
+    params in dtypes of their own. `lr_tensor`, `step_tensor` and `grad_scale` (float32, one element) are read on the
+    device, in place of `lr`, of `step`, which counts from 1, and of a scale of 1 by which gradients were multiplied.
+    Raises ValueError, TypeError, KernelLaunchError.
+    """
     rates = numbers.rate(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
     lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs, "copies": copies}
     for table in chunks.tables(OP, lists):
@@ -67,11 +74,10 @@ def _run(
         )
 
 
-fused_adam_: Any = registry.define(
+fused_adam_ = registry.function(
     "fused_adam_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
     " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None,"
     " float lr, float beta1, float beta2, float eps, int step, bool adamw_mode, bool bias_correction,"
     " float weight_decay, bool maximize=False) -> ()",
     _run,
-    registry.nothing,
 )

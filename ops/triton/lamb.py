@@ -50,6 +50,12 @@ def _run(
     weight_decay: float,
     maximize: bool = False,
 ) -> None:
+    """One step of LAMB over lists of tensors: params, exp_avgs and exp_avg_sqs in place.
+
+    Each parameter's step is multiplied by its norm over its direction's, held between `min_coeff` and `max_coeff`,
+    which goes to `ratios` (float32, one element for each parameter). Gradients are divided by `scale`. The other
+    arguments are those of `fused_adam_`. Raises ValueError, TypeError, KernelLaunchError.
+    """
     lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs, "copies": copies}
     rates = numbers.rate(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
     tables = chunks.tables(OP, lists)
@@ -81,11 +87,10 @@ def _check_ratios(ratios: Tensor, params: list[Tensor]) -> None:
         )
 
 
-fused_lamb_: Any = registry.define(
+fused_lamb_ = registry.function(
     "fused_lamb_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
     " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None,"
     " Tensor(e!) ratios, float lr, float beta1, float beta2, float max_coeff, float min_coeff, float eps, float scale,"
     " int step, bool eps_inside_sqrt, bool bias_correction, float weight_decay, bool maximize=False) -> ()",
     _run,
-    registry.nothing,
 )

@@ -40,6 +40,13 @@ def _run(
     weight_decay: float,
     maximize: bool = False,
 ) -> None:
+    """One step of Lion over lists of tensors: params and exp_avgs in place.
+
+    Where `noop_flag` (float32 or int32, one element) is not 0, nothing changes. `copies` is empty, or gets the new
+    params in dtypes of their own. `lr_tensor` and `grad_scale` (float32, one element) are read on the device, in place
+    of `lr` and of a scale of 1 by which gradients were multiplied; `step_tensor` is there for the other optimizers'
+    callers. Raises ValueError, TypeError, KernelLaunchError.
+    """
     lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "copies": copies}
     for table in chunks.tables(OP, lists):
         device = table.rows.device
@@ -58,10 +65,9 @@ def _run(
         )
 
 
-fused_lion_: Any = registry.define(
+fused_lion_ = registry.function(
     "fused_lion_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] copies, *,"
     " Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None, float lr, float beta1, float beta2,"
     " float weight_decay, bool maximize=False) -> ()",
     _run,
-    registry.nothing,
 )

@@ -6,6 +6,7 @@ when an op is loaded anew.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -52,6 +53,18 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def function(schema: str, run: Callable[..., None]) -> Callable[..., None]:
+    """Register an op that changes its arguments in place; gives a function with `run`'s arguments and docstring."""
+    op = define(schema, run, nothing)
+
+    @functools.wraps(run)
+    def call(*arguments: Any, **options: Any) -> None:
+        op(*arguments, **options)
+
+    call.__name__ = call.__qualname__ = schema.partition("(")[0]
+    return call
 
 
 def nothing(*_arguments: Any, **_options: Any) -> None:
