@@ -191,18 +191,8 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    exports = entry.binary["exports"]
-    is_module = entry.binary["python_module"]
-    others = [name.removeprefix("PyInit_") for name in exports if name.startswith("PyInit_") and not is_module]
-    if others and REGISTER not in exports:
-        raise LoadError(
-            op,
-            entry.library,
-            f"it is the Python module {others[0]!r}",
-            f"Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or name the op {others[0]!r}",
-        )
     namespaces = _register_blocks(op, entry)
-    if is_module:
+    if entry.binary["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
 

@@ -249,7 +249,7 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     if plan.abi == STABLE and REGISTER not in facts["exports"]:
         raise diagnostics.unregistered(plan.op)
     modules = [name.removeprefix("PyInit_") for name in facts["exports"] if name.startswith("PyInit_")]
-    if plan.abi == TORCH and modules and plan.op not in modules:
+    if plan.abi == TORCH and modules and plan.op not in modules and REGISTER not in facts["exports"]:
         raise diagnostics.misnamed(plan.op, modules[0])
     if plan.abi == PLAIN and not facts["exports"]:
         raise diagnostics.unexported(plan.op)

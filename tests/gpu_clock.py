@@ -36,7 +36,7 @@ def small(rows: Any, monkeypatch: Any, columns: int) -> None:
     import torch
 
     monkeypatch.setattr(rows, "FUNCTIONS", [replace(one, lengths=(columns,)) for one in rows.FUNCTIONS])
-    monkeypatch.setattr(rows, "GROUPS", ((columns, 1, 4),))
+    monkeypatch.setattr(rows, "SIZES", (columns,))
     monkeypatch.setattr(rows, "DTYPE", torch.float32)
     monkeypatch.setattr(rows, "ELEMENTS", 4 * columns)
     monkeypatch.setattr(rows, "BACKEND", "eager")

@@ -9,7 +9,7 @@ import pytest
 
 import opforge
 from opforge.builders import requirements
-from opforge.errors import LoadError
+from opforge.errors import CompileError, LoadError
 
 torch = pytest.importorskip("torch")
 PYBIND = """\
@@ -91,7 +91,7 @@ def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(
     first = opforge.load(f"{name}_op", path)
     assert first.times(4) == 8 == getattr(torch.ops, name).times(4)
     assert first.plus(4) == 6
-    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name).replace("2", "3"))
+    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("2", "3").replace("@NAME@", name))
     second = opforge.load(f"{name}_op", path)
     assert [second.times(4), second.plus(4), first.times(4), getattr(torch.ops, name).times(4)] == [12, 7, 8, 8]
     with pytest.raises(AttributeError, match=rf"the op '{name}_op' has no function 'minus' in torch.ops.{name}_"):
@@ -119,8 +119,6 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "another", nullptr, -1, 
 PyMODINIT_FUNC PyInit_another() { return PyModule_Create(&definition); }
 """
     path = fakes.write(tmp_path, "named.cpp", text)
-    with pytest.raises(
-        LoadError, match=r"is the Python module 'another'\. Write PYBIND11_MODULE\(TORCH_EXTENSION_NAME"
-    ):
+    with pytest.raises(CompileError, match=r"is named 'another', and the op .* Write PYBIND11_MODULE\(TORCH_EXTENSION"):
         opforge.load(fakes.fresh("named"), path)
     assert opforge.load("another", path).__name__ == "another"
