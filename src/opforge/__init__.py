@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as type checkers know it: to import typing would take most of this module's time
 if TYPE_CHECKING:
+    from typing import Any
+
     from opforge import accelerator as accelerator
     from opforge import builders as builders
     from opforge import errors as errors
