@@ -4,11 +4,11 @@
 namespace opforge {
 
 const char* launch_adam(const TensorGroups& groups, const AdamNumbers& numbers) {
-    return cpu::launch_update(groups, numbers.rule());
+    return cpu::launch_update<true>(groups, numbers.rule());
 }
 
 const char* launch_adam_rollback(const TensorGroups& groups, const AdamRollbackRule& rule) {
-    return cpu::launch_update(groups, rule);
+    return cpu::launch_update<false>(groups, rule);
 }
 
 }  // namespace opforge

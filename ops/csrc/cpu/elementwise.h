@@ -2,7 +2,8 @@
 
 // A rule over tensors of any dtypes, in float vectors. float32 tensors are read and written where they lie; others are
 // turned to floats and back a block at a time, in the first cache. So a rule is compiled once, not once for each
-// combination of dtypes.
+// combination of dtypes; and once more for the one that is trained with most, bfloat16 with float32 states, where the
+// blocks cost a tenth.
 
 #include <algorithm>
 #include <cstring>
@@ -43,17 +44,51 @@ void with_elements(DType dtype, void* data, const Visit& visit) {
     with_dtype(dtype, [&](auto type) { visit(static_cast<typename decltype(type)::type*>(data)); });
 }
 
+// `each_vector` for the whole vectors of parameters and gradients in bfloat16 with float32 states: gives where it
+// ended.
+template <int kOperands, unsigned kWrites, typename Step>
+int64_t each_narrow(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
+    BFloat16* narrow[2];
+    float* x[kOperands];
+    for (int i = 0; i < 2; ++i) narrow[i] = static_cast<BFloat16*>(group.data[i]) + begin;
+    for (int i = 2; i < kOperands; ++i) x[i] = static_cast<float*>(group.data[i]) + begin;
+    int64_t k = 0;
+    for (; k + Vec::kWidth <= end - begin; k += Vec::kWidth) {
+        Vec element[kOperands];
+        for (int i = 0; i < kOperands; ++i) element[i] = i < 2 ? load(narrow[i] + k) : load(x[i] + k);
+        step(element, k);
+        for (int i = 0; i < kOperands; ++i) {
+            if ((kWrites >> i & 1u) == 0) continue;
+            if (i < 2) {
+                store(narrow[i] + k, element[i]);
+            } else {
+                store(x[i] + k, element[i]);
+            }
+        }
+    }
+    return begin + k;
+}
+
 // Calls step(x, at) for each vector of elements [begin, end): x are the operands' vectors, which it changes in place,
 // `at` counts from `begin`. kReads and kWrites tell by bits which operands are read, and which replaced. The last
-// vector is filled up with zeros, so an element's result does not depend on its place.
-template <int kOperands, unsigned kReads, unsigned kWrites, typename Step>
+// vector is filled up with zeros, so an element's result does not depend on its place. With kNarrow, where all operands
+// are read, bfloat16 parameters are updated where they lie too.
+template <int kOperands, unsigned kReads, unsigned kWrites, bool kNarrow = false, typename Step>
 void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
     void* const copy = group.data[kMaxTensors - 1];
     bool in_place = copy == nullptr || kWrites % 2 == 0;
     const auto is_used = [](int i) { return ((kReads | kWrites) >> i & 1u) != 0; };
     for (int i = 0; i < kOperands; ++i) in_place = in_place && (!is_used(i) || group.dtypes[i] == DType::Float32);
+    int64_t at = begin;
+    if constexpr (kNarrow) {
+        bool narrow = copy == nullptr;
+        for (int i = 0; i < kOperands; ++i) {
+            narrow = narrow && group.dtypes[i] == (i < 2 ? DType::BFloat16 : DType::Float32);
+        }
+        if (narrow) at = each_narrow<kOperands, kWrites>(group, begin, end, step);
+    }
     alignas(64) float room[kOperands][kBlock];
-    for (int64_t at = begin; at < end;) {
+    while (at < end) {
         int64_t count = in_place ? end - at : std::min(kBlock, end - at);
         const bool whole = count >= Vec::kWidth;
         if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a block of its own

@@ -4,7 +4,7 @@
 namespace opforge {
 
 const char* launch_lion(const TensorGroups& groups, const LionNumbers& numbers) {
-    return cpu::launch_update(groups, numbers.rule());
+    return cpu::launch_update<true>(groups, numbers.rule());
 }
 
 }  // namespace opforge

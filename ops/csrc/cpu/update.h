@@ -56,15 +56,15 @@ inline bool is_noop(const TensorGroups& groups) {
     return groups.noop && (*static_cast<const uint32_t*>(groups.noop) & 0x7fffffffu) != 0;
 }
 
-// A rule that replaces all but the gradient, in one pass.
-template <typename Rule>
+// A rule that replaces all but the gradient, in one pass; kNarrow as for each_vector.
+template <bool kNarrow, typename Rule>
 const char* launch_update(const TensorGroups& groups, const Rule& rule) {
     constexpr int kOperands = 2 + Rule::kStates;
     constexpr unsigned kAll = (1u << kOperands) - 1;
     if (is_noop(groups)) return nullptr;
     each_part(groups, true, [&](int64_t tensor, int64_t begin, int64_t end) {
-        each_vector<kOperands, kAll, kAll & ~2u>(groups.items[tensor], begin, end,
-                                                 [rule](Vec* x, int64_t) { rule(x); });
+        each_vector<kOperands, kAll, kAll & ~2u, kNarrow>(groups.items[tensor], begin, end,
+                                                          [rule](Vec* x, int64_t) { rule(x); });
     });
     return nullptr;
 }
