@@ -53,10 +53,11 @@ def entry_points(group: str) -> list[EntryPoint]:
             continue
         known = index.get(folder)
         if known is None or known[0] != stamp or not _unchanged(known[2]):
-            known = [stamp, *_scan(folder)]
+            before, known = known, [stamp, *_scan(folder)]
             if time.time_ns() - stamp > _YOUNG_NS:
                 index[folder] = known
-                learned = True
+                # A script's own folder changes with each file that is put there, and has nothing to tell.
+                learned = learned or before is None or before[1:] != known[1:] or any(known[1:])
             else:
                 index.pop(folder, None)
         for in_group, entry, value, distribution, version in known[1]:

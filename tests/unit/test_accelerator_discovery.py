@@ -86,6 +86,17 @@ def test_a_folder_that_changed_just_now_is_not_remembered(site, scans):
     assert scans == [str(site), str(site)]
 
 
+def test_a_folder_of_scripts_that_changes_with_each_run_is_not_written_down_each_time(site, tmp_path):
+    age(site)
+    found()
+    written = index(tmp_path).stat().st_ino
+    (site / "log.txt").touch()
+    age(site)
+    assert found() == [] and index(tmp_path).stat().st_ino == written
+    install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
+    assert len(found()) == 1 and index(tmp_path).stat().st_ino != written
+
+
 def test_a_development_install_rewritten_in_place_is_seen(site):
     install(site, "dev", "", kind="egg-info")
     assert found() == []

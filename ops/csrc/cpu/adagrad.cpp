@@ -58,13 +58,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("create_adagrad", &opforge::cpu::create<opforge::cpu::ids>);
-    m.impl("destroy_adagrad", &opforge::cpu::destroy<opforge::cpu::ids>);
-    m.impl("adagrad_update", &opforge::cpu::adagrad_update);
-    m.impl("multi_adagrad_", &opforge::cpu::multi_adagrad);
+    m.impl("create_adagrad", OPFORGE_BOXED(&opforge::cpu::create<opforge::cpu::ids>));
+    m.impl("destroy_adagrad", OPFORGE_BOXED(&opforge::cpu::destroy<opforge::cpu::ids>));
+    m.impl("adagrad_update", OPFORGE_BOXED(&opforge::cpu::adagrad_update));
+    m.impl("multi_adagrad_", OPFORGE_BOXED(&opforge::cpu::multi_adagrad));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("adagrad_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 5>);
-    m.impl("multi_adagrad_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
+    m.impl("adagrad_update", OPFORGE_BOXED(&opforge::cpu::tensors_meta<opforge::cpu::kTensors, 5>));
+    m.impl("multi_adagrad_", OPFORGE_BOXED(&opforge::cpu::lists_meta<opforge::cpu::kLists>));
 }

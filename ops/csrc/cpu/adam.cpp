@@ -109,15 +109,15 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("create_adam", &opforge::cpu::create_adam);
-    m.impl("destroy_adam", &opforge::cpu::destroy<opforge::cpu::ids>);
-    m.impl("adam_update", &opforge::cpu::adam_update);
-    m.impl("adam_rollback", &opforge::cpu::adam_rollback_update);
-    m.impl("multi_adam_", &opforge::cpu::multi_adam);
+    m.impl("create_adam", OPFORGE_BOXED(&opforge::cpu::create_adam));
+    m.impl("destroy_adam", OPFORGE_BOXED(&opforge::cpu::destroy<opforge::cpu::ids>));
+    m.impl("adam_update", OPFORGE_BOXED(&opforge::cpu::adam_update));
+    m.impl("adam_rollback", OPFORGE_BOXED(&opforge::cpu::adam_rollback_update));
+    m.impl("multi_adam_", OPFORGE_BOXED(&opforge::cpu::multi_adam));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("adam_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>);
-    m.impl("adam_rollback", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>);
-    m.impl("multi_adam_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
+    m.impl("adam_update", OPFORGE_BOXED(&opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>));
+    m.impl("adam_rollback", OPFORGE_BOXED(&opforge::cpu::tensors_meta<opforge::cpu::kTensors, 8>));
+    m.impl("multi_adam_", OPFORGE_BOXED(&opforge::cpu::lists_meta<opforge::cpu::kLists>));
 }

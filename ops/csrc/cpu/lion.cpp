@@ -61,13 +61,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("create_lion", &opforge::cpu::create<opforge::cpu::ids>);
-    m.impl("destroy_lion", &opforge::cpu::destroy<opforge::cpu::ids>);
-    m.impl("lion_update", &opforge::cpu::lion_update);
-    m.impl("multi_lion_", &opforge::cpu::multi_lion);
+    m.impl("create_lion", OPFORGE_BOXED(&opforge::cpu::create<opforge::cpu::ids>));
+    m.impl("destroy_lion", OPFORGE_BOXED(&opforge::cpu::destroy<opforge::cpu::ids>));
+    m.impl("lion_update", OPFORGE_BOXED(&opforge::cpu::lion_update));
+    m.impl("multi_lion_", OPFORGE_BOXED(&opforge::cpu::multi_lion));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("lion_update", &opforge::cpu::tensors_meta<opforge::cpu::kTensors, 6>);
-    m.impl("multi_lion_", &opforge::cpu::lists_meta<opforge::cpu::kLists>);
+    m.impl("lion_update", OPFORGE_BOXED(&opforge::cpu::tensors_meta<opforge::cpu::kTensors, 6>));
+    m.impl("multi_lion_", OPFORGE_BOXED(&opforge::cpu::lists_meta<opforge::cpu::kLists>));
 }

@@ -56,6 +56,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 }
 
 // For every backend: tensors that are elsewhere get this op's own message.
-STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) { m.impl("fused_adam_", &opforge::fused::fused_adam); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("fused_adam_", OPFORGE_BOXED(&opforge::fused::fused_adam));
+}
 
-STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_adam_", &opforge::fused::fused_adam_meta); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_adam_", OPFORGE_BOXED(&opforge::fused::fused_adam_meta)); }

@@ -104,6 +104,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 }
 
 // For every backend: tensors that are elsewhere get this op's own message.
-STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) { m.impl("fused_lamb_", &opforge::fused::fused_lamb); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("fused_lamb_", OPFORGE_BOXED(&opforge::fused::fused_lamb));
+}
 
-STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lamb_", &opforge::fused::fused_lamb_meta); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lamb_", OPFORGE_BOXED(&opforge::fused::fused_lamb_meta)); }

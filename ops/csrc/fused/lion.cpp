@@ -37,6 +37,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 }
 
 // For every backend: tensors that are elsewhere get this op's own message.
-STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) { m.impl("fused_lion_", &opforge::fused::fused_lion); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
+    m.impl("fused_lion_", OPFORGE_BOXED(&opforge::fused::fused_lion));
+}
 
-STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lion_", &opforge::fused::fused_lion_meta); }
+STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) { m.impl("fused_lion_", OPFORGE_BOXED(&opforge::fused::fused_lion_meta)); }

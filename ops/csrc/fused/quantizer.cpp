@@ -164,13 +164,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
 
 // For every backend: tensors that are elsewhere get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
-    m.impl("quantize_", &opforge::fused::quantize);
-    m.impl("dequantize_", &opforge::fused::dequantize);
-    m.impl("quantized_reduction_", &opforge::fused::reduce);
+    m.impl("quantize_", OPFORGE_BOXED(&opforge::fused::quantize));
+    m.impl("dequantize_", OPFORGE_BOXED(&opforge::fused::dequantize));
+    m.impl("quantized_reduction_", OPFORGE_BOXED(&opforge::fused::reduce));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(opforge, Meta, m) {
-    m.impl("quantize_", &opforge::fused::check_meta<3>);
-    m.impl("dequantize_", &opforge::fused::check_meta<3>);
-    m.impl("quantized_reduction_", &opforge::fused::check_meta<4>);
+    m.impl("quantize_", OPFORGE_BOXED(&opforge::fused::check_meta<3>));
+    m.impl("dequantize_", OPFORGE_BOXED(&opforge::fused::check_meta<3>));
+    m.impl("quantized_reduction_", OPFORGE_BOXED(&opforge::fused::check_meta<4>));
 }

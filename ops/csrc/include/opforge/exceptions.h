@@ -99,4 +99,9 @@ inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t g
 
 }  // namespace opforge
 
+// What `impl` takes for a kernel that reads its arguments off the stack itself.
+#define OPFORGE_BOXED(...) (::opforge::Guarded{&::opforge::guarded<(__VA_ARGS__)>})
+
+#else
+#define OPFORGE_BOXED(...) (__VA_ARGS__)
 #endif

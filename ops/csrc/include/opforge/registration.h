@@ -52,7 +52,8 @@ public:
 #ifdef _LIBCPP_VERSION
     Library& impl(const char* name, Guarded guarded) { return impl_boxed(name, guarded.kernel); }
 
-    // A kernel that was boxed by hand would let its exceptions out into another C++ runtime: write TORCH_BOX(&kernel).
+    // The bare kernel would let its exceptions out into another C++ runtime: write TORCH_BOX(&kernel), or, where it is
+    // boxed by hand, OPFORGE_BOXED(&kernel).
     Library& impl(const char* name, Boxed kernel) = delete;
 #else
     Library& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }

@@ -1,0 +1,67 @@
+"""Opforge's own ops, built by zig for older systems: loaded beside torch's C++ runtime, their errors raised in Python."""
+
+from __future__ import annotations
+
+import os
+
+import fakes
+import pytest
+
+from opforge.builders.cpu import BUILDERS
+from opforge.builders.toolchains import zig
+from opforge.errors import ToolchainNotFoundError
+
+LEVEL = {"x86_64": "cpu:x86-64-v2", "aarch64": "cpu:aarch64"}.get(os.uname().machine, "")
+STEP = """
+import torch
+
+from opforge.builders.cpu.adam import CPUAdamBuilder
+
+op = CPUAdamBuilder("@LEVEL@", portable=True).load()
+random = torch.Generator().manual_seed(0)
+mine, grad = torch.randn(5003, generator=random), torch.randn(5003, generator=random)
+theirs, states = mine.clone(), lambda: [torch.zeros(5003)]
+numbers = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
+modes = {"adamw_mode": True, "bias_correction": True, "maximize": False}
+op.multi_adam_([mine], [grad], states(), states(), step=1, **numbers, **modes)
+step = [torch.tensor(1.0)]
+torch._fused_adamw_([theirs], [grad], states(), states(), [], step, **numbers, amsgrad=False, maximize=False)
+torch.testing.assert_close(mine, theirs)
+for wrong in (lambda: op.multi_adam_([mine], [grad[:2]], states(), states(), step=1, **numbers, **modes),
+              lambda: op.adam_update(7, 1, 0.1, 0.9, 0.9, 0.1, 0.0, True, mine, grad, *states(), *states())):
+    try:
+        wrong()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.fixture(autouse=True)
+def with_zig():
+    """Where zig is, and has built its C++ library for this processor before, or may take its minutes."""
+    try:
+        zig.find()
+    except ToolchainNotFoundError as error:
+        pytest.skip(str(error))
+    if not LEVEL:
+        pytest.skip(f"portable ops are built for x86-64 and aarch64, not for {os.uname().machine}")
+    folder = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or os.path.expanduser("~/.cache/zig")
+    built = any("libc++.a" in files for _at, _folders, files in os.walk(folder))
+    if not built and not os.environ.get("TEST_ZIG"):
+        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_op_of_the_host_is_built_for_older_systems(name):
+    from opforge.accelerator.select import make_accelerator
+
+    found = make_accelerator("cpu", "the test").get_op_builder(name)
+    binary = found(LEVEL, portable=True).obtain().binary
+    assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
+    assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
+
+
+def test_a_portable_optimizer_computes_as_torch_does_and_refuses_in_python():
+    sizes, unknown = fakes.python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
+    assert sizes.startswith("grads[0] has shape (2,), expected that of params[0], (5003,)")
+    assert unknown.startswith("optimizer_id 7 is unknown, expected one given to create_adam")
