@@ -1,4 +1,4 @@
-"""Opforge's own ops, built by zig for older systems: loaded beside torch's C++ runtime, their errors raised in Python."""
+"""Opforge's own ops, built by zig for older systems: loaded beside torch's C++ runtime, errors raised in Python."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ROOMS = ("src", "accelerator", "builders", "cache", "ops")
 THEIRS = {"setup.py", "relu.cpp", "triton.py", "scale.cpp", "train.py", "ops.py", "scale.cu"}
 """Files of the reader's own."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
-CODE = "".join(path.read_text() for path in FILES if path.name.endswith(".py"))
+CODE = "".join(path.read_text() for path in FILES if path.name.endswith((".py", ".h")))
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*((?:opforge|build-ops|python -m opforge) .*)")
 OUR_VARIABLE = re.compile(r"\bOPFORGE_[A-Z0-9_]+\b(?!\*)")
 
