@@ -262,7 +262,7 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
         "target": plan.target,
         "torch_target": job.torch_target,
         "requires": dict(plan.requires),
-        "python_module": plan.abi == TORCH and bool(modules),
+        "python_module": plan.abi == TORCH and plan.op in modules,
         **facts,
     }
 

@@ -78,6 +78,8 @@ TORCH_LIBRARY(@NAME@, m) {
 TORCH_LIBRARY_FRAGMENT(@NAME@, m) {
   m.def("plus(int x) -> int", [](int64_t x) { return 2 + x; });
 }
+// As torch's own examples have it, so that `import` opens the library; here nothing imports it.
+extern "C" __attribute__((visibility("default"))) void* PyInit__C() { return nullptr; }
 """
 
 
