@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import statistics
 import sys
@@ -98,4 +99,5 @@ def package(scratch: Scratch) -> str:
     for path, text in files.items():
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
+    compileall.compile_dir(folder, quiet=1)  # as pip does when it installs
     return folder
