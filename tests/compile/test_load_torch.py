@@ -91,7 +91,7 @@ def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(
     first = opforge.load(f"{name}_op", path)
     assert first.times(4) == 8 == getattr(torch.ops, name).times(4)
     assert first.plus(4) == 6
-    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name).replace("2", "3"))
+    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("2", "3").replace("@NAME@", name))
     second = opforge.load(f"{name}_op", path)
     assert [second.times(4), second.plus(4), first.times(4), getattr(torch.ops, name).times(4)] == [12, 7, 8, 8]
     with pytest.raises(AttributeError, match=rf"the op '{name}_op' has no function 'minus' in torch.ops.{name}_"):
