@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from typing import Any
 
@@ -45,7 +46,7 @@ def run(scratch: Scratch) -> Report:
     report.table("Processor time", "s").add(OURS, processors)
     images = SIGNATURES * len(TARGET.split("+"))
     report.table("Processor time of one image, all included", "ms").add(OURS, scaled(processors, 1e3 / images))
-    report.figure("twenty signatures for three targets", min(walls), "s", 10)
+    report.figure("twenty signatures for three targets", statistics.median(walls), "s", 10)
     return report
 
 
