@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opforge import lazy
+
 if TYPE_CHECKING:
     from .candidate import Candidate, candidates
     from .capabilities import Capabilities
@@ -40,18 +42,4 @@ __all__ = [
     "set_accelerator",
     "use_accelerator",
 ]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _HOME)

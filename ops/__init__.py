@@ -5,8 +5,9 @@ Importing this package imports nothing; a front end is imported, and torch with 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from opforge import lazy
 
 if TYPE_CHECKING:
     from .cpu_adagrad import CPUAdagrad
@@ -26,15 +27,4 @@ _MODULES = {
     "FusedLamb": "fused_lamb",
     "FusedLion": "fused_lion",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _MODULES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from opforge import lazy
 
 if TYPE_CHECKING:
     from .base import TritonOpBuilder
@@ -22,16 +23,4 @@ TRITON_BUILDERS: dict[str, str] = {
     "TritonSoftmaxBuilder": "opforge.builders.triton.softmax:TritonSoftmaxBuilder",
     "TritonSwigluBuilder": "opforge.builders.triton.activations:TritonSwigluBuilder",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use: whoever reads the table alone need not."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _MODULES)

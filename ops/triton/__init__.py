@@ -5,8 +5,9 @@ The kernels themselves lie in `kernels/`, and are never imported from here: they
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from opforge import lazy
 
 if TYPE_CHECKING:
     from .activations import gelu, swiglu
@@ -41,15 +42,4 @@ __all__ = [
     "softmax",
     "swiglu",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _MODULES)
