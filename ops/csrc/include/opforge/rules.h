@@ -61,6 +61,21 @@ struct DeviceNumbers {
 // 1 - beta^t for t steps, without the cancellation.
 OPFORGE_HD inline float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
 
+// The numbers of a step of Adam's kin, with what is on the device read there.
+struct DeviceRate {
+    float lr, root, rate;  // sqrt(1 - beta2^t); lr * root / (1 - beta1^t)
+
+    // `numbers` has lr, step, and the logarithms of the betas, for what is not on the device.
+    template <typename Numbers>
+    OPFORGE_HD explicit DeviceRate(const Numbers& numbers)
+        : lr(numbers.device.lr ? *numbers.device.lr : numbers.lr), root(1.0f), rate(lr) {
+        if (!numbers.corrects_bias) return;
+        const float t = numbers.device.step ? *numbers.device.step : numbers.step;
+        root = sqrtf(bias_correction(numbers.log_beta2, t));
+        rate = lr * root / bias_correction(numbers.log_beta1, t);
+    }
+};
+
 // What averages that began at 0 lack after t steps, counted from 1; 1 where no correction is wanted.
 struct BiasCorrection {
     double first, second_root;  // 1 - beta1^t, sqrt(1 - beta2^t)
@@ -118,14 +133,11 @@ struct AdamNumbers {
         AdamRule out = fixed;
         out.grad_factor = device.grad_factor(fixed.grad_factor);
         if (device.lr == nullptr && device.step == nullptr) return out;
-        const float now = device.lr ? *device.lr : lr;
-        const float t = device.step ? *device.step : step;
-        const float correction1 = corrects_bias ? bias_correction(log_beta1, t) : 1.0f;
-        const float correction2 = corrects_bias ? sqrtf(bias_correction(log_beta2, t)) : 1.0f;
-        out.decay.amount = adamw_mode ? now * weight_decay : 0.0f;
+        const DeviceRate now(*this);
+        out.decay.amount = adamw_mode ? now.lr * weight_decay : 0.0f;
         out.decay.factor = 1.0f - out.decay.amount;
-        out.rate = now * correction2 / correction1;
-        out.eps = eps * correction2;
+        out.rate = now.rate;
+        out.eps = eps * now.root;
         return out;
     }
 };
@@ -270,11 +282,7 @@ struct LambNumbers {
         LambRule out = fixed;
         out.grad_factor = device.grad_factor(fixed.grad_factor);
         if (device.lr == nullptr && device.step == nullptr) return out;
-        const float now = device.lr ? *device.lr : lr;
-        const float t = device.step ? *device.step : step;
-        const float correction1 = corrects_bias ? bias_correction(log_beta1, t) : 1.0f;
-        const float correction2 = corrects_bias ? sqrtf(bias_correction(log_beta2, t)) : 1.0f;
-        out.rate = now * correction2 / correction1;
+        out.rate = DeviceRate(*this).rate;
         return out;
     }
 };
