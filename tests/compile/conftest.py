@@ -23,3 +23,9 @@ def needs_a_compiler():
 def shared_store(tmp_path_factory):
     """A store that lives as long as the session, for what takes long to build."""
     return tmp_path_factory.mktemp("shared") / "store"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where a test's op is to lie; nothing is there yet."""
+    return tmp_path / "op"

@@ -15,11 +15,6 @@ from opforge.errors import ToolchainNotFoundError
 TEN = [f"unit{number}.cpp" for number in range(10)]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "op"
-
-
 def ten(folder, **attributes):
     """An op of ten sources: the first five include five.h, and value() sums up what all ten give."""
     folder.mkdir(exist_ok=True)
