@@ -26,6 +26,16 @@ def shared_store(tmp_path_factory):
 
 
 @pytest.fixture
+def interpreted(monkeypatch):
+    """Each Triton op anew, launched by the interpreter."""
+    import torch
+    import triton_interpreter
+
+    triton_interpreter.start(monkeypatch)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
 def folder(tmp_path):
     """Where a test's op is to lie; nothing is there yet."""
     return tmp_path / "op"
