@@ -15,6 +15,13 @@ from made_up_store import ME
 from opforge.cache import archive, layout
 from opforge.errors import ArchiveError
 
+
+def sparse_in_the_way_of_pax():
+    made = member(f"{KEY}/a.so")
+    made.pax_headers = {"GNU.sparse.map": "0,0"}
+    return made
+
+
 HOSTILE = {
     "an absolute name": member("/etc/opforge-was-here"),
     "a way up": member(f"{KEY}/../../../../outside"),
@@ -31,6 +38,7 @@ HOSTILE = {
     "a short key": member("entries/abc/a.so"),
     "a line break": member(f"{KEY}/a.so\n"),
     "a sparse file": member(f"{KEY}/a.so", tarfile.GNUTYPE_SPARSE),
+    "a sparse file in the way of pax": sparse_in_the_way_of_pax(),
     "an unknown kind": member(f"{KEY}/a.so", b"Z"),
 }
 
