@@ -19,12 +19,6 @@ def needs_a_compiler():
         pytest.skip("needs g++ (apt install g++)")
 
 
-@pytest.fixture(scope="session")
-def shared_store(tmp_path_factory):
-    """A store that lives as long as the session, for what takes long to build."""
-    return tmp_path_factory.mktemp("shared") / "store"
-
-
 @pytest.fixture
 def interpreted(monkeypatch):
     """Each Triton op anew, launched by the interpreter."""

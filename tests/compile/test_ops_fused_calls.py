@@ -7,7 +7,7 @@ from optimizer_steps import assert_same
 from opforge import get_accelerator
 from opforge.ops import reference
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 
 @pytest.fixture(scope="module")

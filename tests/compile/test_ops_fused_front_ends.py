@@ -9,7 +9,7 @@ from optimizer_steps import EVERY, LOW, assert_same, copies, parameters, refresh
 
 from opforge.ops import CPUAdam, FusedAdam, FusedLamb, FusedLion, reference
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 
 @pytest.mark.parametrize("capturable", [False, True])

@@ -140,6 +140,7 @@ def test_a_captured_step_follows_what_lies_on_the_device(name, monkeypatch):
     assert not torch.equal(graphed[0][0], fresh()[0][0])
 
 
+@pytest.mark.usefixtures("builds_are_shared")
 @pytest.mark.parametrize("optimizer", [FusedAdam, FusedLion, FusedLamb])
 def test_the_optimizers_step_by_these_ops_as_by_those_of_the_host(optimizer, monkeypatch):
     """bfloat16 parameters with float32 master weights and states, in one pass; and with states in bfloat16."""
