@@ -175,7 +175,7 @@ def linked_by(entry):
     return {name for name, mark in (("mold", b"\0mold "), ("lld", b"Linker: ")) if mark in b"\0" + content}
 
 
-@pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs mold and lld")
+@pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
 def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder, monkeypatch):
     cls = fakes.plain_op(folder)
     first = cls().obtain()
