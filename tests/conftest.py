@@ -28,14 +28,38 @@ SETTINGS = (
     "LD_RUN_PATH",
     "SOURCE_DATE_EPOCH",
 )
+LAYERS = "OPFORGE_CACHE_LAYERS"
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory):
+    """A store that lives as long as the session, for what takes long to build; processes that share its tests share it.
+
+    What a fixture of a module builds is put here.
+    """
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-store"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_the_machines(shared_store):
+    """Fixtures that outlive a test neither use nor fill the user's own store, and hear no setting of the machine's.
+
+    But for layers: those of tests/device may have brought their ops along.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*SETTINGS, *(name for name in os.environ if name.startswith("OPFORGE_"))]:
+            if name != LAYERS:
+                patch.delenv(name, raising=False)
+        patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+        yield
 
 
 @pytest.fixture(autouse=True)
 def own_store(tmp_path, monkeypatch):
     """An empty store of this test's own; gives its path. What the process remembers of others is dropped."""
-    for name in [*SETTINGS, *(name for name in os.environ if name.startswith("OPFORGE_"))]:
-        monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "store"
+    monkeypatch.delenv(LAYERS, raising=False)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     from opforge.builders import opened
     from opforge.builders.toolchains import identity
@@ -47,6 +71,12 @@ def own_store(tmp_path, monkeypatch):
     opened._stores.clear()
     identity._asked.clear()
     identity._unsaved.clear()
+
+
+@pytest.fixture
+def builds_are_shared(own_store, shared_store, monkeypatch):
+    """For tests of what ops compute: they are built once in a session, not in each test's own store."""
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
 
 
 @pytest.fixture

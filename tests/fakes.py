@@ -155,16 +155,11 @@ def close_gate(folder: Any) -> None:
 def open_gate(folder: Any, text: str = "// open\n") -> None:
     """Let the compilers that wait go on, and those to come pass."""
     path = os.path.join(str(folder), "gate.h")
-    handle = None
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody waits, and need not succeed
-    except OSError:
-        pass
-    os.unlink(path)
-    write(folder, "gate.h", text)
-    if handle is not None:
-        os.write(handle, text.encode())
-        os.close(handle)
+    # Open for both ends, so that whoever comes to the pipe now finds a writer, and in one step something else later.
+    handle = os.open(path, os.O_RDWR)
+    os.replace(write(folder, "gate.h.new", text), path)
+    os.write(handle, text.encode())
+    os.close(handle)
 
 
 def compilers(folder: Any) -> dict[int, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import fakes
 import pytest
 
-# Not importorskip: test_triton_ops.py must be the first to import Triton, so that it can be interpreted.
+# Not importorskip: triton_interpreter.py must be the first to import Triton, so that it can be interpreted.
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="pip install triton")
 
 KERNELS = """\

@@ -19,7 +19,17 @@ def needs_a_compiler():
         pytest.skip("needs g++ (apt install g++)")
 
 
-@pytest.fixture(scope="session")
-def shared_store(tmp_path_factory):
-    """A store that lives as long as the session, for what takes long to build."""
-    return tmp_path_factory.mktemp("shared") / "store"
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Each Triton op anew, launched by the interpreter."""
+    import torch
+    import triton_interpreter
+
+    triton_interpreter.start(monkeypatch)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where a test's op is to lie; nothing is there yet."""
+    return tmp_path / "op"

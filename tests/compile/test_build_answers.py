@@ -35,11 +35,6 @@ def of_age(monkeypatch):
     monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fakes.SECOND)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "op"
-
-
 def plans(monkeypatch):
     """Every plan that is made from now on."""
     made, real = [], planning.make_plan

@@ -12,11 +12,6 @@ from opforge.cache import layer
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "op"
-
-
-@pytest.fixture
 def prebuilt(folder, tmp_path, monkeypatch):
     """Builds an op for a target and adds it to the layer, which is in use from then on; the user's store is empty."""
 

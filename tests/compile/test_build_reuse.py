@@ -15,11 +15,6 @@ from opforge.errors import ToolchainNotFoundError
 TEN = [f"unit{number}.cpp" for number in range(10)]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "op"
-
-
 def ten(folder, **attributes):
     """An op of ten sources: the first five include five.h, and value() sums up what all ten give."""
     folder.mkdir(exist_ok=True)
@@ -180,7 +175,7 @@ def linked_by(entry):
     return {name for name, mark in (("mold", b"\0mold "), ("lld", b"Linker: ")) if mark in b"\0" + content}
 
 
-@pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs mold and lld")
+@pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
 def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder, monkeypatch):
     cls = fakes.plain_op(folder)
     first = cls().obtain()

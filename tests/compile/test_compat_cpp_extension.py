@@ -13,7 +13,7 @@ import pytest
 from opforge import errors
 from opforge.compat import cpp_extension
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="pip install torch")
 
 MODULE = """\
 #include <Python.h>

@@ -21,7 +21,7 @@ from opforge.compat.cpp_extension import nvcc_flags
 from opforge.compat.cpp_extension.extension_builder import builder_of, refusal
 from opforge.errors import BuilderError, ToolchainNotFoundError
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="pip install torch")
 
 MODULE = """\
 #include <Python.h>

@@ -11,7 +11,7 @@ import tarfile
 import fakes
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="pip install torch")
 pytestmark = [
     pytest.mark.skipif(
         not os.environ.get("OPFORGE_NETWORK_TESTS"),

@@ -12,7 +12,7 @@ import zipfile
 import fakes
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="pip install torch")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SETUP = """\

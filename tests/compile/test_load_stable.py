@@ -11,7 +11,7 @@ import pytest
 
 from opforge.errors import BuilderError, CompileError, LoadError, NamespaceClashError
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="pip install torch")
 
 COUNTER = """\
 #include <torch/csrc/stable/library.h>

@@ -11,7 +11,7 @@ import opforge
 from opforge.builders import requirements
 from opforge.errors import CompileError, LoadError
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="pip install torch")
 PYBIND = """\
 #include <torch/csrc/utils/pybind.h>
 static int64_t twice(int64_t x) { return 2 * x; }

@@ -10,7 +10,7 @@ import torch
 
 from opforge.ops import CPUAdagrad, CPUAdam, CPULion, reference
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 EVERY = [CPUAdam, CPUAdagrad, CPULion]
 

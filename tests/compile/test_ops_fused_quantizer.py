@@ -8,7 +8,7 @@ from opforge.builders.cpu.quantizer import QuantizerBuilder
 from opforge.builders.cuda.quantizer import QuantizerBuilder as CudaQuantizerBuilder
 from opforge.ops import reference
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FORMATS = [(bits, symmetric) for bits in (8, 4) for symmetric in (True, False)]

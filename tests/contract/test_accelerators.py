@@ -310,7 +310,7 @@ def test_builders_are_found_or_missed_as_promised(accelerator):
 
 
 def test_the_build_command_is_a_setuptools_one(accelerator):
-    command = pytest.importorskip("setuptools.command.build_ext", reason="needs setuptools").build_ext
+    command = pytest.importorskip("setuptools.command.build_ext", reason="pip install setuptools").build_ext
     assert issubclass(accelerator.build_extension(), command)
 
 

@@ -6,11 +6,13 @@ import os
 
 import fakes
 import pytest
+from toolchains_here import has_libcxx
 
 from opforge.builders.cpu import BUILDERS
 from opforge.builders.toolchains import zig
 from opforge.errors import ToolchainNotFoundError
 
+pytestmark = pytest.mark.usefixtures("builds_are_shared")
 LEVEL = {"x86_64": "cpu:x86-64-v2", "aarch64": "cpu:aarch64"}.get(os.uname().machine, "")
 STEP = """
 import torch
@@ -45,9 +47,7 @@ def with_zig():
         pytest.skip(str(error))
     if not LEVEL:
         pytest.skip(f"portable ops are built for x86-64 and aarch64, not for {os.uname().machine}")
-    folder = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or os.path.expanduser("~/.cache/zig")
-    built = any("libc++.a" in files for _at, _folders, files in os.walk(folder))
-    if not built and not os.environ.get("TEST_ZIG"):
+    if not os.environ.get("TEST_ZIG") and not has_libcxx():
         pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
 
 

@@ -170,7 +170,7 @@ def test_random_noise_all_over_the_store_is_never_a_crash(op, own_store, tmp_pat
 def mounted(tmp_path):
     """A function that mounts a tmpfs with options and gives its path."""
     if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small tmpfs")
+        pytest.skip("needs root, to mount a small tmpfs: run the tests as root")
     made = []
 
     def mount(options):

@@ -15,7 +15,7 @@ import pytest
 if not shutil.which("ip"):
     pytest.skip("network namespaces need iproute2: apt install iproute2", allow_module_level=True)
 if os.geteuid():
-    pytest.skip("network namespaces are root's to make", allow_module_level=True)
+    pytest.skip("network namespaces are root's to make: run the tests as root", allow_module_level=True)
 
 FIRST, SECOND = "10.77.0.1", "10.77.0.2"
 REMOTE_SHELL = """\

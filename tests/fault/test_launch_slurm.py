@@ -18,7 +18,7 @@ MISSING = [package for program, package in PARTS.items() if not shutil.which(pro
 if MISSING:
     pytest.skip(f"a Slurm of its own needs apt install {' '.join(MISSING)}", allow_module_level=True)
 if os.geteuid():
-    pytest.skip("slurmd is started as root", allow_module_level=True)
+    pytest.skip("slurmd is started as root: run the tests as root", allow_module_level=True)
 
 CONFIGURATION = """
 ClusterName=opforge

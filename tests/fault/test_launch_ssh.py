@@ -20,7 +20,7 @@ SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 if not SSHD or not shutil.which("ssh"):
     pytest.skip("needs an ssh and an sshd: apt install openssh-server", allow_module_level=True)
 if os.geteuid() or not sys.platform.startswith("linux"):
-    pytest.skip("sshd is started as root, on Linux", allow_module_level=True)
+    pytest.skip("sshd is started as root, on Linux: run the tests as root", allow_module_level=True)
 
 FAR = "127.0.0.2"
 """Of the loopback, and yet not a name that the launcher takes for this machine."""

@@ -66,7 +66,8 @@ def turn_of(path, timeout, *arguments, **options):
         return turn
 
 
-def test_a_waiter_gets_the_builders_failure(world, beside):
+def test_a_waiter_gets_the_builders_failure(world, beside, monkeypatch, warnings_of_the_cache):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
     entered, go_on = threading.Event(), threading.Event()
 
     def slow_failing(folder):
@@ -77,8 +78,7 @@ def test_a_waiter_gets_the_builders_failure(world, beside):
     first = beside(world.build, produce=slow_failing)
     assert entered.wait(20)
     second = beside(world.build)
-    fakes.wait_for(lambda: threading.active_count() >= 3)
-    threading.Event().wait(0.2)
+    fakes.wait_for(lambda: any(one.startswith("a: waiting for") for one in warnings_of_the_cache()))
     go_on.set()
     assert isinstance(first.exception(20), BuildFailed)
     shared = second.exception(20)
@@ -100,6 +100,21 @@ def test_what_dead_builders_of_this_host_left_is_swept(world, monkeypatch):
         assert staging.sweep(world.store.layout) == 1
         assert os.path.isdir(mine) and not os.path.exists(theirs)
         os.rmdir(mine)
+
+
+def test_what_a_dead_builder_left_is_swept_though_another_process_has_its_id(world):
+    mine = staging.begin(world.store.layout, "plan" * 8)
+    theirs = mine.replace(f".{os.getpid()}-", f".{os.getpid()}-9")  # it had the id from another moment on
+    os.mkdir(theirs)
+    assert staging.sweep(world.store.layout) == 1
+    assert os.path.isdir(mine) and not os.path.exists(theirs)
+
+
+def test_an_entry_that_cannot_be_put_in_place_is_no_entry_of_anothers(world):
+    finished = staging.begin(world.store.layout, "plan" * 8)
+    os.rmdir(world.store.layout.path("entries"))
+    with pytest.raises(FileNotFoundError):
+        staging.publish(world.store.layout, finished, "0" * 32)
 
 
 def test_what_another_host_left_is_swept_after_a_day(world):
@@ -134,6 +149,23 @@ def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp
     assert re.fullmatch(
         f"relu: waited 0.5 s for {pattern}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process.", str(error)
     )
+
+
+def test_a_long_wait_is_told_again_and_again(tmp_path, monkeypatch, beside):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.05)
+    monkeypatch.setattr(lock, "NEXT_NOTICE", 0.05)
+    path, heard = str(tmp_path / "lock"), []
+    with lock.held(path, "relu", None):
+        waiting = beside(turn_of, path, None, heard.append)
+        fakes.wait_for(lambda: len(heard) >= 3)
+    assert waiting.result(20) is lock.Turn.WAITED and len(set(heard)) == 1
+
+
+def test_a_wait_that_goes_on_is_counted_from_its_beginning(tmp_path, beside):
+    path = str(tmp_path / "lock")
+    with lock.held(path, "relu", None):
+        waiting = beside(turn_of, path, 1000, since=time.monotonic() - 2000)
+        assert isinstance(waiting.exception(20), LockTimeoutError)
 
 
 def test_who_waits_for_a_thing_goes_on_without_the_lock_once_it_is_there(tmp_path, beside):

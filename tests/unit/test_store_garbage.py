@@ -117,10 +117,7 @@ def test_a_file_of_another_kind_is_a_miss(world, text, which):
     built = world.build()
     path = world.tickets()[0] if which == "ticket" else os.path.join(built.folder, entries.MANIFEST)
     fakes.write(os.path.dirname(path), os.path.basename(path), text)
-    if which == "ticket":
-        assert world.get() is None
-    else:
-        world.get(paranoid=True)
+    assert world.get(paranoid=which == "manifest") is None
     assert world.build().result == built.result
 
 

@@ -14,7 +14,7 @@ from opforge.errors import CacheDirError
 
 ME = frozenset({0, os.geteuid()})
 STRANGER = 4242
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away: run the tests as root")
 
 
 @pytest.fixture

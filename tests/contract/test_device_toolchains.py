@@ -1,0 +1,137 @@
+"""Kernels by the device compilers that this machine has: one library of kernel and face, its inputs, and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import fakes
+import pytest
+from toolchains_here import DEVICES, needs
+
+from opforge.errors import CompileError, OpIncompatibleError
+
+pytestmark = pytest.mark.compile
+KERNEL = """\
+#include "scale.h"
+#include <cuda_runtime.h>
+__global__ void scale_kernel(float* x, int64_t n, float by) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+  if (i < n) x[i] *= by;
+}
+extern "C" __attribute__((visibility("default"))) int scale(float* x, int64_t n, float by, void* stream) {
+  scale_kernel<<<(n + 255) / 256, 256, 0, static_cast<cudaStream_t>(stream)>>>(x, n, by);
+  return static_cast<int>(cudaGetLastError());
+}
+"""
+HEADER = '#include <cstdint>\nextern "C" int scale(float* x, int64_t n, float by, void* stream);\n'
+FACE = """\
+#include "scale.h"
+#include <cuda_runtime.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+void scale_(Tensor x, double by) {
+  STD_TORCH_CHECK(x.scalar_type() == torch::headeronly::ScalarType::Float, "scale_: float32 expected");
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device(), &stream));
+  const int code = scale(static_cast<float*>(x.mutable_data_ptr()), x.numel(), static_cast<float>(by), stream);
+  STD_TORCH_CHECK(code == cudaSuccess, "scale_: ", cudaGetErrorString(static_cast<cudaError_t>(code)));
+}
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("scale_(Tensor(a!) x, float by) -> ()"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CUDA, m) { m.impl("scale_", TORCH_BOX(&scale_)); }
+"""
+OPENCL = '__kernel void twice(__global float* x) {\n  x[get_global_id(0)] *= 2; // "quoted" \\\n}\n'
+READS_OPENCL = """\
+extern "C" const char opforge_cl_twice[];
+extern "C" __attribute__((visibility("default"))) const char* source() { return opforge_cl_twice; }
+"""
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
+    needs(places, name)
+    op = fakes.fresh("scale")
+    for file, text in (("scale.cu", KERNEL), ("face.cpp", FACE.replace("@NAME@", op)), ("scale.h", HEADER)):
+        fakes.write(tmp_path, file, text)
+    attributes = {"sources": ["scale.cu", "face.cpp"], "devices": ["cuda", "hip"]}
+    builder = fakes.builder_class(tmp_path, op, **attributes)(DEVICES[name])
+    entry = builder.obtain()
+    assert entry.binary["target"] == DEVICES[name]
+    assert {"opforge_describe", "opforge_register"} <= set(entry.binary["exports"])
+    assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.binary["needs"]
+    assert not any("cudart" in one for one in entry.binary["needs"]), "the runtime is linked in"
+    read = {(root, path) for root, path, *_ in entry.manifest()["inputs"]["files"]}
+    assert {("own", "scale.cu"), ("own", "face.cpp"), ("own", "scale.h")} <= read
+    assert str(tmp_path) not in str(entry.manifest()["components"])
+    assert builder.find().origin == "cache"
+    fakes.write(tmp_path, "scale.h", HEADER + "// changed\n")
+    assert builder.find() is None, "the header that both quote is one of its inputs"
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places, tmp_path):
+    needs(places, name)
+    op = fakes.fresh("plain")
+    fakes.write(tmp_path, "scale.cu", KERNEL)
+    fakes.write(tmp_path, "scale.h", HEADER)
+    cls = fakes.builder_class(tmp_path, op, abi="c", sources=["scale.cu"], devices=["cuda", "hip"])
+    loaded = cls(DEVICES[name].replace("+sm_90a+ptx", "")).load()
+    assert loaded.origin == "built"
+    if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
+        assert loaded.scale(None, 10, None, None) != 0
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
+    needs(places, name)
+    fakes.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
+    header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
+    cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
+    with pytest.raises(CompileError) as refused:
+        cls(DEVICES[name]).obtain()
+    assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
+    assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
+
+
+def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
+    needs(places, "nvcc")
+    import opforge
+
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
+    kernel, _ = fakes.write(tmp_path, "scale.cu", KERNEL), fakes.write(tmp_path, "scale.h", HEADER)
+    loaded = opforge.load(fakes.fresh("own"), kernel, extra_cuda_cflags=["-lineinfo"])
+    manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
+    with open(manifest) as file:
+        plan = json.load(file)["components"]
+    assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
+
+
+def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
+    fakes.write(tmp_path, "twice.cl", OPENCL)
+    fakes.write(tmp_path, "face.cpp", READS_OPENCL)
+    op = fakes.fresh("twice")
+    cls = fakes.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "face.cpp"], devices=["opencl"])
+    entry = cls().obtain()
+    assert entry.binary["needs"][0] == "libOpenCL.so.1"
+    with open(entry.library, "rb") as file:
+        assert OPENCL.encode() in file.read()
+    fakes.write(tmp_path, "twice.cl", OPENCL + "// more\n")
+    assert cls().find() is None
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("cuda:sm_20", "does not know sm_20 (compute capability 2.0); it knows sm_"),
+        ("cuda:sm_990a", "does not know sm_990a (compute capability 99.0a)"),
+    ],
+)
+def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, places, tmp_path):
+    needs(places, "nvcc")
+    fakes.write(tmp_path, "scale.cu", KERNEL)
+    cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
+    with pytest.raises(OpIncompatibleError) as refused:
+        cls(target).obtain()
+    assert says in str(refused.value)
