@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 
@@ -118,6 +119,14 @@ def test_a_rank_that_cannot_be_placed_does_not_run(words, environ, said):
     done = rank(*words, environ=environ)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("opforge launch: error: ") and said in done.stderr
+
+
+def test_a_program_gets_the_signals_that_python_ignores_back():
+    env = fakes.environment(**PLACE)
+    program = ["sh", "-c", "grep SigIgn /proc/self/status"]
+    argv = [sys.executable, "-m", "opforge.launch.rank", "--engine", "torchrun", "--", *program]
+    (_, ignored) = subprocess.run(argv, env=env, capture_output=True, text=True).stdout.split()
+    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
 
 def test_a_program_that_is_not_there_is_named():
