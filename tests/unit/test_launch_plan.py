@@ -72,7 +72,7 @@ def test_torchrun_on_several_hosts_has_an_agent_on_each(plan):
     meeting = ["--master-addr", "a", "--master-port", "29500", "--no-python"]
     assert first[3:12] == ["--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "0", *meeting[:3]]
     assert second[3:14] == ["--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", *meeting]
-    wishes = ["--bind", "--smt", "skip", "--accelerator", "cpu", "--keep-threads", "--"]
+    wishes = ["--keep-threads", "--bind", "--smt", "skip", "--accelerator", "cpu", "--"]
     assert second[14:-5] == [*SHIM, "torchrun", "--slots", "1", "--chosen", "0", *wishes]
 
 
@@ -335,6 +335,14 @@ def test_wrong_usage_is_refused_before_anything_starts(words, code, said):
         return
     done = typed(*words)
     assert done.exit_code == code and said in done.output  # with --json it is a document
+
+
+def test_wishes_about_cores_bind_by_themselves(plan):
+    assert [plan(num_accelerators=1, **wish).wishes.bind for wish in ({}, {"smt": "skip"}, {"core_list": "0"})] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_affinity_variables_are_refused_when_binding(monkeypatch):

@@ -96,9 +96,9 @@ def _parse(option: str, text: str, hosts: Sequence[Host]) -> dict[str, tuple[int
     by_name = {host.name: host for host in hosts}
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split("@"):
-        name, colon, listed = part.strip().rpartition(":") if part.strip() not in by_name else (part.strip(), "", "")
-        if not colon:
-            name = part.strip()
+        name, colon, listed = part.strip().rpartition(":")
+        if not colon or part.strip() in by_name:  # an IPv6 address has colons of its own
+            name, colon = part.strip(), ""
         if name not in by_name:
             raise SettingError(option, text, f"{SELECTION}; the hosts are {', '.join(by_name)}")
         if name in found:

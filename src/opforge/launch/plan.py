@@ -96,7 +96,7 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
     if not ssh:
         raise SettingError("--ssh", options.ssh, "a command, such as ssh or 'ssh -p 2222'")
     listed = parse_cores(options.core_list) if options.core_list else ()
-    bind = options.bind or bool(listed)
+    bind = options.bind or bool(listed) or options.smt != "keep"
     if bind:
         check_environment(environ)
     hosts, slots = _hosts(options)
