@@ -103,8 +103,8 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
     return True
 
 
-def set_aside(layout: Layout, result: str, problem: str) -> None:
-    """Move a damaged entry out of the way, for inspection, and say so."""
+def set_aside(layout: Layout, result: str, problem: str) -> bool:
+    """Move a damaged entry out of the way, for inspection, and say so; returns whether it could be moved."""
     source = layout.entry(result)
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -113,5 +113,6 @@ def set_aside(layout: Layout, result: str, problem: str) -> None:
         os.rename(source, target)
     except OSError:
         log.warning("The cache entry %s is damaged: %s. It could not be set aside; it is not used.", source, problem)
-        return
+        return False
     log.warning("The cache entry %s is damaged: %s. It was set aside in %s.", source, problem, target)
+    return True
