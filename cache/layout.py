@@ -74,16 +74,13 @@ def make_folder(path: str) -> None:
                 raise
 
 
-def write_file(path: str, data: bytes, sync: bool = False) -> None:
+def write_file(path: str, data: bytes) -> None:
     """Put a whole file in place at once, readable by this user alone. Nobody ever sees half of it."""
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -112,7 +112,7 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
         "inputs": product.inputs.to_json(),
     }
     path = os.path.join(product.folder, MANIFEST)
-    write_file(path, json.dumps(manifest, indent=1).encode(), sync=True)
+    write_file(path, json.dumps(manifest, indent=1).encode())
     for _attempt in range(3):
         first = staging.publish(store.layout, product.folder, product.result)
         entry = store.read_entry(store.layout, product.result, "built" if first else "cache")

@@ -84,7 +84,10 @@ def sweep(layout: Layout) -> int:
 
 
 def publish(layout: Layout, finished: str, result: str) -> bool:
-    """Make the folder `finished` the entry `result` by one rename. False: another builder was first; theirs stays."""
+    """Make the folder `finished` the entry `result` by one rename. False: another builder was first; theirs stays.
+
+    The files reach the disk first, so that after a crash there is the whole entry or none.
+    """
     for name in os.listdir(finished):
         with open(os.path.join(finished, name), "rb") as file:
             os.fsync(file.fileno())
@@ -95,11 +98,6 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
             raise
         return False
     ledger.note(layout, ledger.size_of(layout.entry(result)))
-    folder = os.open(layout.path("entries"), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
     return True
 
 
