@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import click
@@ -28,6 +29,10 @@ class Guarded(click.Command):
             if not ctx.params.get("as_json"):
                 raise
             end_with(ctx, "UsageError", error.format_message(), USAGE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # nobody reads on: click ends without a word
+            end_with(ctx, type(error).__name__, str(error), FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
