@@ -22,7 +22,8 @@ PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": 
 SHOW = """
 import json, os, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "CARDS")
-print(json.dumps({"cpus": sorted(os.sched_getaffinity(0)), "policy": open("/proc/self/numa_maps").readline().split()[1], "torch": "torch" in sys.modules,
+print(json.dumps({"cpus": sorted(os.sched_getaffinity(0)), "torch": "torch" in sys.modules,
+                  "policy": open("/proc/self/numa_maps").readline().split()[1],
                   "arguments": sys.argv[1:], **{name: os.environ.get(name) for name in names}}))
 """
 FORBID = """
