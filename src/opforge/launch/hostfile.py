@@ -38,7 +38,7 @@ class Host:
 def read_hostfile(path: str) -> tuple[Host, ...]:
     """The hosts of a file of `name slots=N` lines, in its order; # begins a comment. Raises HostfileError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin a file with a mark
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         raise SettingError("--hostfile", path, f"a text file that can be read ({problem})") from problem
