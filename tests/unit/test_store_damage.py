@@ -159,10 +159,11 @@ def test_what_another_user_has_left_in_the_store_is_named_with_the_way_out(world
     with pytest.raises(CacheDirError) as refused:
         world.build()
     said, root = str(refused.value), world.store.layout.root
+    problem = "its manifest cannot be read" if area == "entries" else "Permission denied"
     assert said.startswith(f"The cache folder {root} cannot be used: {theirs}/")
     assert said.endswith(
-        f" cannot be changed ({'its manifest cannot be read' if area == 'entries' else 'Permission denied'}). If another"
-        f" user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
+        f" cannot be changed ({problem})."
+        f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
     )
     assert world.staged() == []
 
