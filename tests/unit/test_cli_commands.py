@@ -45,6 +45,13 @@ def test_wrong_usage_as_json():
     assert done.exit_code == 2 and json.loads(done.stdout) == {"error": "UsageError", "message": "not so"}
 
 
+@pytest.mark.parametrize("words", [["--jsn"], ["surplus"]])
+def test_what_cannot_be_parsed_is_wrong_usage_as_json_too(words):
+    done = CliRunner().invoke(command_raising(click.UsageError("not reached")), [*words, "--json"])
+    told = json.loads(done.stdout)
+    assert done.exit_code == 2 and told["error"] == "UsageError" and words[0] in told["message"]
+
+
 def test_an_interrupt_ends_with_130():
     inner = command_raising(KeyboardInterrupt())
     done = CliRunner().invoke(GuardedGroup("outer", commands={"inner": inner}), ["inner"])

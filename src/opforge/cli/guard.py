@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -19,6 +19,18 @@ class Guarded(click.Command):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("epilog", EXIT_CODES)
         super().__init__(*arguments, **options)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        as_json = "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if not as_json or error.ctx is None:
+                raise
+            error.ctx.params["as_json"] = True  # the parser may not have come so far
+            end_with(error.ctx, "UsageError", error.format_message(), USAGE)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -62,7 +74,7 @@ class GuardedGroup(Guarded, click.Group):
             formatter.write_dl(self.lines(ctx))
 
 
-def end_with(ctx: click.Context, kind: str, message: str, code: int) -> None:
+def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
     """Say what went wrong and leave: as JSON on standard output where that was asked for, else on standard error."""
     if ctx.params.get("as_json"):
         from .output import emit_json
