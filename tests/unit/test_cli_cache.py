@@ -90,6 +90,12 @@ def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
     ]
 
 
+def test_an_archive_that_cannot_be_written_is_wrong_usage(made, tmp_path):
+    made.add()
+    done = run("export", str(tmp_path / "nowhere" / "a.tar"))
+    assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
+
+
 def test_gc_says_what_it_removes(made, monkeypatch):
     monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
     folder = made.layout.entry(made.add())

@@ -135,6 +135,19 @@ def test_slurm_takes_the_same_slots_on_each_host_only(plan):
         slurm.engine_command(plan(TWO, launcher="slurm"), "srun")
 
 
+def test_an_accelerator_without_a_device_needs_a_number_of_processes(plan):
+    class Empty(NullAccelerator):
+        name = "empty"
+
+        def device_count(self):
+            return 0
+
+    with use_accelerator(Empty()):
+        with pytest.raises(SettingError, match="--num-accelerators=0 cannot be used: expected a whole number, 1 or"):
+            plan()
+        assert plan(num_accelerators=2).hosts[0].slots == 2
+
+
 def test_slots_of_an_accelerator_become_its_visible_devices(plan):
     class Cards(NullAccelerator):
         name = "cards"
@@ -225,6 +238,13 @@ def test_a_launcher_that_is_not_installed_names_its_package(tools):
 def test_mpirun_is_told_by_what_it_says(tools, said, dialect):
     tools(mpirun=f"echo '{said}'")
     assert mpi.find()[1] == dialect
+
+
+def test_an_mpirun_that_cannot_be_asked_is_refused(tools, tmp_path):
+    tools(mpirun="")
+    (tmp_path / "tools" / "mpirun").write_bytes(b"no program")
+    with pytest.raises(LauncherNotFoundError, match=r"mpirun --version failed: \[Errno 8\] Exec format error"):
+        mpi.find()
 
 
 def test_an_mpirun_of_nobodys_is_refused(tools):
