@@ -12,6 +12,8 @@ v1/answers/               what each look-up came to, so that the next one makes 
 v1/toolchains/            what each compiler said of itself
 v1/triton/KEY/            Triton's own cache, for kernels that are given to Triton itself
 v1/locks/ staging/ failures/ logs/ quarantine/
+v1/bytes summaries swept           the running sum of sizes, what listings say, when ages were last looked at
+index/                    entry points of other packages
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         share = order["share"]
         if share is None:
             return {"ranks": []}
-        listed = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
-        return {"ranks": describe(share["slots"], share["chosen"], listed, {**os.environ, **order["environ"]})}
+        wishes = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
+        return {"ranks": describe(share["slots"], share["chosen"], wishes, {**os.environ, **order["environ"]})}
     except OpforgeError as problem:
         return {"error": str(problem)}
 
