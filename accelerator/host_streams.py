@@ -51,7 +51,6 @@ class HostStream:
 
     def __init__(self, device: object = None, priority: int = 0) -> None:
         self.device, self.priority = device, priority
-        self._scopes: list[stream_scope] = []
 
     def synchronize(self) -> None:
         """Return at once: nothing is queued."""
@@ -75,11 +74,11 @@ class HostStream:
     def __enter__(self) -> HostStream:
         scope = stream_scope(self)
         scope.__enter__()
-        self._scopes.append(scope)
+        _thread.__dict__.setdefault("scopes", []).append(scope)  # not here: another thread may enter this stream too
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._scopes.pop().__exit__(None, None, None)
+        _thread.scopes.pop().__exit__(None, None, None)
 
 
 class stream_scope:

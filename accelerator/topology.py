@@ -73,16 +73,19 @@ def usable_nodes(root: str, cpus: Collection[int]) -> tuple[NumaNode, ...]:
 
 
 def _memory_only_nodes(root: str) -> tuple[NumaNode, ...]:
-    status = read_text(root, "proc/self/status") or ""
-    granted = next(
-        (line.partition(":")[2] for line in status.splitlines() if line.startswith("Mems_allowed_list:")), ""
-    )
-    usable = set(parse_list(granted))
+    usable = nodes_with_memory(root)
     return tuple(
         NumaNode(number, (), memory)
         for number, cpus in _node_cpus(root)
         if not cpus and (not usable or number in usable) and (memory := _node_memory(root, number))
     )
+
+
+def nodes_with_memory(root: str) -> frozenset[int]:
+    """Give the NUMA nodes whose memory the cpuset lets this process have; none where the kernel does not tell."""
+    status = (read_text(root, "proc/self/status") or "").splitlines()
+    granted = (line.partition(":")[2] for line in status if line.startswith("Mems_allowed_list:"))
+    return frozenset(parse_list(next(granted, "")))
 
 
 def _node_cpus(root: str) -> list[tuple[int, tuple[int, ...]]]:

@@ -36,7 +36,7 @@ def _is_due(layout: Layout, now: float) -> bool:
     """Whether a day has passed since the ages were last looked at; if so, notes that they are now."""
     path = layout.path(SWEPT)
     try:
-        if now - os.stat(path).st_mtime < LOOK_AT_AGES_SECONDS:
+        if abs(now - os.stat(path).st_mtime) < LOOK_AT_AGES_SECONDS:
             return False
     except OSError:
         pass  # never yet

@@ -12,6 +12,8 @@ v1/answers/               what each look-up came to, so that the next one makes 
 v1/toolchains/            what each compiler said of itself
 v1/triton/KEY/            Triton's own cache, for kernels that are given to Triton itself
 v1/locks/ staging/ failures/ logs/ quarantine/
+v1/bytes summaries swept           the running sum of sizes, what listings say, when ages were last looked at
+index/                    entry points of other packages
 """
 
 from __future__ import annotations
@@ -74,16 +76,13 @@ def make_folder(path: str) -> None:
                 raise
 
 
-def write_file(path: str, data: bytes, sync: bool = False) -> None:
+def write_file(path: str, data: bytes) -> None:
     """Put a whole file in place at once, readable by this user alone. Nobody ever sees half of it."""
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -42,7 +42,6 @@ def held(
     path: str,
     label: str,
     timeout: float | None,
-    on_wait: Callable[[str], None] | None = None,
     ready: Callable[[], bool] | None = None,
     since: float | None = None,
 ) -> Iterator[Turn]:
@@ -60,7 +59,10 @@ def held(
         lock.acquire(timeout=0)
         turn = Turn.FIRST
     except filelock.Timeout:
-        turn = _wait(lock, path, label, timeout, on_wait, ready, time.monotonic() if since is None else since)
+        turn = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
+    except OSError as error:  # NFS without its lock service, or a file that a `sudo` has left
+        log.warning("%s: no lock at %s (%s): others may build the same", label, path, error.strerror)
+        turn = Turn.FIRST
     try:
         if turn is not Turn.READY:
             _sign(path, label)
@@ -74,7 +76,6 @@ def _wait(
     path: str,
     label: str,
     timeout: float | None,
-    on_wait: Callable[[str], None] | None,
     ready: Callable[[], bool] | None,
     began: float,
 ) -> Turn:
@@ -87,8 +88,7 @@ def _wait(
             raise LockTimeoutError(label, timeout, owner(path))
         if elapsed >= FIRST_NOTICE and (not noticed or elapsed - noticed >= NEXT_NOTICE):
             noticed = elapsed
-            message = f"{label}: waiting for {owner(path)}"
-            (on_wait or log.warning)(message)
+            log.warning("%s: waiting for %s", label, owner(path))
         time.sleep(min(LONGEST_POLL, max(POLL, elapsed / 20)))
         if ready is not None and ready():
             turn = Turn.READY

@@ -15,7 +15,7 @@ from . import failures, lock, staging, tickets
 from .disk import Stamp
 from .entry import MANIFEST, Entry, damage
 from .inputs import Inputs
-from .layout import UNREADABLE, make_folder, write_file
+from .layout import UNREADABLE, Layout, make_folder, write_file
 from .store import Store
 
 
@@ -112,7 +112,7 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
         "inputs": product.inputs.to_json(),
     }
     path = os.path.join(product.folder, MANIFEST)
-    write_file(path, json.dumps(manifest, indent=1).encode(), sync=True)
+    write_file(path, json.dumps(manifest, indent=1).encode())
     for _attempt in range(3):
         first = staging.publish(store.layout, product.folder, product.result)
         entry = store.read_entry(store.layout, product.result, "built" if first else "cache")
@@ -124,9 +124,11 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
             binary = {**entry.binary, "stamp": list(library or ())}
             ticket = tickets.make(entry.result, product.inputs, binary, roots, store.disk, product.stamps)
             store.write_ticket(plan_key, ticket, roots)
-            _describe(store.layout.description(description), product.result)
+            _describe(store.layout, description, product.result)
             return entry._replace(binary=binary, ticket=ticket)
-        staging.set_aside(store.layout, product.result, problem or "it cannot be read")
+        problem = problem or "it cannot be read"
+        if not staging.set_aside(store.layout, product.result, problem):
+            raise _stuck(store.layout, store.layout.entry(product.result), problem)
         if first:
             break
     raise CacheDirError(
@@ -136,8 +138,14 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
     )
 
 
-def _describe(folder: str, result: str) -> None:
+def _stuck(layout: Layout, path: str, problem: str) -> CacheDirError:
+    advice = f"If another user has made it, take it over: sudo chown -R {os.geteuid()} {layout}"
+    return CacheDirError(layout.root, f"{path} cannot be changed ({problem})", advice)
+
+
+def _describe(layout: Layout, description: str, result: str) -> None:
     """Say that a result answers a description."""
+    folder = layout.description(description)
     for last in (False, False, True):
         make_folder(folder)
         try:
@@ -146,6 +154,8 @@ def _describe(folder: str, result: str) -> None:
             if last:
                 raise
             continue  # an eviction has just removed the folder, which was empty
+        except PermissionError as error:
+            raise _stuck(layout, folder, error.strerror or str(error)) from error
         break
 
 

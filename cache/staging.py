@@ -84,7 +84,10 @@ def sweep(layout: Layout) -> int:
 
 
 def publish(layout: Layout, finished: str, result: str) -> bool:
-    """Make the folder `finished` the entry `result` by one rename. False: another builder was first; theirs stays."""
+    """Make the folder `finished` the entry `result` by one rename. False: another builder was first; theirs stays.
+
+    The files reach the disk first, so that after a crash there is the whole entry or none.
+    """
     for name in os.listdir(finished):
         with open(os.path.join(finished, name), "rb") as file:
             os.fsync(file.fileno())
@@ -95,16 +98,11 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
             raise
         return False
     ledger.note(layout, ledger.size_of(layout.entry(result)))
-    folder = os.open(layout.path("entries"), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
     return True
 
 
-def set_aside(layout: Layout, result: str, problem: str) -> None:
-    """Move a damaged entry out of the way, for inspection, and say so."""
+def set_aside(layout: Layout, result: str, problem: str) -> bool:
+    """Move a damaged entry out of the way, for inspection, and say so; returns whether it could be moved."""
     source = layout.entry(result)
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -113,5 +111,6 @@ def set_aside(layout: Layout, result: str, problem: str) -> None:
         os.rename(source, target)
     except OSError:
         log.warning("The cache entry %s is damaged: %s. It could not be set aside; it is not used.", source, problem)
-        return
+        return False
     log.warning("The cache entry %s is damaged: %s. It was set aside in %s.", source, problem, target)
+    return True

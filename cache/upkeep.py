@@ -87,7 +87,7 @@ def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: fl
     gone, stays = [], pinned(layout)
     for one in stored:
         idle = now - max(one.built, one.used)
-        if idle < YOUNG_SECONDS or one.result in stays:
+        if abs(idle) < YOUNG_SECONDS or one.result in stays:  # a use in the future was told by a wrong clock
             continue
         if (max_age is not None and idle > max_age) or excess > 0:
             reason = SURPLUS if max_age is None or idle <= max_age else "not used for longer than the age limit"
@@ -172,25 +172,32 @@ def _size(path: str) -> int:
 
 
 def remove(layout: Layout, condemned: Iterable[Condemned]) -> list[Condemned]:
-    """Remove these, and return those that this call has removed. Raises CacheDirError where the store is read-only."""
-    gone = []
+    """Remove these, and return those that this call has removed.
+
+    Raises CacheDirError, for the first, where any could not be; the others are gone then.
+    """
+    gone: list[Condemned] = []
+    refused: list[CacheDirError] = []
     for one in condemned:
-        if _remove(layout, one):
+        if _remove(layout, one, refused):
             gone.append(one)
             if one.kind in ("entry", *(KINDS[area] for area in ledger.SPARE)):
                 ledger.note(layout, -one.size)
             emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
+    if refused:
+        raise refused[0]
     return gone
 
 
-def _remove(layout: Layout, one: Condemned) -> bool:
+def _remove(layout: Layout, one: Condemned, refused: list[CacheDirError]) -> bool:
     try:
         return _take(layout, one)
     except FileNotFoundError:
         return False  # another process was first
     except OSError as error:
-        advice = f"{one.path} could not be removed. Run this as the owner of the folder"
-        raise CacheDirError(layout.root, f"it cannot be changed ({error.strerror})", advice) from error
+        advice = f"{one.path} could not be removed. Run this as its owner"
+        refused.append(CacheDirError(layout.root, f"it cannot be changed ({error.strerror})", advice))
+        return False
 
 
 def _take(layout: Layout, one: Condemned) -> bool:

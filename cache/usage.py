@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     path: str
     """The library; the entry's folder where the manifest does not tell."""
     problem: str = ""
-    """Why its manifest cannot be used, or empty. Nothing is said of the library: see `upkeep.verify`."""
+    """Why its manifest cannot be used, or empty. Nothing is said of the library: see `verification.verify`."""
 
 
 class Area(NamedTuple):
@@ -44,16 +44,16 @@ class Area(NamedTuple):
 
 
 def subfolders(path: str) -> list[os.DirEntry[str]]:
-    """The real folders in a folder, by name; none where it does not exist."""
+    """The real folders in a folder, by name; none where it cannot be listed."""
     return [one for one in listed(path) if one.is_dir(follow_symlinks=False)]
 
 
 def listed(path: str) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name; nothing where it does not exist."""
+    """What a folder holds, by name; nothing where it does not exist, or is somebody else's."""
     try:
         with os.scandir(path) as found:
             return sorted(found, key=lambda one: one.name)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
 
@@ -103,7 +103,7 @@ def entries(layout: Layout) -> list[Stored]:
 def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stored | None:
     itself = stat_of(folder.path)
     files = {file.name: found for file in listed(folder.path) if (found := stat_of(file.path))}
-    if itself is None or not files:
+    if itself is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
         return None  # it is being removed
     built = max(itself.st_mtime, itself.st_ctime, *(found.st_mtime for found in files.values()))
     size = sum(found.st_size for found in files.values())

@@ -22,6 +22,8 @@ class Checked(NamedTuple):
     op: str
     path: str
     problem: str
+    set_aside: bool
+    """Whether it was damaged, and could be moved out of the way."""
 
 
 def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
@@ -36,10 +38,9 @@ def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int]
             entry = entry._replace(binary=manifest["binary"])
             problem = _problem(entry, manifest, owners)
         if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
-            if problem:
-                staging.set_aside(layout, folder.name, problem)
+            aside = bool(problem) and staging.set_aside(layout, folder.name, problem)
             library = entry.library if is_record(entry.binary) else folder.path
-            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem))
+            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, aside))
         if on_each:
             on_each(number + 1, len(folders))
     damaged = sum(bool(one.problem) for one in checked)

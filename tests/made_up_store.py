@@ -8,7 +8,7 @@ import time
 
 import fakes
 
-from opforge.cache import layout, publishing, staging
+from opforge.cache import layout, publishing, staging, usage
 from opforge.cache.disk import Disk
 from opforge.cache.inputs import Dependency, Inputs
 from opforge.cache.keys import key_of, result_key
@@ -72,6 +72,23 @@ class MadeUpStore:
             for name in names:
                 if name.startswith(result):
                     os.utime(os.path.join(folder, name), (at, at))
+
+    def close(self, monkeypatch, result):
+        """Make an entry one that a user who is not root could neither list nor move: what `sudo` leaves in a store."""
+        folder, scandir, access, rename = self.layout.entry(result), os.scandir, os.access, os.rename
+
+        def refusing(do):
+            def refused(path, *arguments, **options):
+                if path == folder:
+                    raise PermissionError(13, "Permission denied", path)
+                return do(path, *arguments, **options)
+
+            return refused
+
+        monkeypatch.setattr(os, "scandir", refusing(scandir))
+        monkeypatch.setattr(os, "rename", refusing(rename))
+        monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
+        monkeypatch.setattr(usage, "read_manifest", lambda layout, one: None)
 
     def held(self):
         """The results that are stored."""

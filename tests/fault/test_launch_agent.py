@@ -13,7 +13,7 @@ import pytest
 
 import opforge
 from opforge.errors import LauncherNotFoundError, LaunchError
-from opforge.launch.agent import TOLD
+from opforge.launch.agent import TOLD, end_descendants
 from opforge.launch.binding import Wishes
 from opforge.launch.channel import answers
 from opforge.launch.plan import Options, make_plan
@@ -148,6 +148,31 @@ def test_a_killed_rank_of_the_engine_is_a_status(started, tmp_path):
     agent = started(["sh", "-c", "kill -9 $$"])
     agent.say("go")
     assert agent.process.wait(20) == 128 + signal.SIGKILL
+
+
+def test_a_process_that_cannot_be_ended_does_not_save_the_others_and_is_told(monkeypatch, capsys):
+    """As one of another user (a setuid program), or one that hangs in the kernel."""
+    sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(3)]
+    kill, held = os.kill, sleepers[0].pid
+
+    def refuse(pid, number):
+        if pid == held:
+            raise PermissionError
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", refuse)
+    monkeypatch.setattr(
+        "opforge.launch.agent.descendants", lambda pid: [one.pid for one in sleepers if one.poll() is None]
+    )
+    try:
+        end_descendants(seconds=0.2)
+        assert [sleeper.poll() for sleeper in sleepers] == [None, -signal.SIGKILL, -signal.SIGKILL]
+    finally:
+        kill(held, signal.SIGKILL)
+        for sleeper in sleepers:
+            sleeper.wait()
+    said = f"opforge launch: warning: processes that could not be ended are left: {held}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_engine_that_is_not_there_is_said(started, tmp_path):

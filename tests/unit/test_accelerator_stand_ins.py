@@ -47,6 +47,24 @@ def test_stream_scopes_nest_and_belong_to_their_thread():
     assert current_stream() is outside
 
 
+def test_two_threads_may_be_inside_one_stream():
+    mine, shared, entered, left = HostStream(), HostStream(), threading.Event(), threading.Event()
+
+    def enter():
+        with shared:
+            entered.set()
+            assert left.wait(20)
+
+    thread = threading.Thread(target=enter)
+    with mine:
+        with shared:
+            thread.start()
+            assert entered.wait(20)
+        assert current_stream() is mine
+        left.set()
+        thread.join()
+
+
 def test_a_replayed_graph_reads_its_inputs_afresh():
     import torch
 

@@ -191,6 +191,20 @@ def test_the_time_that_is_left_follows_what_is_done(monkeypatch):
     assert outlook.done == 30.0 and outlook.seconds_left() == 0.0
 
 
+def test_an_op_may_end_while_another_thread_looks_at_what_is_done():
+    outlook = progress.Outlook(total=3.0)
+
+    class Weight(float):
+        def __mul__(self, share):
+            outlook.end("second")
+            return float(self) * share
+
+    outlook.begin("first", Weight(1.0))
+    outlook.begin("second", 2.0)
+    assert outlook.done == 0.0
+    assert outlook.done == 2.0
+
+
 def test_steps_that_take_no_time_say_nothing_about_the_time_that_is_left(monkeypatch):
     monkeypatch.setattr(progress, "is_terminal", lambda stream: True)
     with progress.reporter(2, silent=False, total=10.0) as bars:

@@ -79,6 +79,23 @@ def test_verify_fails_where_an_entry_is_damaged(made):
     assert run("verify").exit_code == 0
 
 
+def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
+    folder = made.layout.entry(made.add())
+    made.close(monkeypatch, os.path.basename(folder))
+    done = run("verify")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        f"damaged {os.path.basename(folder)}: its manifest cannot be read ({folder})",
+        "1 entry checked, 1 damaged, 1 of them not set aside",
+    ]
+
+
+def test_an_archive_that_cannot_be_written_is_wrong_usage(made, tmp_path):
+    made.add()
+    done = run("export", str(tmp_path / "nowhere" / "a.tar"))
+    assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
+
+
 def test_gc_says_what_it_removes(made, monkeypatch):
     monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
     folder = made.layout.entry(made.add())

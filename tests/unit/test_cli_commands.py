@@ -45,6 +45,13 @@ def test_wrong_usage_as_json():
     assert done.exit_code == 2 and json.loads(done.stdout) == {"error": "UsageError", "message": "not so"}
 
 
+@pytest.mark.parametrize("words", [["--jsn"], ["surplus"]])
+def test_what_cannot_be_parsed_is_wrong_usage_as_json_too(words):
+    done = CliRunner().invoke(command_raising(click.UsageError("not reached")), [*words, "--json"])
+    told = json.loads(done.stdout)
+    assert done.exit_code == 2 and told["error"] == "UsageError" and words[0] in told["message"]
+
+
 def test_an_interrupt_ends_with_130():
     inner = command_raising(KeyboardInterrupt())
     done = CliRunner().invoke(GuardedGroup("outer", commands={"inner": inner}), ["inner"])
@@ -114,6 +121,25 @@ group({arguments!r}, prog_name="opforge")
 def _with_packages(env):
     """The same packages without `site`, whose .pth files import things of their own."""
     return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], os.path.dirname(os.path.dirname(click.__file__))])}
+
+
+def test_a_system_error_is_one_message():
+    done = CliRunner().invoke(command_raising(OSError(28, "No space left on device")), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: [Errno 28] No space left on device\n")
+
+
+def test_a_name_that_the_terminal_cannot_spell_is_escaped(tmp_path):
+    folder = f"{tmp_path}/" + os.fsdecode(b"caf\xc3\xa9\xff")
+    env = fakes.environment(PYTHONIOENCODING="utf-8:strict", OPFORGE_CACHE_DIR=folder)
+    command = [sys.executable, "-m", "opforge", "cache", "path"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, encoding="utf-8")
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/caf\u00e9\\udcff\n", "")
+
+
+def test_without_standard_output_nothing_is_printed():
+    command = ["sh", "-c", 'exec "$0" -m opforge cache ls >&-', sys.executable]
+    done = subprocess.run(command, env=fakes.environment(), stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_closed_pipe_is_quiet():

@@ -176,6 +176,7 @@ def test_clusters_without_a_device_lend_their_cores_to_the_nearest_on_the_socket
 
 
 def test_an_unknown_accelerator_has_no_places(tmp_path):
+    assert device_nodes("cuda", 1, {}, str(tmp_path)) is None, "there is no PCI bus"
     assert device_nodes("sdaa", 1, {}, made_up_hosts.eight_gpus(tmp_path)) is None
     assert device_nodes("cuda", 8, {}, str(tmp_path)) == (1, 1, 1, 1, 0, 0, 0, 0)
     assert device_nodes("npu", 1, {}, str(tmp_path)) is None

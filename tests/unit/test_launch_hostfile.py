@@ -17,7 +17,7 @@ def written(tmp_path, text):
 
 
 def test_a_hostfile_is_read_in_its_order(tmp_path):
-    path = written(tmp_path, "# the cluster\nworker-2 slots=4\n\nroot@10.0.0.1  slots=2 # the other\n")
+    path = written(tmp_path, "\ufeff# the cluster\nworker-2 slots=4\n\nroot@10.0.0.1  slots=2 # the other\n")
     hosts = read_hostfile(path)
     assert [(host.name, host.address, host.slots, host.chosen) for host in hosts] == [
         ("worker-2", "worker-2", 4, (0, 1, 2, 3)),

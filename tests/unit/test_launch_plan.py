@@ -72,7 +72,7 @@ def test_torchrun_on_several_hosts_has_an_agent_on_each(plan):
     meeting = ["--master-addr", "a", "--master-port", "29500", "--no-python"]
     assert first[3:12] == ["--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "0", *meeting[:3]]
     assert second[3:14] == ["--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", *meeting]
-    wishes = ["--bind", "--smt", "skip", "--accelerator", "cpu", "--keep-threads", "--"]
+    wishes = ["--keep-threads", "--bind", "--smt", "skip", "--accelerator", "cpu", "--"]
     assert second[14:-5] == [*SHIM, "torchrun", "--slots", "1", "--chosen", "0", *wishes]
 
 
@@ -133,6 +133,19 @@ def test_slurm_is_told_the_hosts_of_a_hostfile(plan):
 def test_slurm_takes_the_same_slots_on_each_host_only(plan):
     with pytest.raises(SettingError, match="--hostfile='b' cannot be used: expected the same slots on each host"):
         slurm.engine_command(plan(TWO, launcher="slurm"), "srun")
+
+
+def test_an_accelerator_without_a_device_needs_a_number_of_processes(plan):
+    class Empty(NullAccelerator):
+        name = "empty"
+
+        def device_count(self):
+            return 0
+
+    with use_accelerator(Empty()):
+        with pytest.raises(SettingError, match="--num-accelerators=0 cannot be used: expected a whole number, 1 or"):
+            plan()
+        assert plan(num_accelerators=2).hosts[0].slots == 2
 
 
 def test_slots_of_an_accelerator_become_its_visible_devices(plan):
@@ -225,6 +238,13 @@ def test_a_launcher_that_is_not_installed_names_its_package(tools):
 def test_mpirun_is_told_by_what_it_says(tools, said, dialect):
     tools(mpirun=f"echo '{said}'")
     assert mpi.find()[1] == dialect
+
+
+def test_an_mpirun_that_cannot_be_asked_is_refused(tools, tmp_path):
+    tools(mpirun="")
+    (tmp_path / "tools" / "mpirun").write_bytes(b"no program")
+    with pytest.raises(LauncherNotFoundError, match=r"mpirun --version failed: \[Errno 8\] Exec format error"):
+        mpi.find()
 
 
 def test_an_mpirun_of_nobodys_is_refused(tools):
@@ -324,7 +344,8 @@ def test_offline_slurm_says_who_decides(tools):
         (["--launcher", "pdsh", "a.py"], 1, "error: The launcher 'pdsh' cannot be used here"),
         (["--num-accelerators", "0", "a.py"], 2, "0 is not in the range x>=1"),
         (["--bind-core-list", "x", "a.py"], 1, "error: --bind-core-list='x' cannot be used"),
-        (["--ssh", "", "a.py"], 1, "error: --ssh='' cannot be used: expected a command, such as ssh"),
+        (["--ssh", "ssh -o 'x", "a.py"], 1, "expected a command with its quotes closed, such as ssh or 'ssh -p 2222'"),
+        (["--ssh", "", "a.py"], 1, "error: --ssh='' cannot be used: expected a command with"),
         (["--launcher", "slurm", "--include", "a", "--num-accelerators", "1", "a.py"], 1, "a hostfile beside it"),
         ([], 2, "Missing argument 'SCRIPT'"),
     ],
@@ -335,6 +356,14 @@ def test_wrong_usage_is_refused_before_anything_starts(words, code, said):
         return
     done = typed(*words)
     assert done.exit_code == code and said in done.output  # with --json it is a document
+
+
+def test_wishes_about_cores_bind_by_themselves(plan):
+    assert [plan(num_accelerators=1, **wish).wishes.bind for wish in ({}, {"smt": "skip"}, {"core_list": "0"})] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_affinity_variables_are_refused_when_binding(monkeypatch):

@@ -63,7 +63,7 @@ def test_a_file_in_a_folders_place_is_an_error_that_says_so(tmp_path):
 def test_a_file_is_written_whole_private_and_leaves_no_other(tmp_path):
     path = str(tmp_path / "a")
     layout.write_file(path, b"one")
-    layout.write_file(path, b"two", sync=True)
+    layout.write_file(path, b"two")
     assert (tmp_path / "a").read_bytes() == b"two"
     assert mode(path) == 0o600
     assert os.listdir(tmp_path) == ["a"]

@@ -74,6 +74,14 @@ def test_the_diff_is_one_that_patch_takes(script):
     assert script.read_text() == AFTER
 
 
+def test_a_diff_of_a_file_with_characters_that_only_python_takes_for_the_end_of_a_line(script):
+    odd = "\x0c\n# \x85 \u2028 \x1c\n"
+    script.write_text(BEFORE + odd)
+    done = run("--diff", "a.py")
+    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+    assert script.read_text() == AFTER + odd
+
+
 def test_a_diff_of_a_file_without_a_last_newline(script):
     script.write_text(BEFORE.rstrip("\n"))
     done = run("--diff", "a.py")

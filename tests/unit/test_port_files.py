@@ -53,6 +53,15 @@ def test_the_mode_is_kept_and_nothing_is_left_behind(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o751 and os.listdir(tmp_path) == ["a.py"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_that_root_ports_stays_its_owners(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(BEFORE)
+    os.chown(path, 12345, 23456)
+    port_file(str(path), write=True)
+    assert path.read_text() == AFTER and (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
+
+
 def test_a_file_without_changes_is_not_written(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(AFTER)
@@ -83,6 +92,7 @@ def test_a_link_stays_one_and_its_file_is_ported(tmp_path):
         (b"# cuda \xff\n", "its encoding cannot be read"),
         (b"# -*- coding: klingon -*-\n# cuda\n", "its encoding cannot be read"),
         (b"x = 'cuda'\x00\n", "cannot be ported"),
+        (b"# coding: rot13\n# cuda\n", "its encoding cannot be read"),
     ],
 )
 def test_what_is_not_python_is_reported_and_stays(tmp_path, content, problem):
@@ -123,10 +133,28 @@ def test_folders_are_walked_in_order_without_what_is_not_ones_own(tmp_path):
         (tmp_path / name).write_text("")
     (tmp_path / "env/pyvenv.cfg").write_text("")
     (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
+    os.mkfifo(tmp_path / "pipe.py")  # to open one is to wait for ever
     found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["old"])]
     assert found == ["a.py", "b.py", "sub/c.py"]
     found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["*/sub/*", "b.*"])]
     assert found == ["a.py", "old/g.py"]
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(path):
+        if path == str(tmp_path / "closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(
+        PortError, match=r"closed cannot be ported: Permission denied\. See that it can be read, or leave"
+    ):
+        list(python_files([str(tmp_path)]))
+    assert list(python_files([str(tmp_path)], exclude=["closed"])) == []
 
 
 def test_a_file_named_twice_is_ported_once(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -133,19 +134,18 @@ def test_an_owner_that_cannot_be_read_is_still_spoken_of(tmp_path):
         assert lock.owner(path) == "another process that is building it"
 
 
-def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp_path, monkeypatch, beside):
+def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp_path, monkeypatch, beside, caplog):
     path = str(tmp_path / "lock")
     monkeypatch.setattr(lock, "FIRST_NOTICE", 0.1)
-    heard = []
 
     with lock.held(path, "relu", None) as turn:
         assert turn is lock.Turn.FIRST
         lock.progress(path, "3 of 5, log /x")
-        error = beside(turn_of, path, 0.5, heard.append).exception(20)
+        error = beside(turn_of, path, 0.5).exception(20)
     assert isinstance(error, LockTimeoutError)
     pattern = rf"process {os.getpid()} on \S+, which has been building since \d\d:\d\d:\d\d, 3 of 5, log /x"
-    assert len(heard) == 1
-    assert re.fullmatch(f"relu: waiting for {pattern}", heard[0])
+    (heard,) = caplog.messages
+    assert re.fullmatch(f"relu: waiting for {pattern}", heard)
     assert re.fullmatch(
         f"relu: waited 0.5 s for {pattern}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process.", str(error)
     )
@@ -184,6 +184,19 @@ def test_who_waits_for_a_thing_that_does_not_come_gets_the_lock(tmp_path, beside
         waiting = beside(turn_of, path, 30, ready=lambda: False)
         time.sleep(0.2)
     assert waiting.result(20) is lock.Turn.WAITED
+
+
+def test_where_the_file_system_has_no_locks_each_builds_for_itself(tmp_path, monkeypatch, caplog):
+    """As on NFS without its lock service: a lock only saves work."""
+
+    def refuse(*_arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    for _ in range(2):
+        with lock.held(str(tmp_path / "lock"), "relu", None) as turn, lock.held(str(tmp_path / "lock"), "relu", None):
+            assert turn is lock.Turn.FIRST
+    assert f"relu: no lock at {tmp_path / 'lock'} (No locks available): others may build the same" in caplog.text
 
 
 def test_a_free_lock_is_taken_whatever_the_timeout(tmp_path):

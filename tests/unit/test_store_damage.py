@@ -13,6 +13,7 @@ from made_up_store import LIBRARY, ME, World
 from opforge.cache import entry as entries
 from opforge.cache.disk import Disk
 from opforge.cache.layout import read_json
+from opforge.errors import CacheDirError
 
 
 @pytest.fixture
@@ -134,6 +135,36 @@ def test_an_entry_that_is_no_entry_is_replaced(world, harm):
     again = world.build()
     assert again.origin == "built" and again.result == built.result
     assert world.get() is not None
+    assert world.staged() == []
+
+
+@pytest.mark.parametrize("area", ["entries", "descriptions"])
+def test_what_another_user_has_left_in_the_store_is_named_with_the_way_out(world, monkeypatch, area):
+    """As a `sudo`, or root in a container, that shared the folder."""
+    built = world.build()
+    with_garbled_manifest(built.folder)
+    theirs = world.store.layout.path(area)
+    replace, rename = os.replace, os.rename
+
+    def refusing(move):
+        def refused(source, target):
+            if source.startswith(theirs):
+                raise PermissionError(13, "Permission denied", source)
+            move(source, target)
+
+        return refused
+
+    monkeypatch.setattr(os, "rename", refusing(rename))
+    monkeypatch.setattr(os, "replace", refusing(replace))
+    with pytest.raises(CacheDirError) as refused:
+        world.build()
+    said, root = str(refused.value), world.store.layout.root
+    problem = "its manifest cannot be read" if area == "entries" else "Permission denied"
+    assert said.startswith(f"The cache folder {root} cannot be used: {theirs}/")
+    assert said.endswith(
+        f" cannot be changed ({problem})."
+        f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
+    )
     assert world.staged() == []
 
 

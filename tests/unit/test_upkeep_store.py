@@ -237,6 +237,21 @@ def test_a_read_only_store_is_refused_with_its_reason(made, monkeypatch):
         gc(made, max_size=0)
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(made, monkeypatch):
+    theirs = made.add("adam")
+    made.add("relu")
+    made.close(monkeypatch, theirs)
+    with pytest.raises(CacheDirError, match=rf"Permission denied\)\. {made.layout.entry(theirs)} could not be removed"):
+        gc(made, max_size=0)
+    assert made.held() == {theirs}
+
+
+def test_an_entry_of_the_future_is_no_young_one(made):
+    result = made.add()
+    made.use(result, later(3 * 86400))  # the clock was wrong when it was used
+    assert gc(made, max_size=0)[0].op == "relu" and made.held() == set()
+
+
 def test_gc_beside_builders_loses_nothing_and_raises_nothing(made, monkeypatch):
     monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 600.0)  # all that is built here is young, however long it takes
     problems, stop = [], threading.Event()

@@ -55,6 +55,14 @@ def test_an_entry_with_a_broken_manifest_is_listed_with_its_problem(made, conten
     assert found.problem == "its manifest cannot be read" and found.path == made.layout.entry(result)
 
 
+def test_an_entry_of_somebody_else_is_listed_with_its_problem_and_hides_no_other(made, monkeypatch):
+    theirs, mine = made.add("relu"), made.add("adam")
+    made.close(monkeypatch, theirs)
+    found = {one.result: one for one in usage.entries(made.layout)}
+    assert set(found) == {theirs, mine} and found[mine].problem == ""
+    assert found[theirs].problem == "its manifest cannot be read" and found[theirs].path == made.layout.entry(theirs)
+
+
 def test_an_entry_that_is_being_removed_is_left_out(made):
     os.mkdir(made.layout.entry("half"))
     with open(made.layout.path("entries", "stray"), "w"):

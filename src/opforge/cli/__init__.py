@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 
 import click
 
@@ -48,8 +50,15 @@ def group() -> None:
     """opforge builds, caches, ships and loads compiled PyTorch ops."""
 
 
+def _spell_any_name() -> None:
+    """Escape what standard output's encoding cannot spell: a file's name may hold any bytes."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """The command `opforge`."""
+    _spell_any_name()
     group(prog_name="opforge")
 
 
@@ -57,4 +66,5 @@ def build_ops() -> None:
     """The command `build-ops`."""
     from .build import command
 
+    _spell_any_name()
     command(prog_name="build-ops")

@@ -121,10 +121,9 @@ def verify_command(as_json: bool) -> None:
     else:
         for one in bad:
             click.echo(f"damaged {one.op or one.result}: {one.problem} ({one.path})")
-        click.echo(
-            f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged"
-            + (" and set aside" if bad else "")
-        )
+        left = sum(not one.set_aside for one in bad)
+        fate = f", {left} of them not set aside" if left else " and set aside" if bad else ""
+        click.echo(f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged{fate}")
     sys.exit(FAILED if bad else OK)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+from typing import Any, NoReturn
 
 import click
 
@@ -19,6 +20,18 @@ class Guarded(click.Command):
         options.setdefault("epilog", EXIT_CODES)
         super().__init__(*arguments, **options)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        as_json = "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if not as_json or error.ctx is None:
+                raise
+            error.ctx.params["as_json"] = True  # the parser may not have come so far
+            end_with(error.ctx, "UsageError", error.format_message(), USAGE)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -28,6 +41,10 @@ class Guarded(click.Command):
             if not ctx.params.get("as_json"):
                 raise
             end_with(ctx, "UsageError", error.format_message(), USAGE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # nobody reads on: click ends without a word
+            end_with(ctx, type(error).__name__, str(error), FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
@@ -57,7 +74,7 @@ class GuardedGroup(Guarded, click.Group):
             formatter.write_dl(self.lines(ctx))
 
 
-def end_with(ctx: click.Context, kind: str, message: str, code: int) -> None:
+def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
     """Say what went wrong and leave: as JSON on standard output where that was asked for, else on standard error."""
     if ctx.params.get("as_json"):
         from .output import emit_json

@@ -47,7 +47,7 @@ def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
     type=click.Choice(["keep", "skip"]),
     default="keep",
     show_default=True,
-    help="Run on all hardware threads of a core, or on the first only.",
+    help="Bind to all hardware threads of a core, or to the first only.",
 )
 @spelt("--hostfile", type=click.Path(), default="", help="The hosts: lines of `name slots=N`.")
 @spelt("--include", default="", metavar="HOSTS", help="Only these hosts and slots, such as worker-1@worker-2:0,2.")

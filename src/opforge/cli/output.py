@@ -22,7 +22,8 @@ def emit_json(value: object) -> None:
 
 def is_terminal(stream: TextIO | None = None) -> bool:
     """Whether a person is likely to be looking at the stream, by default standard output."""
-    return (stream or sys.stdout).isatty()
+    stream = stream or sys.stdout
+    return stream is not None and stream.isatty()  # None: the process was started without one
 
 
 def show_table(

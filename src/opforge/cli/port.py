@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,8 @@ def _print_findings(path: str, findings: Iterable[Finding], quiet: str = "", err
 
 
 def _diff(one: PortedFile) -> str:
-    before, after = one.before.splitlines(keepends=True), one.text.splitlines(keepends=True)
+    # str.splitlines would split at form feeds too, which no patch does.
+    before, after = (io.StringIO(text, newline="\n").readlines() for text in (one.before, one.text))
     lines = difflib.unified_diff(before, after, one.path, one.path)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 

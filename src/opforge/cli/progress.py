@@ -73,28 +73,25 @@ class Outlook:
 
     def __init__(self, total: float) -> None:
         self._total, self._began = total, time.monotonic()
-        self._ended = 0.0
-        self._weights: dict[str, float] = {}
-        self._shares: dict[str, float] = {}
+        self._ops: dict[str, tuple[float, float]] = {}
+        """Of each op its weight and how much of it, of 1, is done: set at once, for every op has a thread."""
 
     def begin(self, label: str, weight: float) -> None:
         """An op of this weight has begun."""
-        self._weights[label], self._shares[label] = weight, 0.0
+        self._ops[label] = weight, 0.0
 
     def step(self, label: str, share: float) -> None:
         """So large a share of it, of 1, is done."""
-        self._shares[label] = share
+        self._ops[label] = self._ops[label][0], share
 
     def end(self, label: str) -> None:
         """It is done."""
-        self._ended += self._weights.pop(label)
-        self._shares.pop(label)
+        self.step(label, 1.0)
 
     @property
     def done(self) -> float:
         """The weight of all that is done, of `total`."""
-        under_way = sum(weight * self._shares[label] for label, weight in list(self._weights.items()))
-        return min(self._total, self._ended + under_way)
+        return min(self._total, sum(weight * share for weight, share in list(self._ops.values())))
 
     def seconds_left(self) -> float | None:
         """None until something is done."""

@@ -49,8 +49,9 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     from opforge.cache import archive
 
     layout = own_store().layout
+    results = [one.result for one in chosen(layout, names)]
     try:
-        moved = archive.export(layout, [one.result for one in chosen(layout, names)], file)
+        moved = archive.export(layout, results, file)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another place.") from error
     _told(moved, "exported", as_json)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import opforge
@@ -29,6 +30,8 @@ from .parent_death import adopt_orphans, die_with
 TOLD = b"opforge-agent: "
 """Begins the line of the answer: login shells may print before it."""
 LOOK_SECONDS = 0.1
+LEFT_SECONDS = 30.0
+"""How long killed processes may take to go: a driver takes its time over a device's memory."""
 
 
 class Lifeline:
@@ -87,8 +90,8 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         share = order["share"]
         if share is None:
             return {"ranks": []}
-        listed = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
-        return {"ranks": describe(share["slots"], share["chosen"], listed, {**os.environ, **order["environ"]})}
+        wishes = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
+        return {"ranks": describe(share["slots"], share["chosen"], wishes, {**os.environ, **order["environ"]})}
     except OpforgeError as problem:
         return {"error": str(problem)}
 
@@ -159,17 +162,20 @@ def _reap(but: int = 0) -> None:
         os.waitpid(ended.si_pid, os.WNOHANG)
 
 
-def end_descendants() -> None:
-    """Kill every descendant of this process until none is alive: one may have been starting another."""
-    while True:
-        found = descendants(os.getpid())
-        if not found:
-            return
+def end_descendants(seconds: float = LEFT_SECONDS) -> None:
+    """Kill every descendant of this process until none is alive: one may have been starting another.
+
+    Those that are still there after `seconds` are told and left: another user's, or hanging in the kernel.
+    """
+    deadline = time.monotonic() + seconds
+    while found := descendants(os.getpid()):
         for pid in found:
-            try:
+            with suppress(OSError):  # it is gone, or it is another user's: a setuid program
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        if time.monotonic() > deadline:
+            left = ", ".join(str(pid) for pid in found)
+            sys.stderr.write(f"opforge launch: warning: processes that could not be ended are left: {left}\n")
+            return
         time.sleep(0.005)
 
 

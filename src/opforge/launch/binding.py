@@ -26,7 +26,7 @@ class Wishes(NamedTuple):
     bind: bool = False
     """Whether each rank gets cores and memory of its own."""
     listed: tuple[int, ...] = ()
-    """The only hardware threads that may be used; none: all."""
+    """The only hardware threads that may be bound to; none: all."""
     smt: str = "keep"
     """`keep`: a rank runs on every hardware thread of its cores; `skip`: on the first of each."""
     accelerator: str = "cpu"
@@ -36,12 +36,11 @@ class Wishes(NamedTuple):
 
     def arguments(self) -> list[str]:
         """The same as arguments of `opforge.launch.rank`."""
-        told = ["--bind"] if self.bind else []
-        if self.listed:
-            told += ["--cores", format_list(self.listed)]
+        told = [] if self.threads else ["--keep-threads"]
         if self.bind:
-            told += ["--smt", self.smt, "--accelerator", self.accelerator]
-        return told if self.threads else [*told, "--keep-threads"]
+            told += ["--bind", "--smt", self.smt, "--accelerator", self.accelerator]
+            told += ["--cores", format_list(self.listed)] if self.listed else []
+        return told
 
 
 class Binding(NamedTuple):

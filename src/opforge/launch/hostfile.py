@@ -38,7 +38,7 @@ class Host:
 def read_hostfile(path: str) -> tuple[Host, ...]:
     """The hosts of a file of `name slots=N` lines, in its order; # begins a comment. Raises HostfileError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin a file with a mark
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         raise SettingError("--hostfile", path, f"a text file that can be read ({problem})") from problem
@@ -96,9 +96,9 @@ def _parse(option: str, text: str, hosts: Sequence[Host]) -> dict[str, tuple[int
     by_name = {host.name: host for host in hosts}
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split("@"):
-        name, colon, listed = part.strip().rpartition(":") if part.strip() not in by_name else (part.strip(), "", "")
-        if not colon:
-            name = part.strip()
+        name, colon, listed = part.strip().rpartition(":")
+        if not colon or part.strip() in by_name:  # an IPv6 address has colons of its own
+            name, colon = part.strip(), ""
         if name not in by_name:
             raise SettingError(option, text, f"{SELECTION}; the hosts are {', '.join(by_name)}")
         if name in found:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opforge.accelerator.cgroup import cpu_quota
 from opforge.accelerator.host_files import parse_list, read_number, read_text
-from opforge.accelerator.topology import Topology, usable_cpus
+from opforge.accelerator.topology import Topology, nodes_with_memory, usable_cpus
 from opforge.errors import CoresError
 
 from .cores import Core
@@ -61,12 +61,15 @@ class Machine:
         cores = [Core(tuple(held), node_of[held[0]], kinds.get(held[0], 0)) for held in threads.values()]
         cores.sort(key=lambda core: (packages[core.node], core.node, core.kind, core.threads))
         distances = _distances(root)
+        granted = nodes_with_memory(root)  # a policy that names another node is refused
         fast = _fast_memory(root, distances, [node.number for node in host.memory_only_nodes])
         return cls(
             cores=tuple(cores),
             packages=packages,
             distances=distances,
-            with_memory=frozenset(node.number for node in host.nodes if node.memory and _granted(root, node.number)),
+            with_memory=frozenset(
+                node.number for node in host.nodes if node.memory and (not granted or node.number in granted)
+            ),
             fast_memory={node: place for node, place in fast.items() if node in packages},
             quota=cpu_quota(root),
         )
@@ -83,13 +86,6 @@ def _check(root: str, listed: Collection[int], usable: Collection[int]) -> None:
         f"--bind-core-list names core {strange[0]}, which {problem}",
         f"This process may use {format_list(usable)}",
     )
-
-
-def _granted(root: str, node: int) -> bool:
-    """Whether the cpuset lets this process have memory of a node: a policy that names another is refused."""
-    status = (read_text(root, "proc/self/status") or "").splitlines()
-    listed = [parse_list(line.partition(":")[2]) for line in status if line.startswith("Mems_allowed_list:")]
-    return not listed or node in listed[0]
 
 
 def _siblings(root: str, cpu: int) -> tuple[int, ...]:

@@ -92,11 +92,14 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
     if options.launcher not in LAUNCHERS:
         known = "torchrun, mpi (Open MPI, MPICH and Intel MPI) or slurm"
         raise LauncherNotFoundError(options.launcher, "there is none of that name", f"Choose {known}")
-    ssh = shlex.split(options.ssh)
+    try:
+        ssh = shlex.split(options.ssh)
+    except ValueError:
+        ssh = []
     if not ssh:
-        raise SettingError("--ssh", options.ssh, "a command, such as ssh or 'ssh -p 2222'")
+        raise SettingError("--ssh", options.ssh, "a command with its quotes closed, such as ssh or 'ssh -p 2222'")
     listed = parse_cores(options.core_list) if options.core_list else ()
-    bind = options.bind or bool(listed)
+    bind = options.bind or bool(listed) or options.smt != "keep"
     if bind:
         check_environment(environ)
     hosts, slots = _hosts(options)

@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _say(f"warning: memory is not bound ({refused}); the ranks' cores are")
         if asked.engine == "hydra":
             return wait_for(asked.command, environ)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and an exec would hand that on
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(asked.command[0], asked.command, environ)  # noqa: S606 (an argv list)
     except OpforgeError as problem:
         _say(f"error: {problem}")

@@ -111,6 +111,12 @@ def in_parentheses_of(old: cst.CSTNode, new: N) -> N:
     return new.with_changes(lpar=left, rpar=right) if left else new
 
 
+def with_keyword(argument: cst.Arg, name: str) -> cst.Arg:
+    """Give the argument by that keyword, written `name=value`."""
+    none = cst.SimpleWhitespace("")
+    return argument.with_changes(keyword=cst.Name(name), equal=cst.AssignEqual(none, none))
+
+
 def without_comma(arguments: Sequence[cst.Arg]) -> list[cst.Arg]:
     """Give the arguments without the comma after the last, for lists of which the last was taken away."""
     if not arguments:

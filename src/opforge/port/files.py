@@ -6,9 +6,11 @@ import fnmatch
 import io
 import os
 import shutil
+import stat
 import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from opforge.errors import PortError
@@ -46,7 +48,7 @@ def python_files(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[
     """Give the Python files among the paths and below them, each once, in order.
 
     Folders that are hidden, symlinks or virtual environments are not entered. `exclude` holds patterns of paths or
-    names. Raises PortError for a path that is not there, and for a notebook.
+    names. Raises PortError for a path that is not there, a notebook, and a folder that cannot be read.
     """
     seen: set[str] = set()
     for path in paths:
@@ -62,12 +64,21 @@ def python_files(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[
 
 
 def _below(folder: str, exclude: Sequence[str]) -> Iterator[str]:
-    for at, folders, files in os.walk(folder):
+    for at, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not _is_skipped(at, name) and not _matches(at, name, exclude))
         for name in sorted(files):
             path = os.path.join(at, name)
-            if name.endswith(".py") and not os.path.islink(path) and not _matches(at, name, exclude):
+            if name.endswith(".py") and _is_own_file(path) and not _matches(at, name, exclude):
                 yield path
+
+
+def _refuse(error: OSError) -> None:
+    raise PortError(error.filename, error.strerror or str(error), "See that it can be read, or leave it out") from error
+
+
+def _is_own_file(path: str) -> bool:
+    """Whether it is a file by itself: no link, and no pipe, which would have us wait for ever."""
+    return stat.S_ISREG(os.lstat(path).st_mode)
 
 
 def _is_skipped(at: str, name: str) -> bool:
@@ -90,7 +101,7 @@ def port_file(path: str, write: bool) -> PortedFile:
         ported = port(before, path)
         if write and ported.text != before:
             _replace(os.path.realpath(path), ported.text.encode(encoding), stamp)
-    except (SyntaxError, UnicodeError) as error:
+    except (SyntaxError, UnicodeError, LookupError) as error:
         problem = PortError(path, f"its encoding cannot be read ({error})", "Save it as UTF-8, or leave it out")
         return PortedFile(path, [], [], problem=str(problem))
     except OSError as error:
@@ -110,6 +121,8 @@ def _replace(path: str, content: bytes, stamp: os.stat_result) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(content)
+        with suppress(PermissionError):  # root ports another's checkout, which is to stay his
+            os.chown(temporary, stamp.st_uid, stamp.st_gid)
         shutil.copymode(path, temporary)
         now = os.stat(path)
         if (now.st_mtime_ns, now.st_size, now.st_ino) != (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino):

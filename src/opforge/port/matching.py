@@ -73,9 +73,7 @@ def number_note(module: Module, call: cst.Call, rule: Rule) -> str:
 
 def device_of(module: Module, node: cst.BaseExpression) -> Spelt | None:
     """Give the device that a string or a call of torch.device spells."""
-    if isinstance(node, cst.Call) and module.syntax.meaning(node.func) == "torch.device":
-        return device_argument(node)
-    return spelt(node)
+    return device_argument(node) if module.syntax.makes_device(node) else spelt(node)
 
 
 def spelt_anyhow(node: cst.BaseExpression) -> Spelt | None:
@@ -85,13 +83,11 @@ def spelt_anyhow(node: cst.BaseExpression) -> Spelt | None:
 
 def settle_spelling(module: Module, node: cst.CSTNode) -> None:
     """Settle the strings that spell a device, but not the expression of its number."""
-    if isinstance(node, cst.Call) and module.syntax.meaning(node.func) == "torch.device":
-        module.settled.add(node)
+    module.settled.add(node)
+    if module.syntax.makes_device(node):
         for one in node.args[:1]:
             settle_spelling(module, one.value)
-        return
-    module.settled.add(node)
-    if isinstance(node, cst.BinaryOperation):
+    elif isinstance(node, cst.BinaryOperation):
         module.settled.add(node.left)
     elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         module.settled.add(node.func.value)

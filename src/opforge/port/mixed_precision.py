@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from .conversions import in_parentheses_of, without_comma
+from .conversions import in_parentheses_of, with_keyword, without_comma
 from .names import AMP
 from .ties import Module
 
@@ -23,17 +23,15 @@ def look_at_call(module: Module, call: cst.Call, vendor: str, name: str) -> None
 
     def convert(old: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(old, cst.Call)
-        named = module.write.call("device_name")
-        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        named = cst.Arg(module.write.call("device_name"))
         func = module.write.general(general)
         if last:
-            added = cst.Arg(named, keyword=cst.Name(device), equal=equal)
-            return old.with_changes(func=func, args=[*without_comma(old.args), added])
+            return old.with_changes(func=func, args=[*without_comma(old.args), with_keyword(named, device)])
         rest = [
-            one.with_changes(keyword=cst.Name(order[place]), equal=equal) if one.keyword is None and order else one
+            with_keyword(one, order[place]) if one.keyword is None and order else one
             for place, one in enumerate(old.args)
         ]
-        return old.with_changes(func=func, args=[cst.Arg(named), *rest])
+        return old.with_changes(func=func, args=[named, *rest])
 
     module.convert(call, vendor, convert, needs="both")
 
@@ -42,8 +40,7 @@ def look_at_name(module: Module, node: cst.Attribute | cst.Name, vendor: str, na
     general, device, _order = AMP[name]
 
     def convert(old: cst.CSTNode) -> cst.CSTNode:
-        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-        argument = cst.Arg(module.write.call("device_name"), keyword=cst.Name(device), equal=equal)
+        argument = with_keyword(cst.Arg(module.write.call("device_name")), device)
         return in_parentheses_of(old, cst.Call(module.write.general(general), [argument]))
 
     module.convert(node, vendor, convert, needs="both")

@@ -133,12 +133,12 @@ ADVICE = {
 """What to do about names that are reported, where there is more to say than that they have no counterpart."""
 
 
-def short_name(qualified: str) -> tuple[str, str] | None:
+def short_name(qualified: str | None) -> tuple[str, str] | None:
     """Split a name of torch's vendor module: ("cuda", "synchronize"); None where it is none of theirs.
 
     The name is the shortest that torch offers it under: `torch.cuda.memory.empty_cache` is `empty_cache`.
     """
-    head, _, rest = qualified.partition(".")
+    head, _, rest = (qualified or "").partition(".")
     vendor, _, name = rest.partition(".")
     if head != "torch" or vendor not in VENDORS:
         return None

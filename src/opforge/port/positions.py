@@ -109,7 +109,7 @@ def _argument(syntax: Syntax, call: cst.Call, argument: cst.Arg) -> Want | None:
     if argument.star:
         return None
     name, meaning = last_name(call.func), syntax.meaning(call.func)
-    known = short_name(meaning) if meaning else None
+    known = short_name(meaning)
     if known is not None and known[1] in RULES and RULES[known[1]].numbers:
         return Want.NUMBER
     if argument.keyword is not None:
@@ -139,8 +139,7 @@ def _compared(syntax: Syntax, comparison: cst.Comparison, other: cst.BaseExpress
             return Want.TYPE
         of = other.value
         named = last_name(of).endswith("device")
-        made = isinstance(of, cst.Call) and syntax.meaning(of.func) == "torch.device"
-        return Want.TYPE if other.attr.value == "type" and (named or made) else None
+        return Want.TYPE if other.attr.value == "type" and (named or syntax.makes_device(of)) else None
     if isinstance(other, cst.Name):
         # Comparisons of the name do not count: they are what is being decided.
         uses = (wanted(syntax, use, compared=False) for use in syntax.uses(other))

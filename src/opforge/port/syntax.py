@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 import libcst as cst
 from libcst.metadata import (
@@ -140,6 +141,10 @@ class Syntax:
             return None
         (name,) = meant
         return None if name is None else ".".join([name, *rest])
+
+    def makes_device(self, node: cst.CSTNode) -> TypeGuard[cst.Call]:
+        """Whether the node is a call of torch.device."""
+        return isinstance(node, cst.Call) and self.meaning(node.func) == "torch.device"
 
     def _imported(self, assignment: BaseAssignment, root: str) -> str | None:
         """Give what an import binds the name to; "None" for `name = None`, None for every other assignment."""

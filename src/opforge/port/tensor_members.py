@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from .conversions import in_parentheses_of
+from .conversions import in_parentheses_of, with_keyword
 from .matching import device_of, settle_spelling, spelt_anyhow
 from .positions import is_number
 from .ties import Module
@@ -127,8 +127,7 @@ def _arguments(module: Module, call: cst.Call, at: int, is_device: bool) -> list
             value = one.value if is_device else module.write.call("device_name", _number(one.value))
             one = one.with_changes(value=value)
         elif one.keyword is None:  # `.to` has the dtype in its second place
-            none = cst.SimpleWhitespace("")
-            one = one.with_changes(keyword=cst.Name(ORDER[place]), equal=cst.AssignEqual(none, none))
+            one = with_keyword(one, ORDER[place])
         made.append(one)
     return made if at >= 0 else [cst.Arg(module.write.call("device_name")), *made]
 
@@ -142,9 +141,7 @@ def _number(value: cst.BaseExpression) -> cst.BaseExpression | None:
 
 def _is_device(module: Module, value: cst.BaseExpression) -> bool:
     """Whether the argument is a device that is converted by itself, or needs no conversion."""
-    if is_current_device(module, value):
-        return True
-    return isinstance(value, cst.Call) and module.syntax.meaning(value.func) == "torch.device"
+    return is_current_device(module, value) or module.syntax.makes_device(value)
 
 
 def _pinned(module: Module, call: cst.Call, function: cst.Attribute) -> bool:

@@ -14,41 +14,28 @@ from .ties import Module
 
 def look_at_call(module: Module, call: cst.Call) -> bool:
     """Look at a call of a vendor's function; whether it was one."""
-    meaning = module.syntax.meaning(call.func)
-    known = names.short_name(meaning) if meaning else None
-    if meaning is None:
-        return False
+    meaning = module.syntax.meaning(call.func) or ""
+    vendor, name = names.short_name(meaning) or ("", "")
     if meaning in names.CHECKS and not call.args:
-        method = names.CHECKS[meaning]
-        module.settled.add(call.func)
-        module.convert(call, meaning.split(".")[2], _to(module, method), asks=True)
-        return True
-    if known is None:
-        return False
-    vendor, name = known
-    if name in names.AMP:
-        module.settled.add(call.func)
+        module.convert(call, meaning.split(".")[2], _to(module, names.CHECKS[meaning]), asks=True)
+    elif name in names.AMP:
         mixed_precision.look_at_call(module, call, vendor, name)
     elif name == "current_device" and not call.args:
-        module.settled.add(call.func)
         _current_device(module, call, vendor)
     elif name in names.RULES:
-        module.settled.add(call.func)
         _ruled_call(module, call, vendor, name, names.RULES[name])
     elif vendor == "mps" and name in names.MPS and not call.args:
-        module.settled.add(call.func)
         module.convert(call, vendor, _to(module, names.MPS[name]))
     elif name in names.GRAPH_CLASSES and not call.args:
-        module.settled.add(call.func)
         module.convert(call, vendor, _to(module, "create_graph"))
     elif name in names.TENSOR_TYPES:
-        module.settled.add(call.func)
         if len(call.args) == 1 and isinstance(call.args[0].value, cst.List | cst.ListComp):
             module.convert(call, vendor, _to(module, name))
         else:
             module.leave(call, vendor, "makes a tensor of sizes or of values: say which by torch.empty or torch.tensor")
     else:
         return False
+    module.settled.add(call.func)
     return True
 
 
@@ -96,8 +83,7 @@ def look_at_name(module: Module, node: cst.Attribute | cst.Name) -> bool:
 
 def look_at_subscript(module: Module, node: cst.Subscript) -> bool:
     """Look at `torch.cuda.default_generators[i]`; whether it was that."""
-    meaning = module.syntax.meaning(node.value)
-    known = names.short_name(meaning) if meaning else None
+    known = names.short_name(module.syntax.meaning(node.value))
     if known is None or known[1] != "default_generators" or len(node.slice) != 1:
         return False
     if not isinstance(node.slice[0].slice, cst.Index) or is_target(module, node):
@@ -117,8 +103,7 @@ def look_at_properties(module: Module, node: cst.Attribute) -> bool:
     call = node.value
     if node.attr.value not in ("total_memory", "total_mem") or not isinstance(call, cst.Call):
         return False
-    meaning = module.syntax.meaning(call.func)
-    known = names.short_name(meaning) if meaning else None
+    known = names.short_name(module.syntax.meaning(call.func))
     if known is None or known[1] != "get_device_properties" or len(call.args) > 1:
         return False
     rule = names.Rule("total_memory", (("device", "device_index"),), numbers=True)
@@ -142,8 +127,7 @@ def is_current_device(module: Module, node: cst.BaseExpression | None) -> bool:
     """Whether the expression is a vendor's `current_device()`."""
     if not isinstance(node, cst.Call) or node.args:
         return False
-    meaning = module.syntax.meaning(node.func)
-    known = names.short_name(meaning) if meaning else None
+    known = names.short_name(module.syntax.meaning(node.func))
     return known is not None and known[1] == "current_device"
 
 
