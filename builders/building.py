@@ -134,7 +134,7 @@ def build(
             timeout=settings.lock_timeout(),
         )
     except SharedFailure as shared:
-        raise shared_error(shared.failure.kind, str(shared)) from None
+        raise shared_error(shared.failure.kind, shared.failure.told) from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise disk_full(builder.name) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
@@ -11,7 +13,7 @@ from .plan import Step
 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
-    r" (?:(?:fatal|catastrophic) )?error(?: #\d+(?:-D)?)?: (?P<text>.*)$"
+    r" (?:(?:fatal|catastrophic) )?(?P<severity>error|warning|note|remark)(?: #\d+(?:-D)?)?: (?P<text>.*)$"
 )
 """As g++ and clang write it, FILE:LINE:COLUMN: error, and as nvcc does, FILE(LINE): error."""
 SUMMARY = re.compile(r"ld returned|linker command failed")
@@ -45,29 +47,53 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     if status > 128 and "FAILED:" not in output:  # a compiler of its own accord may end with 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
+    words, found = _words(command), [*diagnostics(lines)]
+    first = next((one for one in found if one["severity"] == "error"), None)
+    if first:
+        where = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
+        told = f"{where}: error: {first['message']}{_advice(first['message'])}"
+        return CompileError.of(op, title, told, _context(first["file"], first["line"]), words, log, found)
+    linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
+    if linking:
+        return CompileError.of(op, title, linking[0].strip(), "", words, log, [*found, *map(_unplaced, linking)])
+    own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
+    said = [line for line in own if "error" in line.lower()] or own[-3:]
+    shown = " / ".join(line[:LONGEST_LINE] for line in said[:3]) or f"exit status {status}"
+    return CompileError.of(op, title, shown, "", words, log, [*found, _unplaced(shown)])
+
+
+def diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What compilers say of places in sources, in the form of `CompileError.diagnostics`."""
     for line in lines:
         found = DIAGNOSTIC.match(line)
         if found:
-            number = found["line"] or found["cuda"]
-            where = f"{found['file']}:{number}" + (f":{found['column']}" if found["column"] else "")
-            context = _context(found["file"], int(number))
-            return CompileError.of(
-                op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log
-            )
-    linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
-    if linking:
-        return CompileError.of(op, title, linking[0].strip(), "", command, log)
-    own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
-    said = [line for line in own if "error" in line.lower()] or own[-3:]
-    shown = " / ".join(line[:LONGEST_LINE] for line in said[:3])
-    return CompileError.of(op, title, shown or f"exit status {status}", "", command, log)
+            place = {"file": found["file"], "line": int(found["line"] or found["cuda"])}
+            yield {
+                **place,
+                "column": int(found["column"] or 0),
+                "severity": found["severity"],
+                "message": found["text"],
+            }
+
+
+def _unplaced(said: str) -> dict[str, Any]:
+    """An error that speaks of no place in a source."""
+    return {"file": "", "line": 0, "column": 0, "severity": "error", "message": said.strip()}
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # what stands where a command is expected need not be one
+        return [command]
 
 
 def unregistered(op: str) -> CompileError:
     """The error for a stable-ABI library in which no block registers an op."""
     return CompileError(
         f"{op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({op}, m) block after"
-        " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
+        " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind.",
+        op,
     )
 
 
@@ -75,7 +101,8 @@ def misnamed(op: str, module: str) -> CompileError:
     """The error for a pybind module that Python would not find under the op's name."""
     return CompileError(
         f"{op}: the library's Python module is named {module!r}, and the op {op!r}."
-        " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give the op the module's name."
+        " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give the op the module's name.",
+        op,
     )
 
 
@@ -83,7 +110,8 @@ def unexported(op: str) -> CompileError:
     """The error for a library of plain functions that nothing outside it can see."""
     return CompileError(
         f"{op}: the library exports no function that can be called by name."
-        ' Begin each with: extern "C" (and not with static)'
+        ' Begin each with: extern "C" (and not with static)',
+        op,
     )
 
 
@@ -93,13 +121,14 @@ def nothing_written(op: str, step: Step, name: str, log: str) -> CompileError:
     if step.unit:
         advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
     problem = f"it ended with status 0 and did not write {name}. {advice}"
-    return CompileError.of(op, step.title, problem, "", shlex.join(step.argv), log)
+    return CompileError.of(op, step.title, problem, "", step.argv, log, [_unplaced(problem)])
 
 
 def no_library(op: str, problem: str) -> CompileError:
     """The error for a linker that ended with status 0 and left something else than a library."""
     return CompileError(
-        f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX."
+        f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
+        op,
     )
 
 

@@ -267,7 +267,11 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     }
 
 
-def shared_error(kind: str, message: str) -> errors.BuildError:
+def shared_error(kind: str, told: Mapping[str, Any]) -> errors.BuildError:
     """The builder's error, raised again in a process that waited for it."""
     kinds = {one.kind: one for one in (errors.CompileError, errors.BuildResourceError, errors.UnstableInputError)}
-    return kinds.get(kind, errors.BuildError)(message)
+    made = kinds.get(kind, errors.BuildError)
+    try:
+        return made(**told)
+    except (TypeError, ValueError):  # an opforge of another version has left it
+        return made(str(told["message"]))

@@ -222,3 +222,24 @@ def test_any_output_gives_an_error_with_the_log(output):
 
 def test_an_empty_output_gives_the_status():
     assert "the build failed: exit status 7" in str(explain("", 7))
+
+
+def test_a_program_reads_what_the_compilers_said_in_their_order(tmp_path):
+    error = explain(CLANG_SYNTAX)
+    assert (error.op, error.step, error.log) == ("relu", "compile relu.cpp", LOG)
+    assert error.command == ("/usr/bin/clang++", "-c", "relu.cpp")
+    shared = {"file": "relu.cpp"}
+    assert error.diagnostics == (
+        {**shared, "line": 2, "column": 3, "severity": "warning", "message": "unused variable 'x' [-Wunused-variable]"},
+        {**shared, "line": 7, "column": 11, "severity": "error", "message": "expected ';' after return statement"},
+    )
+    (told,) = explain('[1/1] compile a.cu\nFAILED: o\nnvcc "-DA=b c" a.cu\na.cu(3): error #20: no\n').diagnostics
+    assert told == {"file": "a.cu", "line": 3, "column": 0, "severity": "error", "message": "no"}
+
+
+@pytest.mark.parametrize("output", [UNDEFINED, NO_LIBRARY, LLD, MOLD_SYMBOL, MOLD_LIBRARY, "something odd\n", ""])
+def test_an_error_without_a_place_in_a_source_is_a_diagnostic_too(output):
+    error = explain(output)
+    first = error.diagnostics[0]
+    assert (first["file"], first["line"], first["severity"]) == ("", 0, "error")
+    assert str(error).startswith(f"relu: {error.step} failed: {first['message']}\n")
