@@ -39,8 +39,8 @@ class Read(NamedTuple):
 def parse_depfile(text: str) -> list[str]:
     """The prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
     body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
-    names = re.findall(r"(?:\\[ #:\\]|\S)+", body)
-    return [re.sub(r"\\([ #:\\])", r"\1", name).replace("$$", "$") for name in names]
+    names = re.findall(r"(?:\\[ \t#:\\]|\S)+", body)
+    return [re.sub(r"\\([ \t#:\\])", r"\1", name).replace("$$", "$") for name in names]
 
 
 def folders_in(flags: Sequence[str]) -> list[str]:

@@ -67,7 +67,8 @@ def load(
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
-    folder = os.path.realpath(os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else os.getcwd())
+    # As compilers do, headers are looked for beside a link, not beside what it leads to.
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
     include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
     text = _text_of(paths)
     abi = abi or _abi_of(text)
@@ -77,7 +78,7 @@ def load(
     attributes = {
         "name": name,
         "folder": folder,
-        "sources": tuple(os.path.relpath(os.path.realpath(path), folder) for path in paths),
+        "sources": tuple(os.path.relpath(path, folder) for path in paths),
         "include_dirs": tuple(os.path.abspath(path) for path in include),
         "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
         "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
@@ -119,7 +120,7 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
     key = (
         *((name, tuple(value.items()) if isinstance(value, dict) else value) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
-        tuple(attributes["signatures"]),
+        tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items()),
         debug,
         sanitize,
         directory,
