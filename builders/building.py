@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import abis, budget, ninja, timeline
-from .diagnostics import disk_full
+from .diagnostics import out_of
 from .finding import look_up
 from .opened import writable_store
 from .plan import BuildPlan
@@ -136,8 +135,9 @@ def build(
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.told) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise disk_full(builder.name) from error
+        scarce = out_of(builder.name, error)
+        if scarce:
+            raise scarce from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error

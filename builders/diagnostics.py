@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -21,13 +22,44 @@ LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
 )
-KILLED = re.compile(
-    r"Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$",
-    re.MULTILINE,
+KILLED = (
+    "Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$|"
+    "virtual memory exhausted|cc1plus: out of memory|Cannot allocate memory|unable to allocate OS memory"
 )
-"""What g++, clang++ and the shell say of a process that the kernel, short of memory, has ended."""
-FULL = re.compile(r"^(?!\s*\d+ \|).*(?:No space left on device|Disk quota exceeded|File too large)", re.MULTILINE)
-"""The compiler's own words; not a line of the source that it quotes ("    3 | ...")."""
+"""What g++, clang++, mold and the shell say where memory is short, or the kernel has ended a process because it is."""
+SCARCE: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
+    (
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "No space left on device|Disk quota exceeded|File too large",
+        "the disk is full",
+        "Free some space, or set OPFORGE_CACHE_DIR to another disk.",
+    ),
+    (
+        (errno.ENOMEM,),
+        KILLED,
+        "a compiler was killed, or memory ran out",
+        "Lower the number of compilers with OPFORGE_JOBS=1.",
+    ),
+    (
+        (errno.EAGAIN,),
+        "Resource temporarily unavailable|Cannot fork",
+        "no more processes can be started",
+        "End some, set OPFORGE_JOBS=1, or raise the limit (`ulimit -u`, or the container's on pids).",
+    ),
+    (
+        (errno.EMFILE, errno.ENFILE),
+        "Too many open files",
+        "no more files can be opened",
+        "Close some, or raise the limit (`ulimit -n`).",
+    ),
+    (
+        (errno.E2BIG,),
+        "Argument list too long",
+        "a command is longer than the system takes",
+        "Write the flags to a file, and give its name after an @ in their stead.",
+    ),
+)
+"""What a machine runs out of: the system's numbers, its and the compilers' words, the problem, what to do."""
 NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 LONGEST_LINE = 400
 """Characters of a line that a message shows; the log has all of it."""
@@ -37,13 +69,11 @@ CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
 def explain(op: str, status: int, output: str, log: str) -> BuildError:
     """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
     lines = output.splitlines()
-    if FULL.search(output):
-        return disk_full(op)
+    scarce = out_of(op, output, log)
+    if scarce:
+        return scarce
     if "_opforge_blocks" in output and LINK.search(output):
         return unregistered(op)
-    if KILLED.search(output) or "virtual memory exhausted" in output or "cc1plus: out of memory" in output:
-        advice = "A compiler ran out of memory or was killed. Lower the number of compilers with OPFORGE_JOBS=1."
-        return BuildResourceError.of(op, "a compiler was killed", advice, log)
     if status > 128 and "FAILED:" not in output:  # a compiler of its own accord may end with 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
@@ -132,9 +162,16 @@ def no_library(op: str, problem: str) -> CompileError:
     )
 
 
-def disk_full(op: str) -> BuildResourceError:
-    """The error for a build that found no space, whether a compiler or opforge itself was writing."""
-    return BuildResourceError.of(op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk.")
+def out_of(op: str, said: OSError | str, log: str = "") -> BuildResourceError | None:
+    """The error for what the machine has run out of, as the system told opforge or a build's output tells, or None."""
+    for numbers, words, problem, advice in SCARCE:
+        if isinstance(said, OSError):
+            found = said.errno in numbers
+        else:  # but not in a line of the source that a compiler quotes ("    3 | ...")
+            found = re.search(rf"^(?!\s*\d+ \|).*(?:{words})", said, re.MULTILINE) is not None
+        if found:
+            return BuildResourceError.of(op, problem, advice, log)
+    return None
 
 
 def _advice(text: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge import errors
@@ -60,11 +61,13 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
     meanwhile = threading.Thread(target=elf.import_reader)
-    meanwhile.start()
+    with suppress(RuntimeError):  # where no more threads can be started, it is imported when it is needed
+        meanwhile.start()
     try:
         inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
     finally:
-        meanwhile.join()
+        if meanwhile.ident is not None:
+            meanwhile.join()
     peak = ninja.peak_of(work)
     result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
@@ -187,14 +190,15 @@ def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
         line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, known, ended)
     unwritten = _unwritten(work, steps, outcome)
     if outcome.status or unwritten:
+        log = job.log
         try:
-            with open(job.log, "w", encoding="utf-8") as file:
+            with open(log, "w", encoding="utf-8") as file:
                 file.write(outcome.output)
         except OSError:
-            pass  # the error itself says what matters
+            log = ""  # the error itself says what matters
         if unwritten:
-            raise diagnostics.nothing_written(job.plan.op, *unwritten, job.log)
-        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, job.log)
+            raise diagnostics.nothing_written(job.plan.op, *unwritten, log)
+        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, log)
 
 
 def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:

@@ -109,8 +109,21 @@ def attempt(
             timeout=PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError):
+            _raise_scarce(argv, error)
         raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error
+    if done.returncode:
+        _raise_scarce(argv, done.stderr)  # no answer, above all not one to be remembered
     return done.returncode, done.stdout, done.stderr
+
+
+def _raise_scarce(argv: Sequence[str], said: OSError | str) -> None:
+    """Raise BuildResourceError where it is the machine's fault, not the compiler's, that an answer failed to come."""
+    from opforge.builders.diagnostics import out_of
+
+    scarce = out_of(argv[0], said)
+    if scarce:
+        raise scarce
 
 
 def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -> dict[str, Any]:

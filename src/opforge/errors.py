@@ -26,6 +26,10 @@ def _bullets(lines: Iterable[str]) -> str:
     return "".join(f"\n  - {line}" for line in lines)
 
 
+def _full(log: str) -> str:
+    return f"\nfull log: {log}" if log else ""
+
+
 def _near(name: str, known: Iterable[str]) -> tuple[str, ...]:
     import difflib
 
@@ -217,7 +221,7 @@ class CompileError(BuildError):
         import shlex
 
         around = f"\n{context}" if context else ""
-        message = f"{op}: {step} failed: {diagnostic}{around}\ncommand: {shlex.join(command)}\nfull log: {log}"
+        message = f"{op}: {step} failed: {diagnostic}{around}\ncommand: {shlex.join(command)}{_full(log)}"
         return cls(message, op, log, step, command, diagnostics)
 
 
@@ -228,8 +232,7 @@ class BuildResourceError(BuildError):
 
     @classmethod
     def of(cls, op: str, problem: str, advice: str, log: str = "") -> BuildResourceError:
-        message = f"{op}: the build stopped: {problem}. {advice}" + (f"\nfull log: {log}" if log else "")
-        return cls(message, op, log)
+        return cls(f"{op}: the build stopped: {problem}. {advice}{_full(log)}", op, log)
 
 
 class UnstableInputError(BuildError):

@@ -241,7 +241,7 @@ def test_a_fake_given_later_takes_the_place_of_the_one_before(tmp_path):
         op.relu(x)
     assert load(fakes={"relu": relu_fake}) is op and op.relu(x).shape == (3,)
     assert load(fakes={"relu": lambda x: x.new_empty(5)}) is op and op.relu(x).shape == (5,)
-    with pytest.raises(BuilderError, match="fakes names 'gelu'. The library defines: relu"):
+    with pytest.raises(BuilderError, match=r"fakes names 'gelu'. The library defines: relu"):
         load(fakes={"gelu": relu_fake})
 
 
