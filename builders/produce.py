@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from opforge.errors import UnstableInputError
 from . import diagnostics, elf, ninja, precompiled, timeline
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
-from .provenance import Provenance, Read, folders_in, parse_depfile
+from .provenance import Provenance, Read, files_assembled, files_in, folders_in, parse_depfile
 from .toolchains.protocol import Toolchain
 
 UNIT_FORMAT = 1
@@ -103,6 +103,7 @@ def _build_until_stable(
     provenance = Provenance(job.roots, disk, job.toolchain.seals())
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
+    written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
         reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
@@ -112,7 +113,7 @@ def _build_until_stable(
         ninja.write_build_file(work, run)
         _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile}
+        reads = {step.output: _reads(job, work, step, provenance, reused, written) for step in done}
         for step in run:
             maker = precompiled.maker_of(step, run)
             if maker:
@@ -131,6 +132,8 @@ def _build_until_stable(
                 _keep_objects(job, work, steps, reused, reads, inputs)
                 return inputs, stamps, [step.title for step in steps if step.output in reused]
             changed = ["a file changed while it was being read"]
+        if attempt == ATTEMPTS - 2:
+            written = changed  # of those that flags name, what every run changes is an output of the compilers
         previous = dict(stamps)
         for step in run:
             if step.depfile and os.path.exists(os.path.join(work, step.output)):
@@ -218,17 +221,23 @@ def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tupl
     return None
 
 
-def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs]) -> list[Read]:
+def _reads(
+    job: Job, work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs], written: Collection[str]
+) -> list[Read]:
     """The files that a step's object was compiled from, now or when it was stored."""
+    paths = set[str]()
     if step.output in reused:
         known = (one.within(provenance.roots) for one in reused[step.output].files)
         paths = {path for path in known if path is not None}
-    else:
+    elif step.depfile:
         with open(os.path.join(work, step.depfile), "rb") as file:
             named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
             paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
-        # A file of further arguments decides as they do, and no compiler tells that it read one.
-        paths |= {word[1:] for word in step.argv if word.startswith("@/") and os.path.isfile(word[1:])}
+    if step.unit and step.output not in reused:
+        own = [path for path in paths if not provenance.place(path).seal]
+        paths |= files_assembled(own, step.argv, _search(job))
+    flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
+    paths |= files_in(step.argv, flags).difference(written)
     return [provenance.place(path) for path in paths]
 
 
