@@ -64,6 +64,8 @@ NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering dir
 LONGEST_LINE = 400
 """Characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
+LONGEST_KEPT = 64 << 10
+"""Characters that an entry keeps of what compilers said."""
 
 
 def explain(op: str, status: int, output: str, log: str) -> BuildError:
@@ -104,6 +106,11 @@ def diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 "severity": found["severity"],
                 "message": found["text"],
             }
+
+
+def said_in(output: str) -> str:
+    """What the compilers printed in a build, without ninja's own lines; the beginning, where it is very long."""
+    return "\n".join(line for line in output.splitlines() if not NINJAS.match(line))[:LONGEST_KEPT]
 
 
 def _unplaced(said: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     with suppress(RuntimeError):  # where no more threads can be started, it is imported when it is needed
         meanwhile.start()
     try:
-        inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
+        inputs, stamps, reused, said = _build_until_stable(job, work, steps, disk)
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
@@ -86,6 +86,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "steps": [step.title for step in steps],
             "reused": reused,
             "peak_bytes": peak,
+            "said": said,
         },
     }
     return Product(result, finished, binary, inputs, stamps, manifest)
@@ -93,12 +94,12 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
 
 def _build_until_stable(
     job: Job, work: str, steps: Sequence[Step], disk: Disk
-) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str]]:
+) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str], str]:
     """Run the build until no file that it read has changed meanwhile.
 
-    Returns what it read, the stamps of that, and the titles of the steps whose objects were reused. The clock that
-    counts is the disk's: a file changed since the build file was last touched may have been read half way through,
-    unless its stamp is the same before and after a whole further run.
+    Returns what it read, the stamps of that, the titles of the steps whose objects were reused, and what the compilers
+    said. The clock that counts is the disk's: a file changed since the build file was last touched may have been read
+    half way through, unless its stamp is the same before and after a whole further run.
     """
     provenance = Provenance(job.roots, disk, job.toolchain.seals())
     previous: dict[tuple[str, str], Stamp] = {}
@@ -111,7 +112,7 @@ def _build_until_stable(
         if job.toolchain.precompiles:
             run = precompiled.share(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
-        _run(job, work, run)
+        said = _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
         reads = {step.output: _reads(job, work, step, provenance, reused, written) for step in done}
         for step in run:
@@ -130,7 +131,7 @@ def _build_until_stable(
             inputs = provenance.collect(everything, _search(job))
             if provenance.stamps(everything) == stamps:
                 _keep_objects(job, work, steps, reused, reads, inputs)
-                return inputs, stamps, [step.title for step in steps if step.output in reused]
+                return inputs, stamps, [step.title for step in steps if step.output in reused], said
             changed = ["a file changed while it was being read"]
         if attempt == ATTEMPTS - 2:
             written = changed  # of those that flags name, what every run changes is an output of the compilers
@@ -183,7 +184,8 @@ def _touch(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
+def _run(job: Job, work: str, steps: Sequence[Step]) -> str:
+    """Run the steps. Returns what the compilers said, above all warnings. Raises CompileError, BuildResourceError."""
     began, known = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
     if outcome.status == 128 + 9:
@@ -202,6 +204,7 @@ def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
         if unwritten:
             raise diagnostics.nothing_written(job.plan.op, *unwritten, log)
         raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, log)
+    return diagnostics.said_in(outcome.output)
 
 
 def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
