@@ -227,10 +227,18 @@ def load_inline(
     folder = writable_store(open_store(build_directory) if build_directory else None).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )
-    for file, content in written.items():
-        if not os.path.exists(os.path.join(folder, file)):
-            make_folder(folder)
-            write_file(os.path.join(folder, file), content.encode())
+    try:
+        for file, content in written.items():
+            if not os.path.exists(os.path.join(folder, file)):
+                make_folder(folder)
+                write_file(os.path.join(folder, file), content.encode())
+    except OSError as error:
+        from .diagnostics import out_of
+
+        scarce = out_of(name, error)
+        if scarce:
+            raise scarce from error
+        raise
     return load(
         name,
         [os.path.join(folder, file) for file in written],
