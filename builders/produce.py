@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ from opforge.errors import UnstableInputError
 from . import diagnostics, elf, ninja, precompiled, timeline
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
-from .provenance import Provenance, Read, files_assembled, files_in, folders_in, parse_depfile
+from .provenance import Provenance, Read
+from .reading import reads_of, searched_by
 from .toolchains.protocol import Toolchain
 
 UNIT_FORMAT = 1
@@ -114,7 +115,7 @@ def _build_until_stable(
         ninja.write_build_file(work, run)
         said = _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: _reads(job, work, step, provenance, reused, written) for step in done}
+        reads = {step.output: reads_of(job, work, step, provenance, reused, written) for step in done}
         for step in run:
             maker = precompiled.maker_of(step, run)
             if maker:
@@ -128,7 +129,7 @@ def _build_until_stable(
             or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, _search(job))
+            inputs = provenance.collect(everything, searched_by(job))
             if provenance.stamps(everything) == stamps:
                 _keep_objects(job, work, steps, reused, reads, inputs)
                 return inputs, stamps, [step.title for step in steps if step.output in reused], said
@@ -222,35 +223,6 @@ def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tupl
             if not os.path.isfile(os.path.join(work, name)):
                 return step, name
     return None
-
-
-def _reads(
-    job: Job, work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs], written: Collection[str]
-) -> list[Read]:
-    """The files that a step's object was compiled from, now or when it was stored."""
-    paths = set[str]()
-    if step.output in reused:
-        known = (one.within(provenance.roots) for one in reused[step.output].files)
-        paths = {path for path in known if path is not None}
-    elif step.depfile:
-        with open(os.path.join(work, step.depfile), "rb") as file:
-            named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
-            paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
-    if step.unit and step.output not in reused:
-        own = [path for path in paths if not provenance.place(path).seal]
-        paths |= files_assembled(own, step.argv, _search(job))
-    flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
-    paths |= files_in(step.argv, flags).difference(written)
-    return [provenance.place(path) for path in paths]
-
-
-def _search(job: Job) -> list[str]:
-    """The folders in which a new header or library would be found: those of the plan, of its flags, of the compiler."""
-    plan = job.plan
-    named = [os.path.join(job.roots[one.root], one.path) for one in (*plan.include, *plan.system_include)]
-    told = folders_in((*plan.compile_flags, *plan.link_flags))
-    libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
-    return [*named, *told, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
 
 
 def _describe(job: Job, library: str, result: str) -> dict[str, Any]:

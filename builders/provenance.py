@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from opforge.cache.disk import Disk, Stamp
@@ -85,7 +86,7 @@ def files_assembled(paths: Iterable[str], words: Iterable[str], folders: Sequenc
     put together by macros. None where no source has the word."""
     text = b""
     for path in paths:
-        with open(path, "rb") as file:
+        with suppress(FileNotFoundError), open(path, "rb") as file:  # one that has gone has no stamp either
             text += file.read() + b"\n"
     if not ASSEMBLED.search(text):
         return set()

@@ -60,7 +60,7 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    paths = [os.path.abspath(path) for path in _paths(name, "sources", sources)]
+    paths = _absolute(name, _paths(name, "sources", sources))
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
     device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
@@ -79,7 +79,7 @@ def load(
         "name": name,
         "folder": folder,
         "sources": tuple(os.path.relpath(path, folder) for path in paths),
-        "include_dirs": tuple(os.path.abspath(path) for path in include),
+        "include_dirs": _absolute(name, include),
         "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
         "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
         "devices": (device,),
@@ -100,6 +100,14 @@ def load(
 def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
     """One path or several, as torch's functions take them. Raises BuilderError."""
     return words(op, argument, [given] if isinstance(given, (str, os.PathLike)) else given)
+
+
+def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(os.path.abspath, paths))
+    except FileNotFoundError:
+        missing = next(path for path in paths if not os.path.isabs(path))
+        raise SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
 
 
 class _UserBuilder(OpBuilder):

@@ -9,7 +9,7 @@ import fakes
 import pytest
 
 import opforge
-from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError
+from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
 
 WRAPPER = """\
 case "$*" in *" -c "*) step=compile;; *libtorch*) step=stub;; *-shared*) step=link;; *) step=ask;; esac
@@ -166,3 +166,19 @@ def test_a_wrapper_may_talk_before_the_compiler_does(tmp_path, monkeypatch):
     cls = fakes.plain_op(tmp_path)
     monkeypatch.setenv("CXX", fakes.compiler(tmp_path, "wrapper", 'echo "hello"; exec g++ "$@"'))
     assert cls().load().value() == 1
+
+
+def test_a_working_folder_that_was_removed_is_told_of_where_it_matters(tmp_path, monkeypatch):
+    fakes.plain_op(tmp_path / "op")
+    source = str(tmp_path / "op" / "plain.cpp")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert opforge.load("plain", source).value() == 1
+    typed = type("Typed", (opforge.OpBuilder,), {"__module__": "__main__", "name": "plain", "abi": "c"})
+    typed.sources = [source]
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as at a prompt
+    assert typed().load().value() == 1
+    for given in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
+        with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
+            opforge.load("plain", **given)
