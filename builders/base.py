@@ -242,6 +242,11 @@ class OpBuilder:
 
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` as for `find`.
         """
+        if self.fakes and self.abi != abis.STABLE:
+            advice = "Give them to torch.library.register_fake, by the names of your TORCH_LIBRARY block"
+            raise BuilderError(type(self).__name__, f"fakes with abi={self.abi!r}", advice)
+        if self.signatures and self.abi != abis.PLAIN:
+            raise BuilderError(type(self).__name__, f"signatures with abi={self.abi!r}", "They are for abi='c' alone")
         began = time.perf_counter()
         entry = None if force else self.find(store, exact)
         if entry:

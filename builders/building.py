@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import abis, budget, ninja, timeline
-from .diagnostics import disk_full
+from .diagnostics import diagnostics, out_of
 from .finding import look_up
 from .opened import writable_store
 from .plan import BuildPlan
@@ -30,6 +30,7 @@ from .produce import Job, produce, shared_error
 if TYPE_CHECKING:
     from .base import OpBuilder
 
+log = logging.getLogger("opforge")
 COMPILER_BYTES = {abis.PLAIN: 256 << 20, abis.STABLE: 512 << 20, abis.TORCH: 2 << 30}
 """Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
 
@@ -105,19 +106,20 @@ def build(
     sources = [os.path.join(places[one.root], one.path) for one in plan.sources]
 
     asked = built = time.time()
+    said = ""
 
     def look_again() -> Entry | None:
         return None if force else look_up(store, plan.key, places, [], settings.paranoid())
 
     def run(folder: str) -> Product:
-        nonlocal built
+        nonlocal built, said
         timeline.mark("wait for the lock", asked)
         began = time.perf_counter()
         product = produce(job, folder, store.disk)
         if peak := product.manifest["built"]["peak_bytes"]:
             _note_peak(plan, store.layout, peak)
         emit("build", op=builder.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
-        built = time.time()
+        built, said = time.time(), product.manifest["built"]["said"]
         return product
 
     limits = settings.cache_max_size(), settings.cache_max_age()
@@ -134,10 +136,11 @@ def build(
             timeout=settings.lock_timeout(),
         )
     except SharedFailure as shared:
-        raise shared_error(shared.failure.kind, str(shared)) from None
+        raise shared_error(shared.failure.kind, shared.failure.told) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise disk_full(builder.name) from error
+        scarce = out_of(builder.name, error)
+        if scarce:
+            raise scarce from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
@@ -147,4 +150,14 @@ def build(
     else:
         timeline.mark("wait for the lock", asked)  # another built it meanwhile
     bounds.enforce(store.layout, *limits)
+    _tell_of_warnings(builder.name, said, entry)
     return entry
+
+
+def _tell_of_warnings(op: str, said: str, entry: Entry) -> None:
+    """Log the first warning of a build that has just been made, and where all of them are kept."""
+    found = [one for one in diagnostics(said.splitlines()) if one["severity"] == "warning"]
+    if found:
+        count = f"{len(found)} warnings, the first of them" if len(found) > 1 else "a warning"
+        message = "%s: built with %s: %s:%d: %s. What the compilers said is shown by: opforge inspect %s"
+        log.warning(message, op, count, found[0]["file"], found[0]["line"], found[0]["message"], entry.folder)

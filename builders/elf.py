@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)$")
@@ -10,7 +11,8 @@ VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)$")
 
 def import_reader() -> None:
     """Import what `inspect` needs. While the compilers work there is time for it; afterwards somebody waits."""
-    import elftools.elf.elffile  # noqa: F401
+    with suppress(OSError):  # it may find no more files to open; `inspect` then says so where it is heard
+        import elftools.elf.elffile  # noqa: F401
 
 
 def inspect(path: str) -> dict[str, Any]:

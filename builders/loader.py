@@ -6,7 +6,7 @@ import _ctypes
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.entry import Entry
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
 _lock = threading.RLock()  # a module's own initialisation may load another op
-_loaded: dict[str, LoadedOp | ModuleType] = {}
+_loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
+"""Each result with what was given for it last: fakes, or for plain functions their signatures."""
+_owners: dict[str, Mapping[str, str]] = {}
+"""Result -> the functions of its library, each with its namespace in torch.ops."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
@@ -62,18 +65,24 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
     """Load an entry and register its ops; the same entry gives the same object. Raises LoadError, NamespaceClashError.
 
     Two results of one op live side by side: the first has the public name, `torch.ops.<namespace>.<op>`, a later one
-    a namespace with a suffix of its own.
+    a namespace with a suffix of its own. Other fakes take the place of the ones before; other signatures give another
+    object, so that who loaded the first keeps theirs.
     """
     with _lock:
-        if entry.result not in _loaded:
-            abi = entry.binary["abi"]
+        abi = entry.binary["abi"]
+        given = functions if abi == PLAIN else fakes
+        loaded, before = _loaded.get(entry.result, (None, None))
+        if loaded is None or (abi == PLAIN and given != before):
             if abi == STABLE:
-                _loaded[entry.result] = _load_stable(op, entry, fakes)
+                loaded = _load_stable(op, entry, fakes)
             elif abi == PLAIN:
-                _loaded[entry.result] = _load_plain(op, entry, functions)
+                loaded = _load_plain(op, entry, functions)
             else:
-                _loaded[entry.result] = _load_torch(op, entry)
-        return _loaded[entry.result]
+                loaded = _load_torch(op, entry)
+        elif abi == STABLE and given != before:
+            _register_fakes(op, _owners[entry.result], fakes)
+        _loaded[entry.result] = loaded, given
+        return loaded
 
 
 def _dlopen(op: str, entry: Entry) -> int:
@@ -117,10 +126,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     library = _dlopen(op, entry)
     schemas = _describe(library)
     qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
-    functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
-    for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
-        if name not in functions:
-            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
+    _check_fakes(op, dict.fromkeys(name.partition("::")[2] for name in qualified), fakes)
     suffix = ""
     for name in qualified:
         if name in _registered:
@@ -137,8 +143,9 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
-    for name, fake in fakes.items():
-        torch.library.register_fake(f"{owners[name]}::{name}", fake)
+    _owners[entry.result] = owners
+    if fakes:
+        _register_fakes(op, owners, fakes)
 
     def find(name: str) -> Any:
         if name not in owners:
@@ -147,6 +154,21 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         return packet.default if packet.overloads() == ["default"] else packet
 
     return LoadedOp(op, entry, find, tuple(owners))
+
+
+def _check_fakes(op: str, functions: Collection[str], fakes: Iterable[str]) -> None:
+    """Raise BuilderError for a fake of no function: before anything is registered, so that it can be corrected."""
+    for name in fakes:
+        if name not in functions:
+            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
+
+
+def _register_fakes(op: str, owners: Mapping[str, str], fakes: Mapping[str, Callable[..., Any]]) -> None:
+    import torch
+
+    _check_fakes(op, owners, fakes)
+    for name, fake in fakes.items():
+        torch.library.register_fake(f"{owners[name]}::{name}", fake)
 
 
 def _describe(library: int) -> list[str]:

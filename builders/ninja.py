@@ -24,6 +24,10 @@ Progress = Callable[[int, int, str], None]
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 
 
+PLAIN_SPEECH = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
+"""What makes ninja and the compilers speak so that they are understood; ninja then takes colours out of all of it."""
+
+
 class Outcome(NamedTuple):
     """How a build ended: ninja's exit status (128 + signal if it was killed) and all that was printed."""
 
@@ -103,7 +107,7 @@ def _run(
     command = [_python(), "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **environment, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "TMPDIR": folder},
+        env={**os.environ, **environment, **PLAIN_SPEECH, "TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

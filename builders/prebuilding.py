@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from opforge.cache.entry import Entry
 from opforge.errors import ToolchainNotFoundError
 from opforge.events import emit
 
-from . import budget, timeline
+from . import budget, diagnostics, timeline
 from .opened import current_store
 from .plan import BuildPlan
 
@@ -90,7 +91,12 @@ def in_parallel(
     threads = [threading.Thread(target=builds, daemon=True) for _ in range(min(len(order), shared.slots + 1))]
     try:
         for thread in threads:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more can be started; one does all the work
+                if thread is threads[0]:
+                    ended.put(diagnostics.out_of("build-ops", OSError(errno.EAGAIN, "")) or error)
+                break
         for _ in order:
             one = ended.get()
             if isinstance(one, BaseException):

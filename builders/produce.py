@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge import errors
@@ -22,7 +23,8 @@ from opforge.errors import UnstableInputError
 from . import diagnostics, elf, ninja, precompiled, timeline
 from .abis import PLAIN, REGISTER, STABLE, TORCH
 from .plan import BuildPlan, Step
-from .provenance import Provenance, Read, folders_in, parse_depfile
+from .provenance import Provenance, Read
+from .reading import reads_of, searched_by
 from .toolchains.protocol import Toolchain
 
 UNIT_FORMAT = 1
@@ -60,11 +62,13 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
     meanwhile = threading.Thread(target=elf.import_reader)
-    meanwhile.start()
+    with suppress(RuntimeError):  # where no more threads can be started, it is imported when it is needed
+        meanwhile.start()
     try:
-        inputs, stamps, reused = _build_until_stable(job, work, steps, disk)
+        inputs, stamps, reused, said = _build_until_stable(job, work, steps, disk)
     finally:
-        meanwhile.join()
+        if meanwhile.ident is not None:
+            meanwhile.join()
     peak = ninja.peak_of(work)
     result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
@@ -83,6 +87,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "steps": [step.title for step in steps],
             "reused": reused,
             "peak_bytes": peak,
+            "said": said,
         },
     }
     return Product(result, finished, binary, inputs, stamps, manifest)
@@ -90,16 +95,17 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
 
 def _build_until_stable(
     job: Job, work: str, steps: Sequence[Step], disk: Disk
-) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str]]:
+) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str], str]:
     """Run the build until no file that it read has changed meanwhile.
 
-    Returns what it read, the stamps of that, and the titles of the steps whose objects were reused. The clock that
-    counts is the disk's: a file changed since the build file was last touched may have been read half way through,
-    unless its stamp is the same before and after a whole further run.
+    Returns what it read, the stamps of that, the titles of the steps whose objects were reused, and what the compilers
+    said. The clock that counts is the disk's: a file changed since the build file was last touched may have been read
+    half way through, unless its stamp is the same before and after a whole further run.
     """
     provenance = Provenance(job.roots, disk, job.toolchain.seals())
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
+    written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
         reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
@@ -107,9 +113,9 @@ def _build_until_stable(
         if job.toolchain.precompiles:
             run = precompiled.share(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
-        _run(job, work, run)
+        said = _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile}
+        reads = {step.output: reads_of(job, work, step, provenance, reused, written) for step in done}
         for step in run:
             maker = precompiled.maker_of(step, run)
             if maker:
@@ -123,11 +129,13 @@ def _build_until_stable(
             or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, _search(job))
+            inputs = provenance.collect(everything, searched_by(job))
             if provenance.stamps(everything) == stamps:
                 _keep_objects(job, work, steps, reused, reads, inputs)
-                return inputs, stamps, [step.title for step in steps if step.output in reused]
+                return inputs, stamps, [step.title for step in steps if step.output in reused], said
             changed = ["a file changed while it was being read"]
+        if attempt == ATTEMPTS - 2:
+            written = changed  # of those that flags name, what every run changes is an output of the compilers
         previous = dict(stamps)
         for step in run:
             if step.depfile and os.path.exists(os.path.join(work, step.output)):
@@ -177,7 +185,8 @@ def _touch(path: str) -> int:
     return os.stat(path).st_ctime_ns
 
 
-def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
+def _run(job: Job, work: str, steps: Sequence[Step]) -> str:
+    """Run the steps. Returns what the compilers said, above all warnings. Raises CompileError, BuildResourceError."""
     began, known = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
     if outcome.status == 128 + 9:
@@ -187,14 +196,16 @@ def _run(job: Job, work: str, steps: Sequence[Step]) -> None:
         line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, known, ended)
     unwritten = _unwritten(work, steps, outcome)
     if outcome.status or unwritten:
+        log = job.log
         try:
-            with open(job.log, "w", encoding="utf-8") as file:
+            with open(log, "w", encoding="utf-8") as file:
                 file.write(outcome.output)
         except OSError:
-            pass  # the error itself says what matters
+            log = ""  # the error itself says what matters
         if unwritten:
-            raise diagnostics.nothing_written(job.plan.op, *unwritten, job.log)
-        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, job.log)
+            raise diagnostics.nothing_written(job.plan.op, *unwritten, log)
+        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, log)
+    return diagnostics.said_in(outcome.output)
 
 
 def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
@@ -212,29 +223,6 @@ def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tupl
             if not os.path.isfile(os.path.join(work, name)):
                 return step, name
     return None
-
-
-def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs]) -> list[Read]:
-    """The files that a step's object was compiled from, now or when it was stored."""
-    if step.output in reused:
-        known = (one.within(provenance.roots) for one in reused[step.output].files)
-        paths = {path for path in known if path is not None}
-    else:
-        with open(os.path.join(work, step.depfile), "rb") as file:
-            named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
-            paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
-        # A file of further arguments decides as they do, and no compiler tells that it read one.
-        paths |= {word[1:] for word in step.argv if word.startswith("@/") and os.path.isfile(word[1:])}
-    return [provenance.place(path) for path in paths]
-
-
-def _search(job: Job) -> list[str]:
-    """The folders in which a new header or library would be found: those of the plan, of its flags, of the compiler."""
-    plan = job.plan
-    named = [os.path.join(job.roots[one.root], one.path) for one in (*plan.include, *plan.system_include)]
-    told = folders_in((*plan.compile_flags, *plan.link_flags))
-    libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
-    return [*named, *told, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
 
 
 def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
@@ -267,7 +255,11 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     }
 
 
-def shared_error(kind: str, message: str) -> errors.BuildError:
+def shared_error(kind: str, told: Mapping[str, Any]) -> errors.BuildError:
     """The builder's error, raised again in a process that waited for it."""
     kinds = {one.kind: one for one in (errors.CompileError, errors.BuildResourceError, errors.UnstableInputError)}
-    return kinds.get(kind, errors.BuildError)(message)
+    made = kinds.get(kind, errors.BuildError)
+    try:
+        return made(**told)
+    except (TypeError, ValueError):  # an opforge of another version has left it
+        return made(str(told["message"]))

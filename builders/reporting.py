@@ -26,7 +26,7 @@ from .base import OpBuilder
 from .devices import ACCELERATORS
 from .opened import current_store
 from .plan import BuildPlan, Step
-from .toolchains import DEVICES, TOOLCHAINS, portable
+from .toolchains import DEVICES, TOOLCHAINS, identity, portable
 
 
 class Offer(NamedTuple):
@@ -180,13 +180,15 @@ def _text(problem: Exception) -> str:
 
 
 def compilers() -> list[dict[str, str]]:
-    """Every toolchain and ninja: where it is and its version, or why it cannot be used and what to install."""
+    """Every toolchain, the host's linker, ninja: where it is and its version, or why it cannot be used and what to
+    install."""
     from . import ninja
 
     root, _chosen = settings.cache_dir()
     trusted = trust.objection(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
-    told = []
+    told: list[dict[str, str]] = []
+    tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": partial(_ninja, ninja.find_ninja)}
     makers: dict[str, Callable[[], Any]] = {name: partial(_make, where, place) for name, where in TOOLCHAINS.items()}
     makers["portable"] = partial(portable, "", Target("cpu"), place, Disk())
     for name, make in makers.items():
@@ -196,6 +198,8 @@ def compilers() -> list[dict[str, str]]:
             # Triton is a package that Python runs: Python's own path would say nothing of it.
             one["path"] = getattr(toolchain, "package", toolchain.argv[0])
             one["version"] = _version(toolchain)
+            if name == DEVICES["cpu"]:
+                tools = {"linker": partial(_linker, toolchain), **tools}
         except ToolchainNotFoundError as problem:
             # Only the host's must be there; of a device's it is enough to say that it is not.
             if name == DEVICES["cpu"]:
@@ -205,11 +209,28 @@ def compilers() -> list[dict[str, str]]:
         except OpforgeError as problem:
             one["problem"] = str(problem)
         told.append(one)
-    try:
-        told.append({"name": "ninja", "path": ninja.find_ninja(), "version": "", "problem": "", "missing": ""})
-    except OpforgeError as problem:
-        told.append({"name": "ninja", "path": "", "version": "", "problem": str(problem), "missing": ""})
+    for name, find in tools.items():
+        one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
+        try:
+            one["path"], one["version"] = find()
+        except OpforgeError as problem:
+            one["problem"] = str(problem)
+        told.append(one)
     return told
+
+
+def _ninja(find: Callable[[], str]) -> tuple[str, str]:
+    path = find()
+    return path, identity.run(
+        [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
+    ).strip()
+
+
+def _linker(host: Any) -> tuple[str, str]:
+    flags = host.flags()[1]
+    chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
+    path = host.linker if chosen else identity.run(host.argv, "-print-prog-name=ld").strip()
+    return path, identity.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def _make(where: str, place: layout.Layout) -> Any:

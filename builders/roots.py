@@ -102,7 +102,10 @@ OPFORGE = KernelRoot(
 def folder_of(cls: type) -> str:
     """The folder of the file that defines a builder class; the working folder for one from a prompt or a notebook."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
+    try:
+        return os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
+    except FileNotFoundError:  # the working folder has been removed: whatever lies in it is missing
+        return os.sep
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:

@@ -60,14 +60,15 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    paths = [os.path.abspath(path) for path in _paths(name, "sources", sources)]
+    paths = _absolute(name, _paths(name, "sources", sources))
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
     device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
-    folder = os.path.realpath(os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else os.getcwd())
+    # As compilers do, headers are looked for beside a link, not beside what it leads to.
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
     include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
     text = _text_of(paths)
     abi = abi or _abi_of(text)
@@ -77,8 +78,8 @@ def load(
     attributes = {
         "name": name,
         "folder": folder,
-        "sources": tuple(os.path.relpath(os.path.realpath(path), folder) for path in paths),
-        "include_dirs": tuple(os.path.abspath(path) for path in include),
+        "sources": tuple(os.path.relpath(path, folder) for path in paths),
+        "include_dirs": _absolute(name, include),
         "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
         "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
         "devices": (device,),
@@ -101,6 +102,14 @@ def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
     return words(op, argument, [given] if isinstance(given, (str, os.PathLike)) else given)
 
 
+def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(os.path.abspath, paths))
+    except FileNotFoundError:
+        missing = next(path for path in paths if not os.path.isabs(path))
+        raise SourceNotFoundError(op, missing, ["the working folder, which has been removed"]) from None
+
+
 class _UserBuilder(OpBuilder):
     """A builder made from arguments, in a cache folder of its own where one was asked for."""
 
@@ -119,7 +128,7 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
     key = (
         *((name, tuple(value.items()) if isinstance(value, dict) else value) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
-        tuple(attributes["signatures"]),
+        tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items()),
         debug,
         sanitize,
         directory,
@@ -226,10 +235,18 @@ def load_inline(
     folder = writable_store(open_store(build_directory) if build_directory else None).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )
-    for file, content in written.items():
-        if not os.path.exists(os.path.join(folder, file)):
-            make_folder(folder)
-            write_file(os.path.join(folder, file), content.encode())
+    try:
+        for file, content in written.items():
+            if not os.path.exists(os.path.join(folder, file)):
+                make_folder(folder)
+                write_file(os.path.join(folder, file), content.encode())
+    except OSError as error:
+        from .diagnostics import out_of
+
+        scarce = out_of(name, error)
+        if scarce:
+            raise scarce from error
+        raise
     return load(
         name,
         [os.path.join(folder, file) for file in written],

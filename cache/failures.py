@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .layout import Layout, read_json, write_file
 
 
 class Failure(NamedTuple):
-    """A build error that can cross processes. `inputs` tells which state of the sources it speaks of."""
+    """A build error that can cross processes: `told` are its attributes, the message among them.
+
+    `inputs` tells which state of the sources it speaks of.
+    """
 
     kind: str
-    message: str
+    told: Mapping[str, Any]
     inputs: str
 
 
@@ -37,7 +41,8 @@ def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure 
     try:
         data = read_json(path(layout, plan_key))
         if data["at"] >= began_ns and data["inputs"] == inputs:
-            return Failure(data["kind"], data["message"], data["inputs"])
+            str(data["told"]["message"])
+            return Failure(data["kind"], data["told"], data["inputs"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None

@@ -52,8 +52,9 @@ def _sweep(entries: str) -> None:
 def _copy(source: str, target: str) -> None:
     draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     try:
-        shutil.copytree(source, draft)
-        for name in os.listdir(draft):
+        os.mkdir(draft)
+        for name in os.listdir(source):
+            shutil.copyfile(os.path.join(source, name), os.path.join(draft, name))
             _set_mode(os.path.join(draft, name), 0o555 if name.endswith(".so") else 0o644)
         _set_mode(draft, 0o755)
         os.rename(draft, target)

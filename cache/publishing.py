@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from opforge.errors import CacheDirError
+from opforge.errors import BuildError, CacheDirError
 
 from . import failures, lock, staging, tickets
 from .disk import Stamp
@@ -36,7 +36,7 @@ class SharedFailure(Exception):
     """The builder that this process waited for failed; carries its failure."""
 
     def __init__(self, failure: Any) -> None:
-        super().__init__(failure.message)
+        super().__init__(failure.told["message"])
         self.failure = failure
 
 
@@ -92,10 +92,9 @@ def _build(
         entry = keep(store, plan_key, description, roots, product)
         failures.forget(store.layout, plan_key)
         return entry
-    except Exception as error:
-        kind = getattr(error, "kind", None)
-        if isinstance(kind, str):
-            failures.note(store.layout, plan_key, failures.Failure(kind, str(error), state))
+    except BuildError as error:
+        told = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        failures.note(store.layout, plan_key, failures.Failure(error.kind, told, state))
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)

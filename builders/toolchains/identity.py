@@ -85,11 +85,9 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
     """A compiler's answer to a question about itself, in the C locale. Raises ToolchainError."""
     status, out, err = attempt(argv, *options, advice=advice)
     if status:
-        said = (err or out).strip().splitlines()
-        command = " ".join([*argv, *options])
-        raise ToolchainError(
-            argv[0], f"`{command}` ended with {status}: {said[0] if said else 'it said nothing'}", advice
-        )
+        said = (err or out).strip().splitlines() or ["it said nothing"]
+        told = next((line for line in said if "error" in line), said[0])
+        raise ToolchainError(argv[0], f"`{' '.join([*argv, *options])}` ended with {status}: {told}", advice)
     return out + (err if "-v" in options else "")
 
 
@@ -111,15 +109,28 @@ def attempt(
             timeout=PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError):
+            _raise_scarce(argv, error)
         raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error
+    if done.returncode:
+        _raise_scarce(argv, done.stderr)  # no answer, above all not one to be remembered
     return done.returncode, done.stdout, done.stderr
+
+
+def _raise_scarce(argv: Sequence[str], said: OSError | str) -> None:
+    """Raise BuildResourceError where it is the machine's fault, not the compiler's, that an answer failed to come."""
+    from opforge.builders.diagnostics import out_of
+
+    scarce = out_of(argv[0], said)
+    if scarce:
+        raise scarce
 
 
 def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -> dict[str, Any]:
     import shutil  # not on the path of a hit, which asks nothing
 
     version = run(argv, "--version")
-    machine = run(argv, "-dumpmachine").strip()
+    machine = _last_line(run(argv, "-dumpmachine"))
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
     absent = []
     for word in argv[1:]:  # "ccache g++", "env wrapper": what is run is another than what is called
@@ -129,7 +140,7 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -
             programs[word] = os.path.realpath(path)
     for name in PROGRAMS:
         absent += _earlier(name)
-        path = run(argv, *swaying, f"-print-prog-name={name}").strip()
+        path = _last_line(run(argv, *swaying, f"-print-prog-name={name}"))
         if not os.path.isabs(path):
             path = shutil.which(path) or ""
         if path:
@@ -157,6 +168,11 @@ def _ask(argv: Sequence[str], linker: str, disk: Disk, swaying: Sequence[str]) -
         "stamps": stamps,
         "absent": absent,
     }
+
+
+def _last_line(said: str) -> str:
+    """The answer itself: a wrapper may say something of its own before the compiler speaks."""
+    return said.strip().rpartition("\n")[2]
 
 
 def _earlier(name: str) -> list[str]:

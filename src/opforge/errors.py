@@ -7,7 +7,9 @@ from typing import Any
 
 
 class OpforgeError(Exception):
-    """The base of all of opforge's errors. They cross to other processes whole, whatever their constructors take."""
+    """The base of all of opforge's errors. What a constructor takes is an attribute of that name, so that a program
+    need not read the message; they cross to other processes whole.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, dict(self.__dict__))
@@ -15,7 +17,7 @@ class OpforgeError(Exception):
 
 def _revive(kind: type[OpforgeError], args: tuple[Any, ...], state: dict[str, Any]) -> OpforgeError:
     error = kind.__new__(kind, *args)
-    error.args = args
+    super(OpforgeError, error).__init__(*args)  # Python's own part: ImportError keeps its message apart
     error.__dict__.update(state)
     return error
 
@@ -24,11 +26,19 @@ def _bullets(lines: Iterable[str]) -> str:
     return "".join(f"\n  - {line}" for line in lines)
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def _full(log: str) -> str:
+    return f"\nfull log: {log}" if log else ""
+
+
+def _near(name: str, known: Iterable[str]) -> tuple[str, ...]:
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+    return tuple(difflib.get_close_matches(name, list(known), n=3, cutoff=0.5))
+
+
+def _did_you_mean(near: Iterable[str]) -> str:
+    names = " or ".join(map(repr, near))
+    return f" Did you mean {names}?" if names else ""
 
 
 class SettingError(OpforgeError, ValueError):
@@ -40,14 +50,15 @@ class SettingError(OpforgeError, ValueError):
 
 
 class UnknownAcceleratorError(OpforgeError, ValueError):
-    """The accelerator asked for is not one that this process knows."""
+    """The accelerator asked for is not one that this process knows; `near` are those of a similar name."""
 
     def __init__(self, name: str, known: Sequence[str], asked_by: str) -> None:
+        self.near = _near(name, known)
         super().__init__(
-            f"{name!r}, asked for by {asked_by}, is no accelerator known here.{_did_you_mean(name, known)}"
+            f"{name!r}, asked for by {asked_by}, is no accelerator known here.{_did_you_mean(self.near)}"
             f" Known: {', '.join(known)}. Install the package that provides it, or choose one of these."
         )
-        self.name, self.known = name, tuple(known)
+        self.name, self.known, self.asked_by = name, tuple(known), asked_by
 
 
 class AcceleratorUnavailableError(OpforgeError, RuntimeError):
@@ -58,7 +69,7 @@ class AcceleratorUnavailableError(OpforgeError, RuntimeError):
             f"The accelerator {name!r}, asked for by {asked_by}, cannot be used here: {reason}."
             " Mend that, or unset the choice to let opforge pick one."
         )
-        self.name, self.reason = name, reason
+        self.name, self.reason, self.asked_by = name, reason, asked_by
 
 
 class AcceleratorInUseError(OpforgeError, RuntimeError):
@@ -69,6 +80,7 @@ class AcceleratorInUseError(OpforgeError, RuntimeError):
             f"use_accelerator({wanted!r}) was refused: another thread is inside use_accelerator({active!r}), and the"
             " active accelerator is one for the whole process. Enter the scope once, before starting threads."
         )
+        self.wanted, self.active = wanted, active
 
 
 class CommunicationError(OpforgeError, RuntimeError):
@@ -83,18 +95,19 @@ class CommunicationError(OpforgeError, RuntimeError):
 
 
 class OpNotFoundError(OpforgeError, LookupError):
-    """No builder of that name is offered by the accelerator."""
+    """No builder of that name is offered by the accelerator; `near` are those of a similar name."""
 
     def __init__(
         self, name: str, accelerator: str, known: Mapping[str, str], refused: Mapping[str, str] | None = None
     ) -> None:
         listed = _bullets(f"{op}: {why}" for op, why in known.items()) if known else "\n  (it offers none)"
         left_out = _bullets(f"{entry}: {why}" for entry, why in (refused or {}).items())
+        self.near = _near(name, known)
         super().__init__(
-            f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(name, known)}"
+            f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
             f" It offers:{listed}" + (f"\nLeft out:{left_out}" if left_out else "")
         )
-        self.name, self.accelerator, self.known = name, accelerator, dict(known)
+        self.name, self.accelerator, self.known, self.refused = name, accelerator, dict(known), dict(refused or {})
 
 
 class OpIncompatibleError(OpforgeError, RuntimeError):
@@ -122,17 +135,18 @@ class BuilderError(OpforgeError, TypeError):
 
     def __init__(self, builder: str, problem: str, advice: str) -> None:
         super().__init__(f"{builder}: {problem}. {advice}")
+        self.builder, self.problem, self.advice = builder, problem, advice
 
 
 class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""
 
-    def __init__(self, op: str, name: str, searched: Sequence[str]) -> None:
+    def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
         super().__init__(
-            f"The op {op!r} names {name!r}, which does not exist. Looked in:{_bullets(searched)}"
+            f"The op {op!r} names {missing!r}, which does not exist. Looked in:{_bullets(searched)}"
             "\nCorrect the name, or add the folder that holds it."
         )
-        self.op, self.missing, self.searched = op, name, tuple(searched)
+        self.op, self.missing, self.searched = op, missing, tuple(searched)
 
 
 class ToolchainNotFoundError(OpforgeError, RuntimeError):
@@ -140,7 +154,7 @@ class ToolchainNotFoundError(OpforgeError, RuntimeError):
 
     def __init__(self, what: str, searched: Sequence[str], advice: str, short: str = "") -> None:
         super().__init__(f"No {what} was found. Looked for:{_bullets(searched)}\n{advice}")
-        self.searched = tuple(searched)
+        self.what, self.searched, self.advice = what, tuple(searched), advice
         self.short = short or f"No {what} was found."
 
     def after(self, rejected: Sequence[str]) -> ToolchainNotFoundError:
@@ -155,48 +169,85 @@ class ToolchainError(OpforgeError, RuntimeError):
 
     def __init__(self, path: str, problem: str, advice: str) -> None:
         super().__init__(f"The compiler {path} cannot be used: {problem}. {advice}")
+        self.path, self.problem, self.advice = path, problem, advice
 
 
 class BuildError(OpforgeError, RuntimeError):
-    """Building an op failed. `message` is whole, so that a waiter in another process raises the same."""
+    """Building an op failed. `log` is the path of all that was printed, or empty.
+
+    A process that waited for the build raises the same, made from the same parts, which are JSON-able.
+    """
 
     kind = "build"
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, op: str = "", log: str = "") -> None:
         super().__init__(message)
-        self.message = message
+        self.message, self.op, self.log = message, op, log
 
 
 class CompileError(BuildError):
-    """The compiler or the linker refused the sources."""
+    """The compiler or the linker refused the sources.
+
+    `step` is what failed, such as "compile relu.cpp", and `command` its words. `diagnostics` are the compilers' errors,
+    warnings and notes in their order, each a dict: file, line, column (0 where not told), severity, message.
+    """
 
     kind = "compile"
 
+    def __init__(
+        self,
+        message: str,
+        op: str = "",
+        log: str = "",
+        step: str = "",
+        command: Sequence[str] = (),
+        diagnostics: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message, op, log)
+        self.step, self.command, self.diagnostics = step, tuple(command), tuple(map(dict, diagnostics))
+
     @classmethod
-    def of(cls, op: str, step: str, diagnostic: str, context: str, command: str, log: str) -> CompileError:
+    def of(
+        cls,
+        op: str,
+        step: str,
+        diagnostic: str,
+        context: str,
+        command: Sequence[str],
+        log: str,
+        diagnostics: Iterable[Mapping[str, Any]] = (),
+    ) -> CompileError:
         """Build the message from its parts: the first diagnostic, its context, the command and the full log's path."""
+        import shlex
+
         around = f"\n{context}" if context else ""
-        return cls(f"{op}: {step} failed: {diagnostic}{around}\ncommand: {command}\nfull log: {log}")
+        message = f"{op}: {step} failed: {diagnostic}{around}\ncommand: {shlex.join(command)}{_full(log)}"
+        return cls(message, op, log, step, command, diagnostics)
 
 
 class BuildResourceError(BuildError):
-    """The build ran out of disk or memory, or was ended from outside."""
+    """The machine ran out of disk, memory, processes or open files, or the build was ended from outside."""
 
     kind = "resource"
 
     @classmethod
     def of(cls, op: str, problem: str, advice: str, log: str = "") -> BuildResourceError:
-        return cls(f"{op}: the build stopped: {problem}. {advice}" + (f"\nfull log: {log}" if log else ""))
+        return cls(f"{op}: the build stopped: {problem}. {advice}{_full(log)}", op, log)
 
 
 class UnstableInputError(BuildError):
-    """A source kept changing while it was being compiled."""
+    """A source kept changing while it was being compiled; `paths` are those that did."""
 
     kind = "unstable"
 
+    def __init__(self, message: str, op: str = "", log: str = "", paths: Sequence[str] = ()) -> None:
+        super().__init__(message, op, log)
+        self.paths = tuple(paths)
+
     @classmethod
     def of(cls, op: str, paths: Sequence[str]) -> UnstableInputError:
-        return cls(f"{op}: these files kept changing while they were compiled; stop writing to them:{_bullets(paths)}")
+        told = f"{op}: these files kept changing while they were compiled; stop writing to them:{_bullets(paths)}"
+        return cls(told, op, paths=paths)
 
 
 class CacheDirError(OpforgeError, OSError):
@@ -204,7 +255,7 @@ class CacheDirError(OpforgeError, OSError):
 
     def __init__(self, path: str, problem: str, advice: str) -> None:
         super().__init__(f"The cache folder {path} cannot be used: {problem}. {advice}")
-        self.path, self.problem = path, problem
+        self.path, self.problem, self.advice = path, problem, advice
 
 
 class LockTimeoutError(OpforgeError, TimeoutError):
@@ -214,13 +265,15 @@ class LockTimeoutError(OpforgeError, TimeoutError):
         super().__init__(
             f"{op}: waited {seconds:g} s for {owner}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process."
         )
+        self.op, self.seconds, self.owner = op, seconds, owner
 
 
 class LoadError(OpforgeError, ImportError):
     """A built library could not be loaded."""
 
-    def __init__(self, op: str, path: str, problem: str, advice: str) -> None:
-        super().__init__(f"{op}: {path} could not be loaded: {problem}. {advice}")
+    def __init__(self, op: str, library: str, problem: str, advice: str) -> None:
+        super().__init__(f"{op}: {library} could not be loaded: {problem}. {advice}")
+        self.op, self.library, self.problem, self.advice = op, library, problem, advice
 
 
 class KernelLaunchError(OpforgeError, RuntimeError):
@@ -239,7 +292,7 @@ class NamespaceClashError(OpforgeError, RuntimeError):
             f"{op}: torch.ops.{qualified.replace('::', '.')} is registered already, by {owner}."
             " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
         )
-        self.qualified = qualified
+        self.op, self.qualified, self.owner = op, qualified, owner
 
 
 class ArchiveError(OpforgeError, ValueError):
@@ -250,7 +303,7 @@ class ArchiveError(OpforgeError, ValueError):
             f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that."
             " Export it again with `opforge cache export`."
         )
-        self.problem, self.kept = problem, kept
+        self.path, self.problem, self.kept = path, problem, kept
 
 
 class PortError(OpforgeError, ValueError):
@@ -258,7 +311,7 @@ class PortError(OpforgeError, ValueError):
 
     def __init__(self, path: str, problem: str, advice: str) -> None:
         super().__init__(f"{path} cannot be ported: {problem}. {advice}.")
-        self.path, self.problem = path, problem
+        self.path, self.problem, self.advice = path, problem, advice
 
 
 class ExtraNotInstalledError(OpforgeError, ImportError):
@@ -269,7 +322,7 @@ class ExtraNotInstalledError(OpforgeError, ImportError):
             f"{what} needs the package {package!r}, which is not installed."
             f" Install it by: pip install 'opforge[{extra}]'."
         )
-        self.package, self.extra = package, extra
+        self.what, self.package, self.extra = what, package, extra
 
 
 class HostfileError(OpforgeError, ValueError):
@@ -277,7 +330,7 @@ class HostfileError(OpforgeError, ValueError):
 
     def __init__(self, path: str, line: int, text: str, problem: str, expected: str) -> None:
         super().__init__(f"{path}, line {line}: {text!r}: {problem}. Expected {expected}.")
-        self.path, self.line = path, line
+        self.path, self.line, self.text, self.problem, self.expected = path, line, text, problem, expected
 
 
 class CoresError(OpforgeError, ValueError):
@@ -293,7 +346,7 @@ class LauncherNotFoundError(OpforgeError, RuntimeError):
 
     def __init__(self, launcher: str, problem: str, advice: str) -> None:
         super().__init__(f"The launcher {launcher!r} cannot be used here: {problem}. {advice}.")
-        self.launcher = launcher
+        self.launcher, self.problem, self.advice = launcher, problem, advice
 
 
 class LaunchError(OpforgeError, RuntimeError):
@@ -301,6 +354,7 @@ class LaunchError(OpforgeError, RuntimeError):
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"The launch failed: {problem}. {advice}.")
+        self.problem, self.advice = problem, advice
 
 
 class DeepSpeedError(OpforgeError, ImportError):
@@ -319,4 +373,4 @@ class InspectionError(OpforgeError, ValueError):
 
     def __init__(self, what: str, problem: str, advice: str) -> None:
         super().__init__(f"{what} cannot be inspected: {problem}. {advice}.")
-        self.what, self.problem = what, problem
+        self.what, self.problem, self.advice = what, problem, advice

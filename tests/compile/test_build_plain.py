@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 
 import fakes
 import pytest
+
+import opforge
+from opforge.errors import BuilderError
 
 
 def test_a_cold_build_then_a_hit(folder, own_store):
@@ -108,3 +112,32 @@ def test_a_signature_gives_the_function_its_types(folder):
     assert "half" in dir(op)
     with pytest.raises(AttributeError, match="the op 'plain' has no function 'whole'; it has: half"):
         op.whole
+
+
+def test_other_signatures_give_another_object_and_leave_the_first(folder):
+    import ctypes
+
+    fakes.plain_op(folder, source=f"{fakes.EXPORT} double half(double x) {{ return x / 2; }}\n")
+    path = folder / "plain.cpp"
+    first = opforge.load("half", path, signatures={"half": (ctypes.c_double, [ctypes.c_double])})
+    second = opforge.load("half", path, signatures={"half": (None, [ctypes.c_double])})
+    assert (first.half(3.0), second.half(3.0), first.half(5.0)) == (1.5, None, 2.5)
+    assert opforge.load("half", path, signatures={"half": (ctypes.c_double, [ctypes.c_double])}).half(3.0) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"abi": "c", "fakes": {"value": len}}, "fakes with abi='c'. Give them to torch.library.register_fake"),
+        ({"abi": "torch", "fakes": {"value": len}}, "fakes with abi='torch'. Give them to torch.library.register_fake"),
+        (
+            {"abi": "torch", "signatures": {"value": (None, [])}},
+            "signatures with abi='torch'. They are for abi='c' alone",
+        ),
+    ],
+)
+def test_what_an_abi_has_no_use_for_is_refused(folder, given, message):
+    cls = fakes.plain_op(folder, **{name: value for name, value in given.items() if name != "abi"})
+    cls.abi = given["abi"]
+    with pytest.raises(BuilderError, match=re.escape(f"TestedBuilder: {message}")):
+        cls().load()

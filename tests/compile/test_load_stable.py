@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import partial
 
 import fakes
 import pytest
 
+import opforge
 from opforge.errors import BuilderError, CompileError, LoadError, NamespaceClashError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
@@ -228,6 +230,19 @@ def test_a_fake_for_a_function_that_is_not_there_says_what_is_each_time(tmp_path
     for _time in range(3):
         with pytest.raises(BuilderError, match=rf"{cls.name}: fakes names 'gelu'. The library defines: relu"):
             cls().load()
+
+
+def test_a_fake_given_later_takes_the_place_of_the_one_before(tmp_path):
+    cls = fakes.stable_op(tmp_path / "op")
+    x = torch.empty(3, device="meta")
+    load = partial(opforge.load, cls.name, tmp_path / "op" / f"{cls.name}.cpp")
+    op = load()
+    with pytest.raises(NotImplementedError):
+        op.relu(x)
+    assert load(fakes={"relu": relu_fake}) is op and op.relu(x).shape == (3,)
+    assert load(fakes={"relu": lambda x: x.new_empty(5)}) is op and op.relu(x).shape == (5,)
+    with pytest.raises(BuilderError, match=r"fakes names 'gelu'. The library defines: relu"):
+        load(fakes={"gelu": relu_fake})
 
 
 def test_blocks_in_several_units_make_one_library(tmp_path):

@@ -9,7 +9,7 @@ import fakes
 import pytest
 
 import opforge
-from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError
+from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
 
 WRAPPER = """\
 case "$*" in *" -c "*) step=compile;; *libtorch*) step=stub;; *-shared*) step=link;; *) step=ask;; esac
@@ -125,3 +125,60 @@ def test_a_store_with_a_folder_that_cannot_be_written_is_refused(tmp_path, own_s
     fakes.set_value(tmp_path, 2)
     with pytest.raises(CacheDirError, match=r"/v1/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
         cls().obtain()
+
+
+def test_a_header_is_looked_for_beside_a_link_to_the_source(tmp_path):
+    fakes.plain_op(tmp_path / "real")
+    (tmp_path / "farm").mkdir()
+    (tmp_path / "farm" / "plain.cpp").symlink_to(tmp_path / "real" / "plain.cpp")
+    fakes.set_value(tmp_path / "farm", 2)
+    assert opforge.load("plain", tmp_path / "farm" / "plain.cpp").value() == 2
+    (tmp_path / "farm" / "plain.cpp").unlink()
+    (tmp_path / "farm" / "plain.cpp").symlink_to(
+        fakes.write(tmp_path, "plain.cpp", f"{fakes.EXPORT} int value() {{ return 3; }}")
+    )
+    assert opforge.load("plain", tmp_path / "farm" / "plain.cpp").value() == 3
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\\ b", "a$$b", "a\\#b", "50%", "-x", "a:b", "@a"])
+def test_a_source_and_a_header_may_have_any_name(tmp_path, name):
+    header = fakes.write(tmp_path, name + ".h", "#define VALUE 1\n")
+    source = fakes.write(tmp_path, name + ".cpp", fakes.PLAIN.replace("value.h", name + ".h"))
+    assert opforge.load("plain", source).value() == 1
+    with open(header, "w") as file:
+        file.write("#define VALUE 2\n")
+    assert opforge.load("plain", source).value() == 2
+
+
+@pytest.mark.parametrize("flags", [[], ["-fdiagnostics-color=always"]])
+def test_colours_that_are_forced_are_taken_out_of_an_error(tmp_path, monkeypatch, flags):
+    source = fakes.write(tmp_path, "broken.cpp", "int value() { return missing; }\n")
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    monkeypatch.setenv("GCC_COLORS", "error=01;31")
+    with pytest.raises(CompileError) as caught:
+        opforge.load("broken", source, abi="c", extra_cflags=flags)
+    error = caught.value
+    assert "\x1b" not in str(error) and error.step == "compile broken.cpp" and source in error.command
+    assert [(one["line"], one["severity"]) for one in error.diagnostics] == [(1, "error")]
+
+
+def test_a_wrapper_may_talk_before_the_compiler_does(tmp_path, monkeypatch):
+    cls = fakes.plain_op(tmp_path)
+    monkeypatch.setenv("CXX", fakes.compiler(tmp_path, "wrapper", 'echo "hello"; exec g++ "$@"'))
+    assert cls().load().value() == 1
+
+
+def test_a_working_folder_that_was_removed_is_told_of_where_it_matters(tmp_path, monkeypatch):
+    fakes.plain_op(tmp_path / "op")
+    source = str(tmp_path / "op" / "plain.cpp")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert opforge.load("plain", source).value() == 1
+    typed = type("Typed", (opforge.OpBuilder,), {"__module__": "__main__", "name": "plain", "abi": "c"})
+    typed.sources = [source]
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as at a prompt
+    assert typed().load().value() == 1
+    for given in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
+        with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
+            opforge.load("plain", **given)

@@ -11,7 +11,9 @@ import subprocess
 import fakes
 import pytest
 
-from opforge.errors import BuildResourceError, LoadError
+import opforge
+from opforge.cache import layer
+from opforge.errors import BuildResourceError, CacheDirError, LoadError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 
@@ -207,9 +209,22 @@ def test_a_full_disk_is_called_so_wherever_it_strikes_and_nothing_is_left(tmp_pa
     assert [name for at, _folders, names in os.walk(store) for name in names if name.endswith(".tmp")] == []
 
 
-def test_a_disk_that_is_full_before_anything_is_made_says_so(tmp_path, mounted, monkeypatch):
-    from opforge.errors import CacheDirError
+def test_a_disk_that_is_full_when_the_source_of_an_inline_op_is_written_says_so(mounted, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(mounted("size=64k")))
+    with pytest.raises(BuildResourceError, match="inline: the build stopped: the disk is full"):
+        opforge.load_inline("inline", "//" + "x" * 100_000, abi="c")
 
+
+def test_a_layer_on_a_full_disk_says_so_and_holds_no_part_of_the_entry(tmp_path, mounted):
+    folder = mounted("size=32k")
+    entry = fakes.plain_op(tmp_path / "op", source=BIG)().obtain()
+    with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
+        layer.add(str(folder / "layer"), entry, "description")
+    assert os.listdir(folder / "layer" / "v1" / "entries") == []
+    assert os.listdir(folder / "layer" / "v1" / "descriptions" / "description") == []
+
+
+def test_a_disk_that_is_full_before_anything_is_made_says_so(tmp_path, mounted, monkeypatch):
     store = mounted("size=64k,nr_inodes=4")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store / "store"))
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Set OPFORGE_CACHE_DIR"):

@@ -24,7 +24,7 @@ try:
     op = builder.load()
     print(op.value(), op.origin, time.time())
 except OpforgeError as error:
-    print(type(error).__name__, str(error))
+    print(type(error).__name__, str(error), vars(error))
 """
 
 
@@ -121,6 +121,7 @@ def test_every_waiter_gets_the_builders_own_error(folder):
     (text,) = answers
     assert text.startswith("CompileError plain: compile plain.cpp failed: ") and "plain.cpp:2:" in text
     assert "full log: " in text
+    assert re.search(r"'diagnostics': \({'file': '.*plain.cpp', 'line': 2, 'column': \d+, 'severity': 'error', ", text)
 
 
 def test_a_failure_is_not_kept_for_those_who_come_later(folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import fakes
 import pytest
 
@@ -182,9 +184,8 @@ def test_a_killed_compiler_is_a_matter_of_memory(output):
     error = explain(output)
     assert isinstance(error, BuildResourceError)
     assert str(error) == (
-        "relu: the build stopped: a compiler was killed."
-        " A compiler ran out of memory or was killed. Lower the number of"
-        f" compilers with OPFORGE_JOBS=1.\nfull log: {LOG}"
+        "relu: the build stopped: a compiler was killed, or memory ran out."
+        f" Lower the number of compilers with OPFORGE_JOBS=1.\nfull log: {LOG}"
     )
 
 
@@ -194,7 +195,35 @@ def test_a_full_disk_is_called_so(output):
     assert isinstance(error, BuildResourceError)
     assert str(error) == (
         "relu: the build stopped: the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk."
+        f"\nfull log: {LOG}"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("g++: fatal error: cannot execute 'cc1plus': vfork: Resource temporarily unavailable", "processes can be"),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable: '/bin/ninja'", "`ulimit -u`"),
+        ("clang++: error: unable to open output file 'a.o': 'Too many open files'", "`ulimit -n`"),
+        (
+            "ninja: fatal: posix_spawn: Argument list too long",
+            "Write the flags to a file, and give its name after an @",
+        ),
+        ("mimalloc: warning: thread 0x7: unable to allocate OS memory (33554432 bytes)", "OPFORGE_JOBS=1"),
+    ],
+)
+def test_what_the_machine_has_run_out_of_is_said(said, told):
+    error = explain(f"[1/1] compile relu.cpp\nFAILED: o\ng++ -c relu.cpp\n{said}\n")
+    assert isinstance(error, BuildResourceError) and told in str(error)
+    assert str(error).startswith("relu: the build stopped: ") and error.log == LOG
+    quoted = explain(f"[1/1] compile relu.cpp\nFAILED: o\ng++\na.cpp:1:1: error: no\n    1 | // {said}\n")
+    assert isinstance(quoted, CompileError)
+
+
+def test_an_error_of_the_system_is_told_by_its_number():
+    assert "the disk is full" in str(diagnostics.out_of("relu", OSError(errno.EDQUOT, "")))
+    assert "`ulimit -n`" in str(diagnostics.out_of("relu", OSError(errno.EMFILE, "")))
+    assert diagnostics.out_of("relu", PermissionError(errno.EACCES, "")) is None
 
 
 @pytest.mark.parametrize("signal", [9, 15])
@@ -222,3 +251,24 @@ def test_any_output_gives_an_error_with_the_log(output):
 
 def test_an_empty_output_gives_the_status():
     assert "the build failed: exit status 7" in str(explain("", 7))
+
+
+def test_a_program_reads_what_the_compilers_said_in_their_order(tmp_path):
+    error = explain(CLANG_SYNTAX)
+    assert (error.op, error.step, error.log) == ("relu", "compile relu.cpp", LOG)
+    assert error.command == ("/usr/bin/clang++", "-c", "relu.cpp")
+    shared = {"file": "relu.cpp"}
+    assert error.diagnostics == (
+        {**shared, "line": 2, "column": 3, "severity": "warning", "message": "unused variable 'x' [-Wunused-variable]"},
+        {**shared, "line": 7, "column": 11, "severity": "error", "message": "expected ';' after return statement"},
+    )
+    (told,) = explain('[1/1] compile a.cu\nFAILED: o\nnvcc "-DA=b c" a.cu\na.cu(3): error #20: no\n').diagnostics
+    assert told == {"file": "a.cu", "line": 3, "column": 0, "severity": "error", "message": "no"}
+
+
+@pytest.mark.parametrize("output", [UNDEFINED, NO_LIBRARY, LLD, MOLD_SYMBOL, MOLD_LIBRARY, "something odd\n", ""])
+def test_an_error_without_a_place_in_a_source_is_a_diagnostic_too(output):
+    error = explain(output)
+    first = error.diagnostics[0]
+    assert (first["file"], first["line"], first["severity"]) == ("", 0, "error")
+    assert str(error).startswith(f"relu: {error.step} failed: {first['message']}\n")

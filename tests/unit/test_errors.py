@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import json
 import pickle
 
 import pytest
@@ -51,7 +54,15 @@ EXAMPLES = {
     errors.ToolchainError: (errors.ToolchainError("/g++", "it said nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
     errors.CompileError: (
-        errors.CompileError.of("relu", "compile a.cpp", "a.cpp:1: error: x", "> 1 | x", "g++ a.cpp", "/log"),
+        errors.CompileError.of(
+            "relu",
+            "compile a.cpp",
+            "a.cpp:1: error: x",
+            "> 1 | x",
+            ["g++", "a.cpp"],
+            "/log",
+            [{"file": "a.cpp", "line": 1, "column": 0, "severity": "error", "message": "x"}],
+        ),
         "relu: compile a.cpp failed: a.cpp:1: error: x\n> 1 | x\ncommand: g++ a.cpp\nfull log: /log",
     ),
     errors.BuildResourceError: (
@@ -130,9 +141,23 @@ def test_the_message_says_what_to_do_and_is_a_sentence(kind):
 def test_an_error_crosses_to_another_process_whole(kind):
     """A pool pickles what its worker raises: an error that cannot be unpickled kills the pool's thread; all wait."""
     error, _part = EXAMPLES[kind]
-    back = pickle.loads(pickle.dumps(error))
-    assert type(back) is kind and str(back) == str(error)
-    assert {k: v for k, v in vars(back).items() if k != "__notes__"} == vars(error)
+    for back in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(back) is kind and str(back) == str(error) and back.args == error.args
+        assert vars(back) == vars(error)
+        assert getattr(back, "msg", None) == getattr(error, "msg", None)  # where ImportError keeps its own
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_what_a_message_is_made_of_can_be_read_by_a_program(kind):
+    error, _part = EXAMPLES[kind]
+    taken = inspect.signature(kind).parameters
+    assert taken and set(taken) <= vars(error).keys()
+
+
+def test_an_error_tells_the_names_that_are_near():
+    assert errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}).near == ("CPUAdam",)
+    assert errors.UnknownAcceleratorError("cdua", ["cpu", "cuda"], "x").near == ("cuda", "cpu")
+    assert errors.OpNotFoundError("zzz", "cpu", {"CPUAdam": "ready"}).near == ()
 
 
 @pytest.mark.parametrize(
@@ -160,9 +185,17 @@ def test_no_suggestion_is_made_for_a_name_that_is_like_none():
 @pytest.mark.parametrize(
     "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
 )
-def test_a_build_error_is_rebuilt_from_its_kind_and_message(kind):
+def test_a_build_error_is_rebuilt_from_its_parts(kind):
     from opforge.builders.produce import shared_error
 
     first, _part = EXAMPLES[kind]
-    again = shared_error(first.kind, first.message)
-    assert type(again) is kind and str(again) == str(first)
+    again = shared_error(first.kind, json.loads(json.dumps(vars(first))))
+    assert type(again) is kind and str(again) == str(first) and vars(again) == vars(first)
+
+
+@pytest.mark.parametrize("more", [{"unheard_of": 1}, {"diagnostics": "x"}])
+def test_a_build_error_of_another_version_keeps_its_kind_and_message(more):
+    from opforge.builders.produce import shared_error
+
+    again = shared_error("compile", {"message": "relu: no", **more})
+    assert type(again) is errors.CompileError and str(again) == "relu: no"

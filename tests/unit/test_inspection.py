@@ -119,3 +119,27 @@ def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, mo
     assert told["used"] == ["aoti_torch_first", "torch_never", "torch_too"] and told["floor"] == "2.10"
     assert told["by_version"] == {"2.9": ["aoti_torch_first"], "2.10": ["torch_too"]}
     assert shims.floor_of(["malloc"])["floor"] == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("deadbeef", 1, "deadbeef cannot be inspected: no entry in {store} begins so, and no op has this name."),
+        ("3f9", 1, "3f9 cannot be inspected: it takes 6 letters of a key, and no op has this name. See the keys: opf"),
+        ("CPUAdm", 2, "no op 'CPUAdm' is known here. Did you mean CPUAdamBuilder"),
+        ("a/b", 1, "a/b cannot be inspected: there is no such file or folder. Correct the path."),
+        (
+            "CPUAdam",
+            1,
+            "nothing that is built answers it as it is now. Build it first: build-ops CPUAdamBuilder. What is",
+        ),
+        (
+            "CPUAdam --target cpu:x86-64",
+            1,
+            "Build it first: build-ops CPUAdamBuilder --target cpu:x86-64. What is built of",
+        ),
+    ],
+)
+def test_what_cannot_be_found_is_met_with_what_to_do(own_store, what, code, said):
+    done = CliRunner().invoke(command, what.split())
+    assert done.exit_code == code and said.format(store=own_store) in done.stderr

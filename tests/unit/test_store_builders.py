@@ -17,7 +17,7 @@ from made_up_store import World
 from opforge.cache import failures, lock, staging
 from opforge.cache.layout import read_json
 from opforge.cache.publishing import SharedFailure
-from opforge.errors import LockTimeoutError
+from opforge.errors import CompileError, LockTimeoutError
 
 
 @pytest.fixture
@@ -25,33 +25,33 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-class BuildFailed(Exception):
-    kind = "compile"
-
-
 def failing(_folder):
-    raise BuildFailed("a.cpp:1: error")
+    raise CompileError("a.cpp:1: error", "relu", "/log")
 
 
-def test_a_failed_build_leaves_nothing_but_its_message(world):
-    with pytest.raises(BuildFailed):
+TOLD = {"message": "a.cpp:1: error", "op": "relu", "log": "/log", "step": "", "command": [], "diagnostics": []}
+
+
+def test_a_failed_build_leaves_nothing_but_its_error(world):
+    with pytest.raises(CompileError):
         world.build(produce=failing)
     assert world.staged() == []
     left = failures.since(world.store.layout, "plan", 0, "s")
-    assert left == failures.Failure("compile", "a.cpp:1: error", "s")
+    assert left == failures.Failure("compile", TOLD, "s")
     world.build()
     assert failures.since(world.store.layout, "plan", 0, "s") is None
 
 
 def test_a_failure_is_for_those_who_were_waiting_and_meant_the_same_sources(world):
     place = world.store.layout
-    failures.note(place, "plan", failures.Failure("compile", "text", "state"))
+    failures.note(place, "plan", failures.Failure("compile", {"message": "text"}, "state"))
     now = read_json(place.path("failures", "plan.json"))["at"]
-    assert failures.since(place, "plan", now, "state").message == "text"
+    assert failures.since(place, "plan", now, "state").told == {"message": "text"}
     assert failures.since(place, "plan", now + 1, "state") is None
     assert failures.since(place, "plan", now, "another state") is None
-    fakes.write(place.path("failures"), "plan.json", '{"at": "x"}')
-    assert failures.since(place, "plan", 0, "state") is None
+    for damaged in ('{"at": "x"}', '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}'):
+        fakes.write(place.path("failures"), "plan.json", damaged)
+        assert failures.since(place, "plan", 0, "state") is None
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def test_a_waiter_gets_the_builders_failure(world, beside, monkeypatch, warnings
     second = beside(world.build)
     fakes.wait_for(lambda: any(one.startswith("a: waiting for") for one in warnings_of_the_cache()))
     go_on.set()
-    assert isinstance(first.exception(20), BuildFailed)
+    assert isinstance(first.exception(20), CompileError)
     shared = second.exception(20)
     assert isinstance(shared, SharedFailure)
-    assert shared.failure == ("compile", "a.cpp:1: error", "s") and str(shared) == "a.cpp:1: error"
+    assert shared.failure == ("compile", TOLD, "s") and str(shared) == "a.cpp:1: error"
     assert world.built == 0
 
 

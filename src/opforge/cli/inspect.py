@@ -26,7 +26,8 @@ SHORTEST_KEY = 6
 @target_option
 @json_option
 def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:
-    """Show the architectures inside, registers, shared memory and spills by kernel, sizes, and what loading needs.
+    """Show the architectures inside, registers, shared memory and spills by kernel, sizes, what loading needs, and
+    what the compilers said.
 
     ENTRY is a key of `opforge cache ls`, or six or more of its first letters. OP is as for build-ops, and must have
     been built. PATH is a library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
@@ -55,24 +56,28 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     from opforge.builders.opened import current_store
 
     layout = current_store().layout
-    if (
-        len(what) >= SHORTEST_KEY
-        and all(one in "0123456789abcdef" for one in what)
-        and os.path.isdir(layout.path("entries"))
-    ):
+    is_key = all(one in "0123456789abcdef" for one in what)
+    if is_key and len(what) >= SHORTEST_KEY and os.path.isdir(layout.path("entries")):
         found = [layout.entry(one) for one in sorted(os.listdir(layout.path("entries"))) if one.startswith(what)]
         if found:
             return [(folder, _manifest(folder)) for folder in found]
     if os.sep in what:
         raise InspectionError(what, "there is no such file or folder", "Correct the path")
+    try:
+        chosen = select([what], targets)
+    except click.UsageError as error:
+        if not is_key:
+            raise
+        whole = len(what) >= SHORTEST_KEY
+        begun = f"no entry in {layout} begins so" if whole else f"it takes {SHORTEST_KEY} letters of a key"
+        raise InspectionError(what, f"{begun}, and no op has this name", "See the keys: opforge cache ls") from error
     places = []
-    for one in select([what], targets):
-        builder = one.builder()
-        entry = builder.find()
+    for one in chosen:
+        entry = one.builder().find()
         if entry is None:
-            raise InspectionError(
-                one.label, "nothing that is built answers it", f"Build it first: build-ops {one.name}"
-            )
+            target = f" --target {one.target}" if targets else ""
+            advice = f"Build it first: build-ops {one.name}{target}. What is built of it, if anything: opforge cache ls"
+            raise InspectionError(one.label, "nothing that is built answers it as it is now", advice)
         places.append((entry.folder, _manifest(entry.folder)))
     return places
 
@@ -86,7 +91,8 @@ def _manifest(folder: str) -> dict[str, Any]:
             told = json.load(file)
         binary = told["binary"]
         kept = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
-        return {**kept, "file": binary["file"], "compiler": compilers_in(told["components"]["toolchain"])}
+        compiler, said = compilers_in(told["components"]["toolchain"]), told["built"].get("said", "")
+        return {**kept, "file": binary["file"], "compiler": compiler, "said": said}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -113,6 +119,9 @@ def _print(told: Mapping[str, Any]) -> None:
     entry = told["entry"]
     if entry:
         click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}, by {entry['compiler']}")
+        if entry["said"]:
+            heading("the compilers said")
+            click.echo(entry["said"])
     for note in told["notes"]:
         click.echo(f"note: {note}")
     if "machine" in told:
