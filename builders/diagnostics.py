@@ -27,6 +27,10 @@ KILLED = re.compile(
 FULL = re.compile(r"^(?!\s*\d+ \|).*(?:No space left on device|Disk quota exceeded|File too large)", re.MULTILINE)
 """The compiler's own words; not a line of the source that it quotes ("    3 | ...")."""
 NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
+MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
+MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
+REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY", re.MULTILINE)
+"""The line that a diagnostic is about, as `_context` marks it."""
 LONGEST_LINE = 400
 """Characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
@@ -51,12 +55,11 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
             number = found["line"] or found["cuda"]
             where = f"{found['file']}:{number}" + (f":{found['column']}" if found["column"] else "")
             context = _context(found["file"], int(number))
-            return CompileError.of(
-                op, title, f"{where}: error: {found['text']}{_advice(found['text'])}", context, command, log
-            )
+            advice = _advice(found["text"], context)
+            return CompileError.of(op, title, f"{where}: error: {found['text']}{advice}", context, command, log)
     linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
     if linking:
-        return CompileError.of(op, title, linking[0].strip(), "", command, log)
+        return CompileError.of(op, title, linking[0].strip() + _advice(linking[0]), "", command, log)
     own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
     said = [line for line in own if "error" in line.lower()] or own[-3:]
     shown = " / ".join(line[:LONGEST_LINE] for line in said[:3])
@@ -108,11 +111,18 @@ def disk_full(op: str) -> BuildResourceError:
     return BuildResourceError.of(op, "the disk is full", "Free some space, or set OPFORGE_CACHE_DIR to another disk.")
 
 
-def _advice(text: str) -> str:
-    missing = re.match(r"'?(?P<header>[^':]+)'?(?:: No such file or directory| file not found)", text)
-    if not missing:
-        return ""
-    return f"\n(add the folder that holds {missing['header']} to include_dirs, or install the package that provides it)"
+def _advice(text: str, context: str = "") -> str:
+    """What to do about a diagnostic, where its words or the line that it is about tell."""
+    if header := MISSING_HEADER.match(text):
+        name = header["name"]
+        return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
+    if library := MISSING_LIBRARY.search(text):
+        return f"\n(install what provides lib{library['name']}.so, or name its folder in link_flags: -L/the/folder)"
+    if "opforge::Library::Boxed" in text:
+        return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
+    if REGISTRATION.search(context):
+        return "\n(this macro is in torch/csrc/stable/library.h: is that included above?)"
+    return ""
 
 
 def _failed_step(lines: list[str]) -> tuple[str, str]:
