@@ -7,7 +7,7 @@ import os
 from opforge import settings
 from opforge.cache import layout, trust
 from opforge.cache.store import Store
-from opforge.errors import CacheDirError
+from opforge.errors import CacheDirError, LayerError
 
 _stores: dict[tuple[object, ...], Store] = {}
 
@@ -68,5 +68,5 @@ def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str
     for path in paths:
         problem = layout.find_problem(path, owners)
         if problem:
-            raise problem
+            raise LayerError(path, problem.problem)
     return paths

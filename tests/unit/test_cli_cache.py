@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from made_up_store import MadeUpStore
 
-from opforge.cache import upkeep
+from opforge.cache import staging, upkeep
 from opforge.cli import group
 
 
@@ -77,6 +77,20 @@ def test_verify_fails_where_an_entry_is_damaged(made):
         "1 entry checked, 1 damaged and set aside",
     ]
     assert run("verify").exit_code == 0
+
+
+def test_verify_says_what_it_could_not_set_aside(made, monkeypatch):
+    made.spoil(made.add())
+    monkeypatch.setattr(staging, "set_aside", lambda *_arguments: None)  # as where the store is another user's
+    assert run("verify").stdout.splitlines()[1] == "1 entry checked, 1 damaged and set aside, but for 1"
+
+
+def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without HOME whom no table knows
+    done = run("stats")
+    assert done.exit_code == 1 and "no home folder leads to it. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
 
 
 def test_gc_says_what_it_removes(made, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from opforge.builders import opened
 from opforge.cache import layout, trust
-from opforge.errors import CacheDirError
+from opforge.errors import CacheDirError, LayerError
 
 ME = frozenset({0, os.geteuid()})
 STRANGER = 4242
@@ -180,7 +180,7 @@ def test_a_layer_that_cannot_be_trusted_is_an_error_not_a_silence(tmp_path, monk
     (tmp_path / "layer").mkdir()
     (tmp_path / "layer").chmod(0o777)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
-    with pytest.raises(CacheDirError, match=r"layer can be written by everybody"):
+    with pytest.raises(LayerError, match=r"layer can be written by everybody. A layer must belong to root, to you or"):
         opened.current_store()
 
 
@@ -188,8 +188,9 @@ def test_a_layer_that_cannot_be_trusted_is_an_error_not_a_silence(tmp_path, monk
 def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     os.chown(folder, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
-    with pytest.raises(CacheDirError, match=f"belongs to user {STRANGER}"):
+    with pytest.raises(LayerError, match=f"belongs to user {STRANGER}.* or to one of OPFORGE_TRUSTED_OWNERS") as told:
         opened.current_store()
+    assert str(told.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(told.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
     assert opened.current_store().layers == (layout.Layout(str(folder)),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -116,6 +117,7 @@ def verify_command(as_json: bool) -> None:
 
         checked = verification.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
+    left = sum(os.path.exists(one.path) for one in bad)  # in a layer of somebody else's, say
     if as_json:
         emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
     else:
@@ -123,7 +125,7 @@ def verify_command(as_json: bool) -> None:
             click.echo(f"damaged {one.op or one.result}: {one.problem} ({one.path})")
         click.echo(
             f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged"
-            + (" and set aside" if bad else "")
+            + (f" and set aside{f', but for {left}' if left else ''}" if bad else "")
         )
     sys.exit(FAILED if bad else OK)
 
