@@ -244,6 +244,24 @@ def test_a_home_that_cannot_be_written_gives_way_with_one_warning(home_of_nobody
     assert said[1] == said[2] and said[1].startswith(f"ROOT {home_of_nobody}/tmp/opforge-65534-")
 
 
+def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(monkeypatch, tmp_path, caplog):
+    """In a container without a home, a temporary folder or anything that can be written, a layer is read all the same."""
+    import tempfile
+
+    (tmp_path / "opforge").mkdir()
+    (tmp_path / "opforge").chmod(0o777)
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
+    assert opened.current_store().layout.root == opened.NOWHERE and not caplog.records
+    with pytest.raises(CacheDirError, match=r"opforge can be written by everybody; nor is there a temporary folder. Set"):
+        opened.writable_store()
+
+
+def _no_temporary_folder(**_options):
+    raise FileNotFoundError(2, "No usable temporary directory found")
+
+
 @as_root
 def test_a_chosen_folder_that_cannot_be_written_is_an_error_that_says_what_to_set(home_of_nobody):
     said = run_as_nobody(home_of_nobody, OPFORGE_CACHE_DIR=home_of_nobody + "/chosen")
