@@ -9,7 +9,7 @@ from opforge.cache import layout, trust
 from opforge.cache.store import Store
 from opforge.errors import CacheDirError, LayerError
 
-NOWHERE = os.path.join(os.devnull, "opforge")
+NOWHERE = os.path.join(os.devnull, "no-cache-folder")
 """Where nobody can make a folder: what stands for a default folder that was refused, until something is built."""
 _stores: dict[tuple[object, ...], Store] = {}
 
@@ -67,7 +67,8 @@ def writable_store(given: Store | None = None) -> Store:
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """The layers that may be loaded from. One that was named and cannot be trusted is an error, not a silence."""
     for path in paths:
-        problem = layout.find_problem(path, owners)
-        if problem:
-            raise LayerError(path, problem.problem)
+        found = trust.objection(path, owners)
+        if found:
+            problem, advice = found
+            raise LayerError(path, problem, advice if advice.startswith("Run: ") else "Name its owner there")
     return paths

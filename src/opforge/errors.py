@@ -210,11 +210,11 @@ class CacheDirError(OpforgeError, OSError):
 class LayerError(CacheDirError):
     """A folder that OPFORGE_CACHE_LAYERS names cannot be trusted."""
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: str, problem: str, advice: str) -> None:
         OpforgeError.__init__(
             self,
             f"The layer {path} cannot be used: {problem}. A layer must belong to root, to you or to one of"
-            " OPFORGE_TRUSTED_OWNERS, and nobody else may write it. Mend that, or take it out of OPFORGE_CACHE_LAYERS.",
+            f" OPFORGE_TRUSTED_OWNERS, and nobody else may write it. {advice}, or take it out of OPFORGE_CACHE_LAYERS.",
         )
         self.path, self.problem = path, problem
 

@@ -162,8 +162,8 @@ def test_a_default_folder_that_cannot_be_trusted_gives_way_with_one_warning(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "opforge").mkdir()
     (tmp_path / "opforge").chmod(0o777)
-    stores = {opened.current_store().layout.root for _ in range(3)} | {opened.writable_store().layout.root}
-    (root,) = stores
+    root = opened.writable_store().layout.root
+    assert {root} == {opened.current_store().layout.root, opened.writable_store().layout.root}
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
