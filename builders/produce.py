@@ -109,7 +109,7 @@ def _build_until_stable(
         ninja.write_build_file(work, run)
         _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile}
+        reads = {step.output: _reads(work, step, provenance, reused) for step in done if step.depfile or step.unit}
         for step in run:
             maker = precompiled.maker_of(step, run)
             if maker:
@@ -130,7 +130,7 @@ def _build_until_stable(
             changed = ["a file changed while it was being read"]
         previous = dict(stamps)
         for step in run:
-            if step.depfile and os.path.exists(os.path.join(work, step.output)):
+            if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
                 os.unlink(os.path.join(work, step.output))
     raise UnstableInputError.of(job.plan.op, changed)
 
@@ -219,6 +219,8 @@ def _reads(work: str, step: Step, provenance: Provenance, reused: Mapping[str, I
     if step.output in reused:
         known = (one.within(provenance.roots) for one in reused[step.output].files)
         paths = {path for path in known if path is not None}
+    elif not step.depfile:  # a compiler that tells of no header: its sources are all that is known
+        paths = set(step.inputs)
     else:
         with open(os.path.join(work, step.depfile), "rb") as file:
             named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
