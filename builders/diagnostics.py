@@ -61,6 +61,10 @@ SCARCE: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
 )
 """What a machine runs out of: the system's numbers, its and the compilers' words, the problem, what to do."""
 NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
+MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
+MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
+REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY", re.MULTILINE)
+"""The line that a diagnostic is about, as `_context` marks it."""
 LONGEST_LINE = 400
 """Characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
@@ -83,11 +87,13 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     first = next((one for one in found if one["severity"] == "error"), None)
     if first:
         where = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
-        told = f"{where}: error: {first['message']}{_advice(first['message'])}"
-        return CompileError.of(op, title, told, _context(first["file"], first["line"]), words, log, found)
+        context = _context(first["file"], first["line"])
+        told = f"{where}: error: {first['message']}{_advice(first['message'], context)}"
+        return CompileError.of(op, title, told, context, words, log, found)
     linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
     if linking:
-        return CompileError.of(op, title, linking[0].strip(), "", words, log, [*found, *map(_unplaced, linking)])
+        told = linking[0].strip() + _advice(linking[0])
+        return CompileError.of(op, title, told, "", words, log, [*found, *map(_unplaced, linking)])
     own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
     said = [line for line in own if "error" in line.lower()] or own[-3:]
     shown = " / ".join(line[:LONGEST_LINE] for line in said[:3]) or f"exit status {status}"
@@ -181,11 +187,18 @@ def out_of(op: str, said: OSError | str, log: str = "") -> BuildResourceError | 
     return None
 
 
-def _advice(text: str) -> str:
-    missing = re.match(r"'?(?P<header>[^':]+)'?(?:: No such file or directory| file not found)", text)
-    if not missing:
-        return ""
-    return f"\n(add the folder that holds {missing['header']} to include_dirs, or install the package that provides it)"
+def _advice(text: str, context: str = "") -> str:
+    """What to do about a diagnostic, where its words or the line that it is about tell."""
+    if header := MISSING_HEADER.match(text):
+        name = header["name"]
+        return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
+    if library := MISSING_LIBRARY.search(text):
+        return f"\n(install what provides lib{library['name']}.so, or name its folder in link_flags: -L/the/folder)"
+    if "opforge::Library::Boxed" in text:
+        return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
+    if REGISTRATION.search(context):
+        return "\n(this macro is in torch/csrc/stable/library.h: is that included above?)"
+    return ""
 
 
 def _failed_step(lines: list[str]) -> tuple[str, str]:

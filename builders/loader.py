@@ -116,7 +116,7 @@ def _advice(problem: str) -> str:
     if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
         return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
     if "undefined symbol" in problem:
-        return "It needs a library that is not in the process: name it in the builder's libraries"
+        return "Name the source or the library that defines it: in sources, or in libraries or link_flags (-l...)"
     return "Rebuild it with: build-ops --force"
 
 
@@ -188,9 +188,14 @@ def _schema_advice(torch: Any, schemas: list[str]) -> str:
     """Which schema torch cannot read, and why; it does not say so itself across the C interface."""
     for schema in schemas:
         try:
-            torch._C.parse_schema(schema)
+            parsed = torch._C.parse_schema(schema)
         except RuntimeError as error:
             return f"The schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}"
+        for one in (*parsed.arguments, *parsed.returns):
+            for kind in (one.type, *one.type.containedTypes()):
+                if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
+                    known = "Write Tensor, int (for int64_t), float (for double), bool or str"
+                    return f"{str(kind)!r} in the schema {schema!r} is no type. {known}"
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"
 
 

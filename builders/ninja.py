@@ -138,7 +138,8 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
         try:
             # The supervisor's sign to end everything, if it has not ended by itself. Closing alone would not do: a
             # worker that was forked meanwhile holds the pipe open.
-            process.stdin.write("\n")
+            if process.returncode is None:  # a write to one that has ended is SIGPIPE, at which gdb stops
+                process.stdin.write("\n")
             process.stdin.close()
         except BrokenPipeError:
             pass

@@ -7,8 +7,10 @@ import os
 from opforge import settings
 from opforge.cache import layout, trust
 from opforge.cache.store import Store
-from opforge.errors import CacheDirError
+from opforge.errors import CacheDirError, LayerError
 
+NOWHERE = os.path.join(os.devnull, "no-cache-folder")
+"""Where nobody can make a folder: what stands for a default folder that was refused, until something is built."""
 _stores: dict[tuple[object, ...], Store] = {}
 
 
@@ -16,7 +18,7 @@ def current_store() -> Store:
     """The store under the settings as they are now; creates no folder.
 
     A chosen folder that cannot be trusted raises CacheDirError; the default one gives way to a fresh private folder,
-    with one warning.
+    with one warning, once something is built.
     """
     root, chosen = settings.cache_dir()
     names, layers = settings.trusted_owners(), settings.cache_layers()
@@ -24,13 +26,12 @@ def current_store() -> Store:
     store = _stores.get(key)
     if store is None:
         owners = trust.trusted_ids(names)
-        mine = trust.trusted_ids()
-        problem = layout.find_problem(root, mine)
+        problem = layout.find_problem(root, trust.trusted_ids())
         if problem and chosen:
             raise problem
-        if problem:
-            root = layout.private_fallback(problem)
-        store = _stores[key] = Store(root, owners, _trusted_layers(layers, owners))
+        store = Store(NOWHERE if problem else root, owners, _trusted_layers(layers, owners))
+        if not problem:
+            _stores[key] = store
     return store
 
 
@@ -49,24 +50,25 @@ def writable_store(given: Store | None = None) -> Store:
         layout.prepare(given.layout.root, trust.trusted_ids())
         return given
     store = current_store()
-    _root, chosen = settings.cache_dir()
+    root, chosen = settings.cache_dir()
+    mine = trust.trusted_ids()
     try:
-        layout.prepare(store.layout.root, trust.trusted_ids())
-        return store
+        layout.prepare(root if store.layout.root == NOWHERE else store.layout.root, mine)
+        return current_store()
     except CacheDirError as problem:
         if chosen:
             raise
         fallback = Store(layout.private_fallback(problem), store.owners, tuple(str(one) for one in store.layers))
-        layout.prepare(fallback.layout.root, trust.trusted_ids())
-        for key in [key for key, value in _stores.items() if value is store]:
-            _stores[key] = fallback
+        layout.prepare(fallback.layout.root, mine)
+        _stores[root, chosen, settings.trusted_owners(), settings.cache_layers()] = fallback
         return fallback
 
 
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """The layers that may be loaded from. One that was named and cannot be trusted is an error, not a silence."""
     for path in paths:
-        problem = layout.find_problem(path, owners)
-        if problem:
-            raise problem
+        found = trust.objection(path, owners)
+        if found:
+            problem, advice = found
+            raise LayerError(path, problem, advice if advice.startswith("Run: ") else "Name its owner there")
     return paths

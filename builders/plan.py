@@ -65,5 +65,6 @@ class Step(NamedTuple):
     argv: tuple[str, ...]
     title: str
     depfile: str = ""
+    """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
     unit: Located | None = None
     """The source that it compiles, if it compiles one."""

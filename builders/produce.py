@@ -138,7 +138,7 @@ def _build_until_stable(
             written = changed  # of those that flags name, what every run changes is an output of the compilers
         previous = dict(stamps)
         for step in run:
-            if step.depfile and os.path.exists(os.path.join(work, step.output)):
+            if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
                 os.unlink(os.path.join(work, step.output))
     raise UnstableInputError.of(job.plan.op, changed)
 

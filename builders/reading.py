@@ -27,6 +27,8 @@ def reads_of(
         with open(os.path.join(work, step.depfile), "rb") as file:
             named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
             paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
+    elif step.unit:  # a compiler that tells of no header: its sources are all that is known
+        paths = set(step.inputs)
     if step.unit and step.output not in reused:
         own = [path for path in paths if not provenance.place(path).seal]
         paths |= files_assembled(own, step.argv, searched_by(job))

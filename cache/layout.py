@@ -139,13 +139,18 @@ def prepare(root: str, owners: Collection[int]) -> None:
 def private_fallback(refused: CacheDirError) -> str:
     """A fresh private folder for this process, after the default one was refused. Says so once, as a warning.
 
-    It is removed when the process that made it ends; what is loaded from it stays usable until then.
+    It is removed when the process that made it ends; what is loaded from it stays usable until then. Raises
+    CacheDirError where no temporary folder can be made either.
     """
     import atexit
     import shutil
     import tempfile
 
-    path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
+    try:
+        path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
+    except OSError as error:
+        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
+        raise CacheDirError(refused.path, f"{refused.problem}; nor is there a temporary folder", advice) from error
 
     def remove() -> None:
         if os.getpid() == owner:  # a forked child is not to take it from its parent

@@ -68,7 +68,10 @@ class Store:
             try:
                 results = sorted(os.listdir(layer.description(description)))
             except OSError:
-                empty = Rejected(layer.root, "holds no entry for this description")
+                there = os.path.isdir(layer.root)
+                empty = Rejected(
+                    layer.root, "holds no entry for this description" if there else "there is no such folder"
+                )
                 trace += [empty] if empty not in trace else []  # asked for each level of a processor
                 continue
             for result in results:

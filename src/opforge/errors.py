@@ -258,6 +258,18 @@ class CacheDirError(OpforgeError, OSError):
         self.path, self.problem, self.advice = path, problem, advice
 
 
+class LayerError(CacheDirError):
+    """A folder that OPFORGE_CACHE_LAYERS names cannot be trusted."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        OpforgeError.__init__(
+            self,
+            f"The layer {path} cannot be used: {problem}. A layer must belong to root, to you or to one of"
+            f" OPFORGE_TRUSTED_OWNERS, and nobody else may write it. {advice}, or take it out of OPFORGE_CACHE_LAYERS.",
+        )
+        self.path, self.problem, self.advice = path, problem, advice
+
+
 class LockTimeoutError(OpforgeError, TimeoutError):
     """Another process kept building the same op for longer than OPFORGE_LOCK_TIMEOUT."""
 

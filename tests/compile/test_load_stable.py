@@ -193,6 +193,13 @@ def test_a_schema_that_torch_cannot_read_is_shown_with_the_reason(tmp_path):
         assert "torch refused the definition f(Tensr x) -> Tensor" in text
 
 
+@pytest.mark.parametrize("schema", ["f(tensor x) -> Tensor", "f(Tensor x, int64_t[] n) -> Tensor", "f() -> double"])
+def test_a_type_that_torch_takes_for_a_variable_is_named(tmp_path, schema):
+    cls = source_of(tmp_path / "op", HEAD + f'STABLE_TORCH_LIBRARY(@NAME@, m) {{ m.def("{schema}"); }}\n')
+    with pytest.raises(LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is no type. Write Tensor, int "):
+        cls().load()
+
+
 def test_a_kernel_for_an_op_that_is_not_defined_twice_over_is_undone_whole(tmp_path):
     """The definition before the bad one is taken back, so that a corrected library can be loaded."""
     bad = HEAD + 'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("good(int x) -> int"); m.def("bad(Oops x) -> int"); }\n'

@@ -96,6 +96,17 @@ except CompileError as error:
     assert fakes.python(code, env={"SOURCE": source}).split() == ["True"]
 
 
+def test_a_build_writes_to_no_closed_pipe(tmp_path):
+    """A program that holds Python may have SIGPIPE end it, and gdb stops at one."""
+    fakes.plain_op(tmp_path)
+    code = """
+import os, signal, opforge
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+print(opforge.load("plain", os.environ["SOURCE"]).value())
+"""
+    assert fakes.python(code, env={"SOURCE": str(tmp_path / "plain.cpp")}).split() == ["1"]
+
+
 def test_a_source_whose_suffix_the_compiler_does_not_know_is_told_of(tmp_path):
     source = fakes.write(tmp_path, "plain.CC", fakes.EXPORT + " int value() { return 1; }\n")
     with pytest.raises(CompileError, match=r"compile plain.CC failed: .*knows a source by its suffix"):

@@ -96,6 +96,14 @@ def test_an_archive_that_cannot_be_written_is_wrong_usage(made, tmp_path):
     assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
 
 
+def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without HOME whom no table knows
+    done = run("stats")
+    assert done.exit_code == 1 and "no home folder leads to it. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
+
+
 def test_gc_says_what_it_removes(made, monkeypatch):
     monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
     folder = made.layout.entry(made.add())

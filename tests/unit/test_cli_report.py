@@ -198,6 +198,12 @@ def test_a_whole_report(machine, own_store):
         assert line in done.stdout.splitlines()
 
 
+def test_a_layer_that_is_missing_is_called_so(machine, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", f"{tmp_path}:{tmp_path}/typo")
+    lines = report().stdout.splitlines()
+    assert f"layer: {tmp_path}" in lines and f"layer: {tmp_path}/typo (there is no such folder)" in lines
+
+
 def test_a_report_as_json(machine):
     told = json.loads(report("--json").stdout)
     assert told["ok"] is True and told["ops"][0]["state"] == "buildable"

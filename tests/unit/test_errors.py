@@ -75,6 +75,11 @@ EXAMPLES = {
         errors.ArchiveError("/a.tar", "it is cut off", 2),
         "2 of its entries were imported before that.",
     ),
+    errors.LayerError: (
+        errors.LayerError("/site", "/site can be written by group 5", "Run: chmod go-w /site"),
+        "A layer must belong to root, to you or to one of OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
+        " Run: chmod go-w /site, or take it out of OPFORGE_CACHE_LAYERS.",
+    ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.PortError: (

@@ -171,6 +171,13 @@ def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_th
     assert found.library == built.library
 
 
+def test_a_layer_that_is_missing_is_called_so(world, tmp_path):
+    trace = []
+    mine = store.Store(str(tmp_path / "mine"), world.store.owners, (str(tmp_path / "typo"),))
+    assert mine.match("description", lambda _binary: None, world.roots, (), trace) is None
+    assert trace == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]
+
+
 def test_the_users_own_store_is_matched_only_on_demand(world):
     world.build()
     assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None

@@ -10,7 +10,7 @@ import pytest
 
 from opforge.builders import opened
 from opforge.cache import layout, trust
-from opforge.errors import CacheDirError
+from opforge.errors import CacheDirError, LayerError
 
 ME = frozenset({0, os.geteuid()})
 STRANGER = 4242
@@ -162,8 +162,8 @@ def test_a_default_folder_that_cannot_be_trusted_gives_way_with_one_warning(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "opforge").mkdir()
     (tmp_path / "opforge").chmod(0o777)
-    stores = {opened.current_store().layout.root for _ in range(3)} | {opened.writable_store().layout.root}
-    (root,) = stores
+    root = opened.writable_store().layout.root
+    assert {root} == {opened.current_store().layout.root, opened.writable_store().layout.root}
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
@@ -180,7 +180,7 @@ def test_a_layer_that_cannot_be_trusted_is_an_error_not_a_silence(tmp_path, monk
     (tmp_path / "layer").mkdir()
     (tmp_path / "layer").chmod(0o777)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
-    with pytest.raises(CacheDirError, match=r"layer can be written by everybody"):
+    with pytest.raises(LayerError, match=r"layer can be written by everybody. A layer must belong to root, to you or"):
         opened.current_store()
 
 
@@ -188,8 +188,9 @@ def test_a_layer_that_cannot_be_trusted_is_an_error_not_a_silence(tmp_path, monk
 def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     os.chown(folder, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
-    with pytest.raises(CacheDirError, match=f"belongs to user {STRANGER}"):
+    with pytest.raises(LayerError, match=f"belongs to user {STRANGER}.* or to one of OPFORGE_TRUSTED_OWNERS") as told:
         opened.current_store()
+    assert str(told.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(told.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
     assert opened.current_store().layers == (layout.Layout(str(folder)),)
 
@@ -241,6 +242,26 @@ def test_a_home_that_cannot_be_written_gives_way_with_one_warning(home_of_nobody
     assert len(said) == 3, said
     assert said[0].startswith(f"The cache folder {home_of_nobody}/.cache/opforge cannot be used: it cannot be written")
     assert said[1] == said[2] and said[1].startswith(f"ROOT {home_of_nobody}/tmp/opforge-65534-")
+
+
+def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(monkeypatch, tmp_path, caplog):
+    """In a container without a home, a temporary folder or anything writable, a layer is read all the same."""
+    import tempfile
+
+    (tmp_path / "opforge").mkdir()
+    (tmp_path / "opforge").chmod(0o777)
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
+    assert opened.current_store().layout.root == opened.NOWHERE and not caplog.records
+    with pytest.raises(
+        CacheDirError, match=r"opforge can be written by everybody; nor is there a temporary folder. Set"
+    ):
+        opened.writable_store()
+
+
+def _no_temporary_folder(**_options):
+    raise FileNotFoundError(2, "No usable temporary directory found")
 
 
 @as_root

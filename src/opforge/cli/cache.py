@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -116,6 +117,7 @@ def verify_command(as_json: bool) -> None:
 
         checked = verification.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
+    left = sum(os.path.exists(one.path) for one in bad)  # in a layer of somebody else's, say
     if as_json:
         emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
     else:

@@ -133,4 +133,4 @@ def _print_cache(told: Mapping[str, Any]) -> None:
     if told["problem"]:
         click.echo(f"problem: {told['problem']}")
     for layer in told["layers"]:
-        click.echo(f"layer: {layer}")
+        click.echo(f"layer: {layer}" + ("" if os.path.isdir(layer) else " (there is no such folder)"))

@@ -12,5 +12,11 @@ def own_store() -> Store:
     """The user's own store, as the environment names it. Raises CacheDirError where it cannot be trusted."""
     from opforge import settings
     from opforge.builders.opened import open_store
+    from opforge.cache.layout import find_problem
+    from opforge.cache.trust import trusted_ids
 
-    return open_store(settings.cache_dir()[0])
+    root = settings.cache_dir()[0]
+    problem = find_problem(root, trusted_ids())  # of the path as it is: "~/.cache" where no home folder is known
+    if problem:
+        raise problem
+    return open_store(root)

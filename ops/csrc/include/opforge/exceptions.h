@@ -3,12 +3,48 @@
 // A library built with libc++ (zig does) holds its own unwinder and its own exception types. One of its exceptions that
 // reaches torch's frames ends the process. So a kernel's exception is caught here, within the library, and thrown anew
 // by the libstdc++ that torch uses, from a frame that asks no runtime for anything while it is unwound. With libstdc++
-// there is one runtime, and nothing to do.
+// there is one runtime, and only what a worker of parallel_for throws needs a hand.
 #pragma once
 
 #include <torch/csrc/stable/c/shim.h>
 
 #include <cstdint>
+#include <exception>
+#include <mutex>
+
+namespace opforge {
+
+// torch's threads call `callback`; the first exception of any of them is thrown anew here, in the caller. torch itself
+// would keep its words back from a library that is built for a version before 2.13.
+inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t grain,
+                                           void (*callback)(int64_t, int64_t, void*), void* context) {
+    struct Work {
+        void (*callback)(int64_t, int64_t, void*);
+        void* context;
+        std::mutex lock;
+        std::exception_ptr problem;
+    } work{callback, context, {}, nullptr};
+    const AOTITorchError code = torch_parallel_for(
+        begin, end, grain,
+        [](int64_t first, int64_t last, void* opaque) {
+            Work& mine = *static_cast<Work*>(opaque);
+            try {
+                mine.callback(first, last, mine.context);
+            } catch (...) {
+                const std::lock_guard<std::mutex> hold(mine.lock);
+                if (!mine.problem) {
+                    mine.problem = std::current_exception();
+                }
+            }
+        },
+        &work);
+    if (work.problem) {
+        std::rethrow_exception(work.problem);
+    }
+    return code;
+}
+
+}  // namespace opforge
 
 #ifdef _LIBCPP_VERSION
 
@@ -16,8 +52,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -67,35 +101,6 @@ void guarded(StableIValue* stack, uint64_t in, uint64_t out) {
 struct Guarded {
     Boxed kernel;
 };
-
-// torch's threads call `callback`; the first exception of any of them is thrown anew here, in the caller.
-inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t grain,
-                                           void (*callback)(int64_t, int64_t, void*), void* context) {
-    struct Work {
-        void (*callback)(int64_t, int64_t, void*);
-        void* context;
-        std::mutex lock;
-        std::exception_ptr problem;
-    } work{callback, context, {}, nullptr};
-    const AOTITorchError code = torch_parallel_for(
-        begin, end, grain,
-        [](int64_t first, int64_t last, void* opaque) {
-            Work& mine = *static_cast<Work*>(opaque);
-            try {
-                mine.callback(first, last, mine.context);
-            } catch (...) {
-                const std::lock_guard<std::mutex> hold(mine.lock);
-                if (!mine.problem) {
-                    mine.problem = std::current_exception();
-                }
-            }
-        },
-        &work);
-    if (work.problem) {
-        std::rethrow_exception(work.problem);
-    }
-    return code;
-}
 
 }  // namespace opforge
 
