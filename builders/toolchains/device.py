@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.disk import Disk
@@ -14,23 +14,10 @@ from opforge.cache.layout import Layout
 
 from . import identity, translated
 from .host import HostToolchain, objects_of, place_of
-from .protocol import Toolchain
+from .protocol import DevicePart, Toolchain
 
 SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
 """What is known of every device compiler: where it lies, a file below that, its folders of headers and libraries."""
-
-
-class DevicePart(NamedTuple):
-    """What a device adds to the plan of an op, besides the flags for its own sources."""
-
-    defines: tuple[tuple[str, str], ...] = ()
-    system_include: tuple[Located, ...] = ()
-    """Where its headers lie, below a root that `places` names."""
-    stubs: tuple[str, ...] = ()
-    """Sonames of torch's libraries for the device."""
-    link_flags: tuple[str, ...] = ()
-    requires: tuple[tuple[str, str], ...] = ()
-    """What the binary asks of the machine that loads it, by name."""
 
 
 class DeviceToolchain(Toolchain):

@@ -13,8 +13,9 @@ from opforge.cache.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import identity
-from .device import SHAPE, DevicePart, DeviceToolchain, through
+from .device import SHAPE, DeviceToolchain, through
 from .host import launcher, on_path, place_of, prefix_maps
+from .protocol import DevicePart
 
 TOLD = {**SHAPE, "release": str, "known": list}
 VARIABLES = ("HIP_PATH", "ROCM_HOME", "ROCM_PATH")

@@ -15,7 +15,7 @@ from opforge.errors import SettingError, ToolchainNotFoundError
 from . import identity
 
 if TYPE_CHECKING:
-    from .device import DevicePart
+    from .protocol import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")

@@ -17,8 +17,9 @@ from opforge.cache.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import identity
-from .device import SHAPE, DevicePart, DeviceToolchain
+from .device import SHAPE, DeviceToolchain
 from .host import launcher, on_path, place_of, prefix_maps
+from .protocol import DevicePart
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")

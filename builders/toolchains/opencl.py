@@ -8,8 +8,9 @@ from typing import Any
 from opforge.builders.plan import BuildPlan, Step
 from opforge.cache.inputs import Located
 
-from .device import DevicePart, DeviceToolchain, through
+from .device import DeviceToolchain, through
 from .host import place_of
+from .protocol import DevicePart
 
 RUNTIME = "libOpenCL.so.1"
 

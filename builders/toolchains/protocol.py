@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from opforge.builders.plan import BuildPlan, Step
+from opforge.cache.inputs import Located
 
-if TYPE_CHECKING:
-    from .device import DevicePart
+
+class DevicePart(NamedTuple):
+    """What a device adds to the plan of an op, besides the flags for its own sources."""
+
+    defines: tuple[tuple[str, str], ...] = ()
+    system_include: tuple[Located, ...] = ()
+    """Where its headers lie, below a root that `places` names."""
+    stubs: tuple[str, ...] = ()
+    """Sonames of torch's libraries for the device."""
+    link_flags: tuple[str, ...] = ()
+    requires: tuple[tuple[str, str], ...] = ()
+    """What the binary asks of the machine that loads it, by name."""
 
 
 class Toolchain(Protocol):

@@ -13,8 +13,9 @@ from opforge.cache.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import identity
-from .device import SHAPE, DevicePart, DeviceToolchain
+from .device import SHAPE, DeviceToolchain
 from .host import launcher, on_path, place_of, prefix_maps
+from .protocol import DevicePart
 
 TOLD = {**SHAPE, "release": str}
 HOMES = {"CMPLR_ROOT": "bin/icpx", "ONEAPI_ROOT": "compiler/latest/bin/icpx"}

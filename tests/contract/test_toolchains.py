@@ -81,7 +81,7 @@ def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(places, rel
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
     assert "GLIBCXX" not in binary["floors"]
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
-    assert "aoti_torch_empty_like" in binary["shims"], "what it asks of torch is on record"
+    assert "torch_call_dispatcher" in binary["shims"], "what it asks of torch is on record"
 
 
 def test_no_toolchain_for_a_device_says_which_there_are(tmp_path):
