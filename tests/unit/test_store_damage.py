@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 
@@ -135,6 +136,23 @@ def test_an_entry_that_is_no_entry_is_replaced(world, harm):
     assert again.origin == "built" and again.result == built.result
     assert world.get() is not None
     assert world.staged() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda told: told["binary"].update(abi="torch"), lambda told: told["inputs"]["files"][0].__setitem__(2, "0" * 64)],
+    ids=["abi", "input"],
+)
+def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, change, warnings_of_the_cache):
+    manifest = os.path.join(world.build().folder, entries.MANIFEST)
+    with open(manifest) as file:
+        told = json.load(file)
+    change(told)
+    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
+    again = world.build()
+    assert (again.origin, again.binary["abi"]) == ("built", "c")
+    (warning,) = warnings_of_the_cache()
+    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
 
 
 def test_another_ops_library_is_a_damage(world):
