@@ -54,6 +54,15 @@ def test_a_store_above_its_size_ends_a_tenth_below_it(made, monkeypatch):
     assert bounds.enforce(made.layout, limit, None) == 0
 
 
+def test_nothing_goes_because_the_running_sum_is_too_high(made):
+    for number in range(3):
+        made.add(f"op{number}", size=20_000)
+    ledger.measure(made.layout)
+    ledger.note(made.layout, 50_000)  # as a build leaves it that was counted while the store was walked
+    assert bounds.enforce(made.layout, size_of(made) + 1, None) == 0
+    assert len(made.held()) == 3
+
+
 def test_objects_count_too_and_go_first(made):
     result = made.add("relu", size=1000)
     made.layout.path("objects")

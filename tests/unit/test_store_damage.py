@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 
@@ -166,6 +167,23 @@ def test_what_another_user_has_left_in_the_store_is_named_with_the_way_out(world
         f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
     )
     assert world.staged() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda told: told["binary"].update(abi="torch"), lambda told: told["inputs"]["files"][0].__setitem__(2, "0" * 64)],
+    ids=["abi", "input"],
+)
+def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, change, warnings_of_the_cache):
+    manifest = os.path.join(world.build().folder, entries.MANIFEST)
+    with open(manifest) as file:
+        told = json.load(file)
+    change(told)
+    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
+    again = world.build()
+    assert (again.origin, again.binary["abi"]) == ("built", "c")
+    (warning,) = warnings_of_the_cache()
+    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
 
 
 def test_another_ops_library_is_a_damage(world):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 
 import fakes
 import pytest
@@ -48,6 +49,14 @@ def test_a_file_too_young_to_trust_its_stamp_leaves_no_answer(world, monkeypatch
     os.utime(world.early)
     monkeypatch.setattr(fakes.LaterDisk, "now_ns", Disk.now_ns)
     world.find()
+    assert world.answers() == []
+
+
+def test_an_input_too_young_to_trust_its_stamp_leaves_no_answer(world):
+    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+    soon = time.time() + 3600
+    os.utime(world.op / "value.h", (soon, soon))
+    assert world.find() == (world.result, True)
     assert world.answers() == []
 
 
