@@ -93,7 +93,7 @@ def load(
         "fakes": dict(fakes or {}),
         "signatures": dict(signatures or {}),
     }
-    builder = _builder(attributes, debug, sanitize, build_directory)
+    builder = _builder(attributes, debug, sanitize, build_directory or None)
     return builder.load(verbose)
 
 

@@ -117,6 +117,13 @@ def test_a_python_module_of_another_name_is_told_of(tmp_path):
         opforge.load("bound", source, abi="torch", extra_cflags=["-fvisibility=default"])
 
 
+def test_an_empty_build_directory_is_none_at_all(tmp_path, monkeypatch):
+    fakes.plain_op(tmp_path / "op")
+    monkeypatch.chdir(tmp_path / "op")
+    assert opforge.load("plain", "plain.cpp", build_directory="").value() == 1
+    assert sorted(os.listdir()) == ["plain.cpp", "value.h"]
+
+
 def test_paths_may_be_path_objects(tmp_path):
     fakes.plain_op(tmp_path / "op")
     include = os.path.join(tmp_path, "include")
