@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.errors import (
+    BuildResourceError,
     CacheDirError,
     OpIncompatibleError,
     SourceNotFoundError,
@@ -47,7 +48,7 @@ def obstacles(builder: OpBuilder) -> list[str]:
                 reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
     except OpIncompatibleError as error:
         reasons += error.reasons
-    except (CacheDirError, SourceNotFoundError, ToolchainError) as error:
+    except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:
         reasons.append(str(error))
     return reasons
 

@@ -21,6 +21,8 @@ from .plan import Step
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and the title of the step that has ended."""
+BREAKS = re.compile("[\n\r\0]")
+"""What ends a line, for ninja or for the system."""
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 
 
@@ -60,7 +62,7 @@ def _escaped(text: str) -> str:
 
 
 def _broken(argv: Sequence[str]) -> str:
-    return next(word for word in argv if "\n" in word)
+    return next(word for word in argv if BREAKS.search(word))
 
 
 def write_build_file(folder: str, steps: Sequence[Step]) -> None:
@@ -69,7 +71,7 @@ def write_build_file(folder: str, steps: Sequence[Step]) -> None:
     for step in steps:
         # What another step makes decides the order; of a source ninja need not know, and some names it cannot spell.
         inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
-        if "\n" in "".join(step.argv):
+        if BREAKS.search("".join(step.argv)):
             raise BuilderError(step.title, f"{_broken(step.argv)!r} has a line break", "Rename it, or leave that out")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",

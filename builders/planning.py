@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.cache.inputs import Located
-from opforge.errors import OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import BuildResourceError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from . import abis, roots
 from .opened import current_store
@@ -52,7 +52,7 @@ def places(builder: OpBuilder) -> dict[str, str]:
     if builder.target.device != "cpu" or builder.portable:
         try:
             places.update(builder.toolchain(current_store()).places())
-        except (ToolchainNotFoundError, ToolchainError):
+        except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
             pass  # what was prebuilt needs no compiler, and so none of its headers
     return places
 

@@ -77,7 +77,9 @@ def files_in(words: Sequence[str], flags: Collection[str]) -> set[str]:
             flag = word[:start] if word.startswith(("-", "@")) else before + word[:start]
             if not NO_INPUT.search(flag):
                 whole = word[start:]
-                found |= {path for path in (whole, whole.partition(",")[0]) if os.path.isfile(path)}
+                # The last is what clang takes from a folder of profiles.
+                meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
+                found |= {path for path in meant if os.path.isfile(path)}
     return found
 
 

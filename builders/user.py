@@ -93,7 +93,7 @@ def load(
         "fakes": dict(fakes or {}),
         "signatures": dict(signatures or {}),
     }
-    builder = _builder(attributes, debug, sanitize, build_directory)
+    builder = _builder(attributes, debug, sanitize, build_directory or None)
     return builder.load(verbose)
 
 
@@ -125,10 +125,15 @@ class _UserBuilder(OpBuilder):
 def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: str | None) -> OpBuilder:
     """The same builder for the same arguments, so that a second call is answered from memory."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
+    try:
+        types = tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items())
+    except (TypeError, ValueError) as error:
+        expected = "Expected function -> (result, [arguments]), each a type of ctypes"
+        raise BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
     key = (
         *((name, tuple(value.items()) if isinstance(value, dict) else value) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
-        tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items()),
+        types,
         debug,
         sanitize,
         directory,

@@ -111,6 +111,6 @@ def test_a_compiler_that_is_killed_is_a_matter_of_memory(folder):
     thread.start()
     text = refused(cls, BuildResourceError)
     thread.join()
-    assert "plain: the build stopped: a compiler was killed. " in text and "OPFORGE_JOBS=1" in text
+    assert "plain: the build stopped: a compiler was killed, or memory ran out. " in text and "OPFORGE_JOBS=1" in text
     fakes.open_gate(folder)
     assert cls().load().value() == 1

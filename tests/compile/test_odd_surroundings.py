@@ -29,9 +29,16 @@ def test_a_folder_may_have_any_name(tmp_path, name, monkeypatch):
     assert fakes.builder_class(folder, "plain", abi="c")().load().value() == 2
 
 
-def test_a_line_break_in_a_path_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["a\nb", "a\rb"])
+def test_a_line_break_in_a_path_is_refused(tmp_path, name):
     with pytest.raises(BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or leave that out"):
-        fakes.plain_op(tmp_path / "a\nb")().load()
+        fakes.plain_op(tmp_path / name)().load()
+
+
+def test_a_signature_of_another_shape_is_refused(tmp_path):
+    fakes.plain_op(tmp_path)
+    with pytest.raises(BuilderError, match=r"signatures={'value': 5}. Expected function -> \(result, \[arguments\]\)"):
+        opforge.load("plain", tmp_path / "plain.cpp", signatures={"value": 5})
 
 
 def test_paths_and_errors_are_read_in_an_ascii_locale(tmp_path):
@@ -119,6 +126,13 @@ def test_a_python_module_of_another_name_is_told_of(tmp_path):
         CompileError, match=r"module is named 'other', and the op 'bound'. Write PYBIND11_MODULE\(TORCH"
     ):
         opforge.load("bound", source, abi="torch", extra_cflags=["-fvisibility=default"])
+
+
+def test_an_empty_build_directory_is_none_at_all(tmp_path, monkeypatch):
+    fakes.plain_op(tmp_path / "op")
+    monkeypatch.chdir(tmp_path / "op")
+    assert opforge.load("plain", "plain.cpp", build_directory="").value() == 1
+    assert sorted(os.listdir()) == ["plain.cpp", "value.h"]
 
 
 def test_paths_may_be_path_objects(tmp_path):

@@ -109,6 +109,8 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
     for form in forms:
         assert files_in([form.format(file)], ()) == {file}
     assert files_in([f"-Wl,-T,{short},--gc-sections"], ()) == {short}
+    profile = fakes.write(tmp_path, "default.profdata", "")
+    assert files_in([f"-fprofile-use={tmp_path}"], ()) == {profile}
     assert files_in(["-include-pch", short], {short}) == {short}
     assert files_in([short, "-c", short], ()) == set()
     for form in ["-DNAME={}", "-Wl,-Map={}", "-ftime-trace={}", "-Wp,-MD,{}", "-fplugin=/gone{}", "-I{}/.."]:

@@ -20,8 +20,11 @@ usual = resource.getrlimit(limited)
 for number in [*map(int, os.environ["NUMBERS"].split()), usual[0]]:
     identity._asked.clear()
     resource.setrlimit(limited, (number, usual[1]))
+    builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
+    builder.is_compatible()
+    identity._asked.clear()
     try:
-        print("loaded", fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value())
+        print("loaded", builder.load().value())
     except OpforgeError as error:
         print(type(error).__name__, str(error).splitlines()[0])
 """
