@@ -12,7 +12,7 @@ ABSENT = (-1, -1, -1, -1)
 
 
 class Stamp(NamedTuple):
-    """What `stat` says of a file. Two equal stamps mean the same content, unless the file was young (see tickets.py)."""
+    """What `stat` says of a file. Two equal ones mean the same content, unless the file was young (see tickets.py)."""
 
     size: int
     mtime_ns: int

@@ -102,13 +102,15 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
 
 
 def set_aside(layout: Layout, result: str, problem: str) -> bool:
-    """Move a damaged entry out of the way, for inspection, and say so; returns whether it could be moved."""
+    """Move a damaged entry out of the way, for inspection, and say so; returns whether it is out of the way."""
     source = layout.entry(result)
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(os.path.dirname(target))
         os.rename(source, target)
+    except FileNotFoundError:
+        return True  # another process was first
     except OSError:
         log.warning("The cache entry %s is damaged: %s. It could not be set aside; it is not used.", source, problem)
         return False

@@ -160,6 +160,21 @@ def test_an_entry_that_another_user_has_left_in_the_way_is_named_with_the_way_ou
     assert world.staged() == []
 
 
+def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(world, monkeypatch, warnings_of_the_cache):
+    built = world.build()
+    with_garbled_manifest(built.folder)
+    rename = os.rename
+
+    def too_late(source, target):
+        rename(source, target)
+        if source == built.folder:
+            raise FileNotFoundError(2, "No such file or directory", source)
+
+    monkeypatch.setattr(os, "rename", too_late)
+    assert world.build().origin == "built" and world.get() is not None
+    assert warnings_of_the_cache() == []
+
+
 def test_another_ops_library_is_a_damage(world):
     built = world.build()
     os.chmod(built.library, 0o700)
