@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -101,6 +102,16 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
     return True
 
 
+def move(source: str, target: str) -> None:
+    """Give a folder another place in the store. Raises OSError."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(source, target)  # overlayfs does not rename what lies in a lower layer of an image
+
+
 def set_aside(layout: Layout, result: str, problem: str) -> bool:
     """Move a damaged entry out of the way, for inspection, and say so; returns whether it is out of the way."""
     source = layout.entry(result)
@@ -108,7 +119,7 @@ def set_aside(layout: Layout, result: str, problem: str) -> bool:
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(os.path.dirname(target))
-        os.rename(source, target)
+        move(source, target)
     except FileNotFoundError:
         return True  # another process was first
     except OSError:
