@@ -29,7 +29,7 @@ def begin(layout: Layout, plan_key: str) -> str:
     """A new private folder; its name says whose it is, so that it can be swept when its owner is gone."""
     name = f"{plan_key[:12]}.{_here()}.{os.getpid()}-{_started(os.getpid())}.{os.urandom(4).hex()}"
     path = layout.path("staging", name)
-    os.mkdir(path, 0o700)
+    make_folder(path)
     return path
 
 

@@ -246,6 +246,12 @@ def test_what_cannot_be_removed_keeps_nothing_else(made, monkeypatch):
     assert made.held() == {theirs}
 
 
+def test_a_store_that_has_lost_its_empty_folders_can_be_bounded(made):
+    made.add()
+    os.rmdir(made.layout.path("staging"))  # as a copy that leaves them out
+    assert [one.op for one in gc(made, max_size=0) if one.kind == "entry"] == ["relu"]
+
+
 def test_entries_that_came_with_an_image_can_be_evicted_and_set_aside(made, monkeypatch):
     bad = made.add("relu")
     made.add("adam")
