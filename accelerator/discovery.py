@@ -88,7 +88,7 @@ def _scan(folder: str) -> tuple[list[list[str]], dict[str, int | None]]:
     while the folder's own does not: those that development installs rewrite in place.
     """
     try:
-        names = os.listdir(folder) if os.path.isdir(folder) else [".egg-info"]
+        names = os.listdir(folder) if os.path.isdir(folder) else [".egg-info"]  # a zip file: importlib looks into it
     except OSError:
         return [], {}
     if not any(name.endswith((".dist-info", ".egg-info", ".egg")) for name in names):

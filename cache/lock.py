@@ -49,8 +49,9 @@ def held(
 
     `ready` is asked while another holds it: once it says so, the wait is over without the lock, so that many who wait
     for one thing need not pass the lock from hand to hand. The kernel lets a dead owner's lock go, so a wait ends with
-    its owner. After two seconds, and then at intervals, the wait says whom it is for. Raises LockTimeoutError after
-    `timeout` seconds, counted from `since` (of the monotonic clock) where an earlier wait goes on.
+    its owner. After two seconds, and then at intervals, the wait says whom it is for. Where no lock can be had at all,
+    that is said, and nobody is kept. Raises LockTimeoutError after `timeout` seconds, counted from `since` (of the
+    monotonic clock) where an earlier wait goes on.
     """
     import filelock
 

@@ -15,7 +15,7 @@ from . import failures, lock, staging, tickets
 from .disk import Stamp
 from .entry import MANIFEST, Entry, damage
 from .inputs import Inputs
-from .layout import UNREADABLE, Layout, make_folder, write_file
+from .layout import UNREADABLE, make_folder, write_file
 from .store import Store
 
 
@@ -123,11 +123,15 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
             binary = {**entry.binary, "stamp": list(library or ())}
             ticket = tickets.make(entry.result, product.inputs, binary, roots, store.disk, product.stamps)
             store.write_ticket(plan_key, ticket, roots)
-            _describe(store.layout, description, product.result)
+            _describe(store.layout.description(description), product.result)
             return entry._replace(binary=binary, ticket=ticket)
         problem = problem or "it cannot be read"
         if not staging.set_aside(store.layout, product.result, problem):
-            raise _stuck(store.layout, store.layout.entry(product.result), problem)
+            raise CacheDirError(
+                store.layout.root,
+                f"{store.layout.entry(product.result)} cannot be changed ({problem})",
+                f"If another user has made it, take it over: sudo chown -R {os.geteuid()} {store.layout}",
+            )
         if first:
             break
     raise CacheDirError(
@@ -137,14 +141,8 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
     )
 
 
-def _stuck(layout: Layout, path: str, problem: str) -> CacheDirError:
-    advice = f"If another user has made it, take it over: sudo chown -R {os.geteuid()} {layout}"
-    return CacheDirError(layout.root, f"{path} cannot be changed ({problem})", advice)
-
-
-def _describe(layout: Layout, description: str, result: str) -> None:
+def _describe(folder: str, result: str) -> None:
     """Say that a result answers a description."""
-    folder = layout.description(description)
     for last in (False, False, True):
         make_folder(folder)
         try:
@@ -153,8 +151,6 @@ def _describe(layout: Layout, description: str, result: str) -> None:
             if last:
                 raise
             continue  # an eviction has just removed the folder, which was empty
-        except PermissionError as error:
-            raise _stuck(layout, folder, error.strerror or str(error)) from error
         break
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -28,7 +29,7 @@ def begin(layout: Layout, plan_key: str) -> str:
     """A new private folder; its name says whose it is, so that it can be swept when its owner is gone."""
     name = f"{plan_key[:12]}.{_here()}.{os.getpid()}-{_started(os.getpid())}.{os.urandom(4).hex()}"
     path = layout.path("staging", name)
-    os.mkdir(path, 0o700)
+    make_folder(path)
     return path
 
 
@@ -101,14 +102,26 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
     return True
 
 
+def move(source: str, target: str) -> None:
+    """Give a folder another place in the store. Raises OSError."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(source, target)  # overlayfs does not rename what lies in a lower layer of an image
+
+
 def set_aside(layout: Layout, result: str, problem: str) -> bool:
-    """Move a damaged entry out of the way, for inspection, and say so; returns whether it could be moved."""
+    """Move a damaged entry out of the way, for inspection, and say so; returns whether it is out of the way."""
     source = layout.entry(result)
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(os.path.dirname(target))
-        os.rename(source, target)
+        move(source, target)
+    except FileNotFoundError:
+        return True  # another process was first
     except OSError:
         log.warning("The cache entry %s is damaged: %s. It could not be set aside; it is not used.", source, problem)
         return False

@@ -210,7 +210,7 @@ def _take(layout: Layout, one: Condemned) -> bool:
         # Out of sight by one rename first. Its new name says whose it is, so that a sweep finds it if this dies here.
         grave = staging.begin(layout, os.path.basename(one.path))
         try:
-            os.rename(one.path, os.path.join(grave, "removed"))
+            staging.move(one.path, os.path.join(grave, "removed"))
         finally:
             shutil.rmtree(grave, ignore_errors=True)
         return True

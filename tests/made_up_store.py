@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -89,6 +90,17 @@ class MadeUpStore:
         monkeypatch.setattr(os, "rename", refusing(rename))
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
         monkeypatch.setattr(usage, "read_manifest", lambda layout, one: None)
+
+    def bake(self, monkeypatch):
+        """Make the entries a lower layer of an image, whose folders overlayfs does not rename."""
+        entries, rename = self.layout.path("entries"), os.rename
+
+        def renamed(source, target):
+            if os.path.dirname(source) == entries:
+                raise OSError(errno.EXDEV, "Invalid cross-device link", source)
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", renamed)
 
     def held(self):
         """The results that are stored."""

@@ -142,6 +142,21 @@ def test_without_standard_output_nothing_is_printed():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_without_standard_streams_no_file_takes_their_places():
+    code = """
+import os, subprocess, sys
+import opforge.cli
+opforge.cli.group = lambda prog_name: sys.stderr.write(open(os.devnull).fileno() > 2 and "apart")
+opforge.cli.main()
+subprocess.run(["sh", "-c", "echo unread"], check=True)
+"""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, code],
+        env=fakes.environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "apart")
+
+
 def test_a_closed_pipe_is_quiet():
     env = fakes.environment()
     command = [sys.executable, "-m", "opforge", "cache", "--help"]

@@ -139,31 +139,23 @@ def test_an_entry_that_is_no_entry_is_replaced(world, harm):
     assert world.staged() == []
 
 
-@pytest.mark.parametrize("area", ["entries", "descriptions"])
-def test_what_another_user_has_left_in_the_store_is_named_with_the_way_out(world, monkeypatch, area):
+def test_an_entry_that_another_user_has_left_in_the_way_is_named_with_the_way_out(world, monkeypatch):
     """As a `sudo`, or root in a container, that shared the folder."""
     built = world.build()
     with_garbled_manifest(built.folder)
-    theirs = world.store.layout.path(area)
-    replace, rename = os.replace, os.rename
+    rename = os.rename
 
-    def refusing(move):
-        def refused(source, target):
-            if source.startswith(theirs):
-                raise PermissionError(13, "Permission denied", source)
-            move(source, target)
+    def refuse(source, target):
+        if source == built.folder:
+            raise PermissionError(13, "Permission denied", source)
+        rename(source, target)
 
-        return refused
-
-    monkeypatch.setattr(os, "rename", refusing(rename))
-    monkeypatch.setattr(os, "replace", refusing(replace))
+    monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(CacheDirError) as refused:
         world.build()
-    said, root = str(refused.value), world.store.layout.root
-    problem = "its manifest cannot be read" if area == "entries" else "Permission denied"
-    assert said.startswith(f"The cache folder {root} cannot be used: {theirs}/")
-    assert said.endswith(
-        f" cannot be changed ({problem})."
+    root = world.store.layout.root
+    assert str(refused.value) == (
+        f"The cache folder {root} cannot be used: {built.folder} cannot be changed (its manifest cannot be read)."
         f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
     )
     assert world.staged() == []
@@ -184,6 +176,21 @@ def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, ch
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
     assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
+
+
+def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(world, monkeypatch, warnings_of_the_cache):
+    built = world.build()
+    with_garbled_manifest(built.folder)
+    rename = os.rename
+
+    def too_late(source, target):
+        rename(source, target)
+        if source == built.folder:
+            raise FileNotFoundError(2, "No such file or directory", source)
+
+    monkeypatch.setattr(os, "rename", too_late)
+    assert world.build().origin == "built" and world.get() is not None
+    assert warnings_of_the_cache() == []
 
 
 def test_another_ops_library_is_a_damage(world):

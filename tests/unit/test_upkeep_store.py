@@ -246,6 +246,23 @@ def test_what_cannot_be_removed_keeps_nothing_else(made, monkeypatch):
     assert made.held() == {theirs}
 
 
+def test_a_store_that_has_lost_its_empty_folders_can_be_bounded(made):
+    made.add()
+    os.rmdir(made.layout.path("staging"))  # as a copy that leaves them out
+    assert [one.op for one in gc(made, max_size=0) if one.kind == "entry"] == ["relu"]
+
+
+def test_entries_that_came_with_an_image_can_be_evicted_and_set_aside(made, monkeypatch):
+    bad = made.add("relu")
+    made.add("adam")
+    made.spoil(bad)
+    made.bake(monkeypatch)
+    assert [one.op for one in verification.verify(made.layout, ME) if one.set_aside] == ["relu"]
+    assert len(os.listdir(made.layout.path("quarantine"))) == 1
+    assert [one.op for one in gc(made, max_size=0) if one.kind == "entry"] == ["adam"]
+    assert made.held() == set() and os.listdir(made.layout.path("staging")) == []
+
+
 def test_an_entry_of_the_future_is_no_young_one(made):
     result = made.add()
     made.use(result, later(3 * 86400))  # the clock was wrong when it was used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 
 import click
@@ -50,15 +51,18 @@ def group() -> None:
     """opforge builds, caches, ships and loads compiled PyTorch ops."""
 
 
-def _spell_any_name() -> None:
-    """Escape what standard output's encoding cannot spell: a file's name may hold any bytes."""
+def _prepare_streams() -> None:
+    """Give closed standard streams something to be, and escape what the encoding of standard output cannot spell."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:  # else the next file would be what our children write to
+        os.set_inheritable(handle, True)
+    os.close(handle)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main() -> None:
     """The command `opforge`."""
-    _spell_any_name()
+    _prepare_streams()
     group(prog_name="opforge")
 
 
@@ -66,5 +70,5 @@ def build_ops() -> None:
     """The command `build-ops`."""
     from .build import command
 
-    _spell_any_name()
+    _prepare_streams()
     command(prog_name="build-ops")

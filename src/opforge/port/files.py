@@ -121,7 +121,7 @@ def _replace(path: str, content: bytes, stamp: os.stat_result) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(content)
-        with suppress(PermissionError):  # root ports another's checkout, which is to stay his
+        with suppress(OSError):  # root ports another's checkout, which is to stay his
             os.chown(temporary, stamp.st_uid, stamp.st_gid)
         shutil.copymode(path, temporary)
         now = os.stat(path)
