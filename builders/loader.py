@@ -26,6 +26,10 @@ _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
 _torch_versions: set[str] = set()
 """The ops of the `torch` ABI that are loaded. Another version of one gets namespaces of its own."""
+_namespaces: dict[str, list[str]] = {}
+"""Result -> the namespaces in torch.ops that hold its ops."""
+_fakes: dict[str, Callable[..., Any]] = {}
+"""Public name in torch.ops -> the Python fake kernel that an author gave it."""
 
 
 def _forget_the_parents_threads() -> None:
@@ -54,6 +58,13 @@ class LoadedOp:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
 
+    def __deepcopy__(self, _: Any) -> LoadedOp:
+        return self  # as a module would be: a model that holds it can be copied
+
+    def __reduce__(self) -> str:
+        problem = f"the op {self.__name__!r} cannot be pickled, for it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and keep it out of what is pickled")
+
     def __repr__(self) -> str:
         return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
 
@@ -62,7 +73,8 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
     """Load an entry and register its ops; the same entry gives the same object. Raises LoadError, NamespaceClashError.
 
     Two results of one op live side by side: the first has the public name, `torch.ops.<namespace>.<op>`, a later one
-    a namespace with a suffix of its own.
+    a namespace with a suffix of its own. `fakes` are registered also where the entry was loaded without them, in place
+    of earlier ones.
     """
     with _lock:
         if entry.result not in _loaded:
@@ -73,7 +85,22 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
                 _loaded[entry.result] = _load_plain(op, entry, functions)
             else:
                 _loaded[entry.result] = _load_torch(op, entry)
+        if fakes:
+            _register_fakes(op, _namespaces.get(entry.result, []), fakes)
         return _loaded[entry.result]
+
+
+def _register_fakes(op: str, namespaces: list[str], fakes: Mapping[str, Callable[..., Any]]) -> None:
+    import torch
+
+    for name, fake in fakes.items():
+        public = next((f"{one}::{name}" for one in namespaces if hasattr(getattr(torch.ops, one), name)), None)
+        if public is None:
+            advice = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
+            raise BuilderError(op, f"fakes names {name!r}", advice)
+        if _fakes.get(public) is not fake:
+            torch.library.register_fake(public, fake, allow_override=public in _fakes)
+            _fakes[public] = fake
 
 
 def _dlopen(op: str, entry: Entry) -> int:
@@ -116,7 +143,8 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
     library = _dlopen(op, entry)
     schemas = _describe(library)
-    qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
+    heads = [schema.partition("(")[0] for schema in schemas]  # namespace::name, and .overload where there are several
+    qualified = [head.partition(".")[0] for head in heads]
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
     for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
         if name not in functions:
@@ -137,14 +165,16 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
-    for name, fake in fakes.items():
-        torch.library.register_fake(f"{owners[name]}::{name}", fake)
+    _namespaces[entry.result] = [*dict.fromkeys(owners.values())]
+
+    # Told from the schemas: torch.compile, which may be the first to ask for a function, cannot ask torch for them.
+    overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
 
     def find(name: str) -> Any:
         if name not in owners:
             raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners)}")
         packet = getattr(getattr(torch.ops, owners[name]), name)
-        return packet.default if packet.overloads() == ["default"] else packet
+        return packet if name in overloaded else packet.default
 
     return LoadedOp(op, entry, find, tuple(owners))
 
@@ -191,16 +221,16 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    namespaces = _register_blocks(op, entry)
+    namespaces = _namespaces[entry.result] = _register_blocks(op, entry) or [op]
     if entry.binary["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
 
     def find(name: str) -> Any:
-        for namespace in namespaces or [op]:
+        for namespace in namespaces:
             if hasattr(getattr(torch.ops, namespace), name):
                 return getattr(getattr(torch.ops, namespace), name)
-        raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces or [op])}")
+        raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces)}")
 
     return LoadedOp(op, entry, find, ())
 
