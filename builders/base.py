@@ -242,8 +242,8 @@ class OpBuilder:
 
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` as for `find`.
         """
-        if self.fakes and self.abi != abis.STABLE:
-            advice = "Give them to torch.library.register_fake, by the names of your TORCH_LIBRARY block"
+        if self.fakes and self.abi == abis.PLAIN:
+            advice = "They are for ops of torch's, which plain functions are not"
             raise BuilderError(type(self).__name__, f"fakes with abi={self.abi!r}", advice)
         if self.signatures and self.abi != abis.PLAIN:
             raise BuilderError(type(self).__name__, f"signatures with abi={self.abi!r}", "They are for abi='c' alone")

@@ -6,7 +6,7 @@ import _ctypes
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.entry import Entry
@@ -21,14 +21,16 @@ _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
 _lock = threading.RLock()  # a module's own initialisation may load another op
 _loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
-"""Each result with what was given for it last: fakes, or for plain functions their signatures."""
-_owners: dict[str, Mapping[str, str]] = {}
-"""Result -> the functions of its library, each with its namespace in torch.ops."""
+"""Each result, with the signatures that plain functions were given."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
 _torch_versions: set[str] = set()
 """The ops of the `torch` ABI that are loaded. Another version of one gets namespaces of its own."""
+_namespaces: dict[str, list[str]] = {}
+"""Result -> the namespaces in torch.ops that hold its ops."""
+_fakes: dict[str, Callable[..., Any]] = {}
+"""Public name in torch.ops -> the Python fake kernel that an author gave it."""
 
 
 def _forget_the_parents_threads() -> None:
@@ -57,6 +59,13 @@ class LoadedOp:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
 
+    def __deepcopy__(self, _: Any) -> LoadedOp:
+        return self  # as a module would be: a model that holds it can be copied
+
+    def __reduce__(self) -> str:
+        problem = f"the op {self.__name__!r} cannot be pickled, for it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and keep it out of what is pickled")
+
     def __repr__(self) -> str:
         return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
 
@@ -65,24 +74,41 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
     """Load an entry and register its ops; the same entry gives the same object. Raises LoadError, NamespaceClashError.
 
     Two results of one op live side by side: the first has the public name, `torch.ops.<namespace>.<op>`, a later one
-    a namespace with a suffix of its own. Other fakes take the place of the ones before; other signatures give another
-    object, so that who loaded the first keeps theirs.
+    a namespace with a suffix of its own. `fakes` take the place of earlier ones; other signatures give another object,
+    so that who loaded the first keeps theirs.
     """
     with _lock:
         abi = entry.binary["abi"]
-        given = functions if abi == PLAIN else fakes
-        loaded, before = _loaded.get(entry.result, (None, None))
-        if loaded is None or (abi == PLAIN and given != before):
+        typed = functions if abi == PLAIN else {}
+        loaded, before = _loaded.get(entry.result, (None, typed))
+        if loaded is None or typed != before:
             if abi == STABLE:
                 loaded = _load_stable(op, entry, fakes)
             elif abi == PLAIN:
                 loaded = _load_plain(op, entry, functions)
             else:
                 loaded = _load_torch(op, entry)
-        elif abi == STABLE and given != before:
-            _register_fakes(op, _owners[entry.result], fakes)
-        _loaded[entry.result] = loaded, given
+            _loaded[entry.result] = loaded, typed
+        if fakes:
+            names = loaded._names if isinstance(loaded, LoadedOp) else ()
+            _register_fakes(op, names, _namespaces.get(entry.result, []), fakes)
         return loaded
+
+
+def _register_fakes(
+    op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Callable[..., Any]]
+) -> None:
+    import torch
+
+    for name, fake in fakes.items():
+        public = next((f"{one}::{name}" for one in namespaces if hasattr(getattr(torch.ops, one), name)), None)
+        if public is None:
+            unknown = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
+            advice = f"The library defines: {', '.join(names)}" if names else unknown
+            raise BuilderError(op, f"fakes names {name!r}", advice)
+        if _fakes.get(public) is not fake:
+            torch.library.register_fake(public, fake, allow_override=public in _fakes)
+            _fakes[public] = fake
 
 
 def _dlopen(op: str, entry: Entry) -> int:
@@ -125,8 +151,12 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
     library = _dlopen(op, entry)
     schemas = _describe(library)
-    qualified = [schema.partition("(")[0].partition(".")[0] for schema in schemas]
-    _check_fakes(op, dict.fromkeys(name.partition("::")[2] for name in qualified), fakes)
+    heads = [schema.partition("(")[0] for schema in schemas]  # namespace::name, and .overload where there are several
+    qualified = [head.partition(".")[0] for head in heads]
+    functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
+    for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
+        if name not in functions:
+            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
     suffix = ""
     for name in qualified:
         if name in _registered:
@@ -143,32 +173,18 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
-    _owners[entry.result] = owners
-    if fakes:
-        _register_fakes(op, owners, fakes)
+    _namespaces[entry.result] = [*dict.fromkeys(owners.values())]
+
+    # Told from the schemas: torch.compile, which may be the first to ask for a function, cannot ask torch for them.
+    overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
 
     def find(name: str) -> Any:
         if name not in owners:
             raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners)}")
         packet = getattr(getattr(torch.ops, owners[name]), name)
-        return packet.default if packet.overloads() == ["default"] else packet
+        return packet if name in overloaded else packet.default
 
     return LoadedOp(op, entry, find, tuple(owners))
-
-
-def _check_fakes(op: str, functions: Collection[str], fakes: Iterable[str]) -> None:
-    """Raise BuilderError for a fake of no function: before anything is registered, so that it can be corrected."""
-    for name in fakes:
-        if name not in functions:
-            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
-
-
-def _register_fakes(op: str, owners: Mapping[str, str], fakes: Mapping[str, Callable[..., Any]]) -> None:
-    import torch
-
-    _check_fakes(op, owners, fakes)
-    for name, fake in fakes.items():
-        torch.library.register_fake(f"{owners[name]}::{name}", fake)
 
 
 def _describe(library: int) -> list[str]:
@@ -218,16 +234,16 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    namespaces = _register_blocks(op, entry)
+    namespaces = _namespaces[entry.result] = _register_blocks(op, entry) or [op]
     if entry.binary["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
 
     def find(name: str) -> Any:
-        for namespace in namespaces or [op]:
+        for namespace in namespaces:
             if hasattr(getattr(torch.ops, namespace), name):
                 return getattr(getattr(torch.ops, namespace), name)
-        raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces or [op])}")
+        raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces)}")
 
     return LoadedOp(op, entry, find, ())
 

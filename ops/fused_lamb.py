@@ -38,6 +38,7 @@ class FusedLamb(FusedOptimizer):
     builder = "FusedLambBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
     not_negative = ("lr", "eps", "weight_decay", "max_grad_norm", "min_coeff")
+    elementwise = False
 
     def __init__(
         self,

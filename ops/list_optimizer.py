@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .optimizer_checks import check_pairs, check_range, check_real
+from .sharding import is_spread, local
 
 Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Any]
@@ -42,6 +43,8 @@ class ListOptimizer(Optimizer):
     not_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
     """The numbers of a group that must be 0 or more."""
     instead_of_amsgrad: ClassVar[str] = "there is no such variant of it"
+    elementwise: ClassVar[bool] = True
+    """Whether the rule needs nothing but an element's own numbers, so that parts of a parameter may step apart."""
     optional_states: ClassVar[tuple[str, ...]] = ()
     """States that only some parameters have, in the dtype of the others."""
     renamed_states: ClassVar[dict[str, str]] = {}
@@ -50,6 +53,7 @@ class ListOptimizer(Optimizer):
     _plans: dict[int, tuple[list[Tensor], list[State]]]
     _known_states: list[State]
     _saved: dict[str, Any] | None
+    _is_spread: bool
 
     def __init__(self, params: Params, defaults: Group) -> None:
         self._forget()
@@ -92,13 +96,20 @@ class ListOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.no_grad():
-            for launch in list(self._launches()):
-                self._run(launch)
-                self._count(launch)
-                # Autograd must notice when a tensor that it saved for backward was changed.
-                torch.autograd.graph.increment_version(launch.params)
+        self._step_groups()
         return loss
+
+    @torch.compiler.disable(  # type: ignore[no-untyped-call, untyped-decorator]
+        reason="a step is one call of an op for each group: there is nothing in it to compile"
+    )
+    @torch.no_grad()
+    def _step_groups(self) -> None:
+        # Left to torch.compile, it would be compiled anew for every learning rate.
+        for launch in list(self._launches()):
+            self._run(launch)
+            self._count(launch)
+            # Autograd must notice when a tensor that it saved for backward was changed.
+            torch.autograd.graph.increment_version(launch.params)
 
     def add_param_group(self, param_group: Group) -> None:
         """As torch's. Raises ValueError for complex parameters and for numbers out of range."""
@@ -170,7 +181,7 @@ class ListOptimizer(Optimizer):
     # -- states and launches ------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        self._plans, self._known_states, self._saved = {}, [], None
+        self._plans, self._known_states, self._saved, self._is_spread = {}, [], None, False
 
     def _state_dtype(self, param: Tensor, group: Group) -> torch.dtype:
         low = param.dtype in (torch.bfloat16, torch.float16) and not group["fp32_optimizer_states"]
@@ -211,9 +222,13 @@ class ListOptimizer(Optimizer):
 
     def _run(self, launch: Launch) -> None:
         try:
-            self._update(launch)
+            self._update(self._own(launch))
         except RuntimeError:
-            self._update(self._repaired(launch))
+            self._update(self._own(self._repaired(launch)))
+
+    def _own(self, launch: Launch) -> Launch:
+        """The launch with what this process holds of its tensors: nearly always the launch itself."""
+        return local(type(self).__name__, launch, self.elementwise) if self._is_spread else launch
 
     def _count(self, launch: Launch) -> None:
         """Notes that a launch has been done."""
@@ -238,6 +253,7 @@ class ListOptimizer(Optimizer):
         """The states of parameters that have gradients, made where there are none; remembered for the next step."""
         check_pairs(type(self).__name__, index, group["params"], params, grads, self.device)
         states = [self._state(group, param) for param in params]
+        self._is_spread = self._is_spread or any(map(is_spread, params))
         self._plans[index] = (params, states)
         self._known_states = list(self.state.values())
         return states

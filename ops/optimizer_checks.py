@@ -12,9 +12,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def check_range(owner: str, name: str, value: Any, low: float, high: float | None = None) -> None:
-    """Raises ValueError unless low <= value, and value < high where that is given."""
-    if value >= low and (high is None or value < high):
-        return
+    """Raises ValueError unless `value` is one number, low <= value, and value < high where that is given."""
+    try:
+        if value >= low and (high is None or value < high):
+            return
+    except (TypeError, RuntimeError):  # a string, None; a tensor of several
+        raise ValueError(f"{owner}: {name} is {value!r}, expected one number") from None
     wanted = f"at least {low:g}" if high is None else f"in [{low:g}, {high:g})"
     raise ValueError(f"{owner}: {name} is {value!r}, expected {wanted}")
 

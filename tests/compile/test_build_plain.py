@@ -128,8 +128,10 @@ def test_other_signatures_give_another_object_and_leave_the_first(folder):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"abi": "c", "fakes": {"value": len}}, "fakes with abi='c'. Give them to torch.library.register_fake"),
-        ({"abi": "torch", "fakes": {"value": len}}, "fakes with abi='torch'. Give them to torch.library.register_fake"),
+        (
+            {"abi": "c", "fakes": {"value": len}},
+            "fakes with abi='c'. They are for ops of torch's, which plain functions are not",
+        ),
         (
             {"abi": "torch", "signatures": {"value": (None, [])}},
             "signatures with abi='torch'. They are for abi='c' alone",

@@ -9,7 +9,7 @@ import pytest
 
 import opforge
 from opforge.builders import requirements
-from opforge.errors import CompileError, LoadError
+from opforge.errors import BuilderError, CompileError, LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 PYBIND = """\
@@ -74,6 +74,7 @@ BLOCKS = """\
 #include <torch/library.h>
 TORCH_LIBRARY(@NAME@, m) {
   m.def("times(int x) -> int", [](int64_t x) { return 2 * x; });
+  m.def("same(Tensor x) -> Tensor");
 }
 TORCH_LIBRARY_FRAGMENT(@NAME@, m) {
   m.def("plus(int x) -> int", [](int64_t x) { return 2 + x; });
@@ -98,6 +99,12 @@ def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(
     assert [second.times(4), second.plus(4), first.times(4), getattr(torch.ops, name).times(4)] == [12, 7, 8, 8]
     with pytest.raises(AttributeError, match=rf"the op '{name}_op' has no function 'minus' in torch.ops.{name}_"):
         second.minus
+    assert opforge.load(f"{name}_op", path, fakes={"same": torch.empty_like}) is second
+    assert second.same(torch.ones(3, device="meta")).shape == (3,)
+    with pytest.raises(NotImplementedError):
+        first.same(torch.ones(3, device="meta"))
+    with pytest.raises(BuilderError, match=f"^{name}_op: fakes names 'minus'. torch knows no such op of it"):
+        opforge.load(f"{name}_op", path, fakes={"minus": torch.empty_like})
 
 
 def test_ops_that_are_registered_as_the_library_opens_have_one_version_a_process(tmp_path):

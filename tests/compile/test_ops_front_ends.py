@@ -314,6 +314,8 @@ def test_other_devices_and_dtypes_are_refused_at_the_step():
     [
         (CPUAdam, {"lr": -1.0}, "CPUAdam: lr is -1.0, expected at least 0"),
         (CPUAdam, {"lr": float("nan")}, "CPUAdam: lr is nan, expected at least 0"),
+        (CPUAdam, {"lr": "0.1"}, "CPUAdam: lr is '0.1', expected one number"),
+        (CPUAdam, {"lr": torch.ones(2)}, "CPUAdam: lr is tensor([1., 1.]), expected one number"),
         (CPUAdam, {"eps": -1.0}, "CPUAdam: eps is -1.0, expected at least 0"),
         (CPUAdam, {"weight_decay": -0.5}, "CPUAdam: weight_decay is -0.5, expected at least 0"),
         (CPUAdam, {"betas": (0.9, 1.0)}, "CPUAdam: betas[1] is 1.0, expected in [0, 1)"),

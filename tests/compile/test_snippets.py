@@ -33,11 +33,16 @@ import torch
 x, weight = torch.randn(2, 128), torch.ones(128)
 params, grads, exp_avgs, exp_avg_sqs = ([torch.ones(4)] for _ in range(4))
 """
+INDUCTOR = """
+import warnings
+warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")  # inductor's own use of it
+"""
 BEFORE = {
     ("docs/accelerators.md", 0): RANK,
     ("docs/fused-ops.md", 0): MODEL,
     ("docs/fused-ops.md", 1): LISTS,
     ("docs/fused-ops.md", 2): QUANTIZER,
+    ("docs/inside-torch.md", 0): INDUCTOR,
     ("docs/triton.md", 0): ROWS,
 }
 """What a piece of code takes for granted."""
