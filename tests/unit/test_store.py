@@ -159,6 +159,12 @@ def test_a_layers_no_has_its_reason(world, tmp_path):
     ]
 
 
+def test_the_users_own_store_is_matched_only_on_demand(world):
+    world.build()
+    assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None
+    assert world.store.match("description", lambda _binary: None, world.roots, (), [], own=True) is not None
+
+
 def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_the_roots_it_is_vouched_for(
     world, tmp_path
 ):
@@ -169,9 +175,3 @@ def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_th
     assert [tuple(one) for one in trace] == [(built.folder, f"{world.folder}/src/a.cpp has changed")]
     found = store.match("description", lambda _binary: None, world.roots, ("own",), trace)
     assert found.library == built.library
-
-
-def test_the_users_own_store_is_matched_only_on_demand(world):
-    world.build()
-    assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None
-    assert world.store.match("description", lambda _binary: None, world.roots, (), [], own=True) is not None
