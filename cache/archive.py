@@ -113,7 +113,7 @@ def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Moved]:
     """
     moved: list[Moved] = []
     try:
-        with tarfile.open(path, "r:*", tarinfo=_Member) as archive:
+        with _open(path) as archive:
             for result, files in _grouped(archive):
                 moved.append(_publish(layout, result, files, owners))
     except Exception as error:  # whatever its bytes make tarfile, a decompressor or json raise
@@ -121,6 +121,13 @@ def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Moved]:
             raise ArchiveError(path, f"it cannot be opened ({error.strerror})", 0) from error
         raise ArchiveError(path, str(error) or type(error).__name__, len(moved)) from error
     return moved
+
+
+def _open(path: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path, "r:*", tarinfo=_Member)
+    except tarfile.ReadError as error:  # its text is a line for each kind of archive that this is not
+        raise ValueError("it is no tar archive, or its beginning is damaged") from error
 
 
 def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:

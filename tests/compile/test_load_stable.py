@@ -177,7 +177,7 @@ def test_a_clash_over_an_overload_is_called_a_clash(tmp_path):
     cls = source_of(tmp_path / "op", text)
     foreign = torch.library.Library(cls.name, "FRAGMENT")
     foreign.define("f.special(int x) -> int")
-    with pytest.raises(NamespaceClashError):
+    with pytest.raises(NamespaceClashError, match=rf"torch.ops.{cls.name}.f is registered already, by another library"):
         cls().load()
     foreign._destroy()
     assert cls().load().f.special(3) == 3
@@ -204,9 +204,9 @@ def test_a_kernel_for_an_op_that_is_not_defined_twice_over_is_undone_whole(tmp_p
     """The definition before the bad one is taken back, so that a corrected library can be loaded."""
     bad = HEAD + 'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("good(int x) -> int"); m.def("bad(Oops x) -> int"); }\n'
     cls = source_of(tmp_path / "op", bad)
-    with pytest.raises(LoadError):
+    with pytest.raises(LoadError, match=r"bad\(Oops x\) -> int' cannot be read"):
         cls().load()
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="good"):
         getattr(torch.ops, cls.name).good
     good = HEAD + (
         "int64_t good(int64_t x) { return x + 1; }\n"

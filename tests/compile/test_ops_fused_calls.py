@@ -159,36 +159,3 @@ def test_a_refused_tensor_is_named_and_nothing_is_changed(modules, change, text)
         assert str(caught.value) == text
     for now, then in zip(original, kept, strict=True):
         assert torch.equal(now, then)
-
-
-def test_the_gpu_benchmarks_make_their_calls(monkeypatch):
-    """With the host's ops and small tensors: nothing is measured, but each contender runs."""
-    import os
-    from types import SimpleNamespace
-
-    from opforge.builders.cpu.fused_adam import FusedAdamBuilder
-    from opforge.builders.cpu.fused_lamb import FusedLambBuilder
-    from opforge.builders.cpu.fused_lion import FusedLionBuilder
-    from opforge.builders.cpu.quantizer import QuantizerBuilder
-
-    monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from benchmarks.gpu import optimizers, quantizer
-
-    called = []
-
-    def record(task, contenders, *_):
-        for name, call in contenders.items():
-            call()
-            called.append((task, name))
-        return list(contenders)
-
-    gpu = SimpleNamespace(
-        device="cpu", target=None, fitting=lambda elements, bytes_each: 1 << 17, beside_copy=record, by_turns=record
-    )
-    builders = (FusedAdamBuilder, FusedLionBuilder, FusedLambBuilder)
-    for module, replaced in ((optimizers, builders), (quantizer, [QuantizerBuilder])):
-        for builder in replaced:
-            monkeypatch.setattr(module, builder.__name__, builder)
-        assert len([*module.run(gpu)]) == len(called)
-        assert len(set(called)) == len(called)
-        called.clear()

@@ -179,8 +179,7 @@ def test_one_failed_question_hides_no_other(rows, capsys, monkeypatch):
     assert {one["contender"] for one in answer["left_out"]} == {"Liger", "torch"}
 
 
-def test_a_part_of_the_rows_is_measured_alone_and_all_parts_are_all_of_it(rows, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function, **_options: function)  # which tasks there are is asked here
+def test_a_part_of_the_rows_is_measured_alone_and_all_parts_are_all_of_it(rows):
     from benchmarks.gpu import ROWS
     from benchmarks.gpu.__main__ import NAMES, parts
 

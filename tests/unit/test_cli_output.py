@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -48,9 +50,9 @@ def test_ages_are_read(text, age):
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "GiB", "1 2", "nan", "inf"])
 def test_what_is_no_quantity_is_refused(text):
-    with pytest.raises(click.BadParameter):
+    with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no size: expected a number with B, KiB"):
         quantities.size(text)
-    with pytest.raises(click.BadParameter):
+    with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no age: expected a number with s, min"):
         quantities.age(text)
 
 

@@ -159,6 +159,12 @@ def test_a_layers_no_has_its_reason(world, tmp_path):
     ]
 
 
+def test_the_users_own_store_is_matched_only_on_demand(world):
+    world.build()
+    assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None
+    assert world.store.match("description", lambda _binary: None, world.roots, (), [], own=True) is not None
+
+
 def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_the_roots_it_is_vouched_for(
     world, tmp_path
 ):
@@ -176,9 +182,3 @@ def test_a_layer_that_is_missing_is_called_so(world, tmp_path):
     mine = store.Store(str(tmp_path / "mine"), world.store.owners, (str(tmp_path / "typo"),))
     assert mine.match("description", lambda _binary: None, world.roots, (), trace) is None
     assert trace == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]
-
-
-def test_the_users_own_store_is_matched_only_on_demand(world):
-    world.build()
-    assert world.store.match("description", lambda _binary: None, world.roots, (), []) is None
-    assert world.store.match("description", lambda _binary: None, world.roots, (), [], own=True) is not None

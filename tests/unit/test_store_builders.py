@@ -111,10 +111,13 @@ def test_what_a_dead_builder_left_is_swept_though_another_process_has_its_id(wor
     assert os.path.isdir(mine) and not os.path.exists(theirs)
 
 
-def test_an_entry_that_cannot_be_put_in_place_is_no_entry_of_anothers(world):
+def test_an_entry_that_cannot_be_put_in_place_is_no_entry_of_anothers(world, monkeypatch):
+    def refuse(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
     finished = staging.begin(world.store.layout, "plan" * 8)
-    os.rmdir(world.store.layout.path("entries"))
-    with pytest.raises(FileNotFoundError):
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError, match="Permission denied"):
         staging.publish(world.store.layout, finished, "0" * 32)
 
 
@@ -151,14 +154,14 @@ def test_a_wait_says_for_whom_since_when_and_how_far_and_ends_at_its_timeout(tmp
     )
 
 
-def test_a_long_wait_is_told_again_and_again(tmp_path, monkeypatch, beside):
+def test_a_long_wait_is_told_again_and_again(tmp_path, monkeypatch, beside, warnings_of_the_cache):
     monkeypatch.setattr(lock, "FIRST_NOTICE", 0.05)
     monkeypatch.setattr(lock, "NEXT_NOTICE", 0.05)
-    path, heard = str(tmp_path / "lock"), []
+    path = str(tmp_path / "lock")
     with lock.held(path, "relu", None):
-        waiting = beside(turn_of, path, None, heard.append)
-        fakes.wait_for(lambda: len(heard) >= 3)
-    assert waiting.result(20) is lock.Turn.WAITED and len(set(heard)) == 1
+        waiting = beside(turn_of, path, None)
+        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
+    assert waiting.result(20) is lock.Turn.WAITED and len(set(warnings_of_the_cache())) == 1
 
 
 def test_a_wait_that_goes_on_is_counted_from_its_beginning(tmp_path, beside):

@@ -161,23 +161,6 @@ def test_an_entry_that_another_user_has_left_in_the_way_is_named_with_the_way_ou
     assert world.staged() == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda told: told["binary"].update(abi="torch"), lambda told: told["inputs"]["files"][0].__setitem__(2, "0" * 64)],
-    ids=["abi", "input"],
-)
-def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, change, warnings_of_the_cache):
-    manifest = os.path.join(world.build().folder, entries.MANIFEST)
-    with open(manifest) as file:
-        told = json.load(file)
-    change(told)
-    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
-    again = world.build()
-    assert (again.origin, again.binary["abi"]) == ("built", "c")
-    (warning,) = warnings_of_the_cache()
-    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
-
-
 def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(world, monkeypatch, warnings_of_the_cache):
     built = world.build()
     with_garbled_manifest(built.folder)
@@ -252,3 +235,20 @@ def test_a_damaged_entry_of_a_layer_is_passed_over_and_left_where_it_is(world, t
     assert world.as_layer(tmp_path / "mine").match("description", lambda _binary: None, world.roots, (), trace) is None
     assert trace[0].reason == "the library's digest differs from its manifest's"
     assert os.path.exists(built.library)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda told: told["binary"].update(abi="torch"), lambda told: told["inputs"]["files"][0].__setitem__(2, "0" * 64)],
+    ids=["abi", "input"],
+)
+def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, change, warnings_of_the_cache):
+    manifest = os.path.join(world.build().folder, entries.MANIFEST)
+    with open(manifest) as file:
+        told = json.load(file)
+    change(told)
+    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
+    again = world.build()
+    assert (again.origin, again.binary["abi"]) == ("built", "c")
+    (warning,) = warnings_of_the_cache()
+    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning

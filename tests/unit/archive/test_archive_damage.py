@@ -14,6 +14,9 @@ from made_up_store import ME
 
 from opforge.cache import archive, layout
 
+CUT = "was refused: Compressed file ended before the end-of-stream marker was reached. "
+NO_ARCHIVE = "was refused: it is no tar archive, or its beginning is damaged. "
+
 
 def test_an_archive_that_is_cut_short_anywhere_is_refused_unless_only_padding_is_missing(packed, tmp_path):
     path, results = packed
@@ -42,13 +45,16 @@ def test_a_compressed_archive_that_is_damaged_is_refused(packed, fresh, compress
     for damaged in (content[: len(content) // 2], content[:40] + b"\xff\x00\xff" * 9 + content[67:], content[:10]):
         with open(path, "wb") as file:
             file.write(damaged)
-        refused(fresh, path)
+        error = refused(fresh, path)
+        assert CUT in str(error) or NO_ARCHIVE in str(error)
+        assert held(fresh) == set()
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\0" * 511, os.urandom(2048), b"\x1f\x8b", b"BZh9"])
 def test_what_is_no_archive_is_refused(tmp_path, fresh, content):
     (tmp_path / "ops.tar").write_bytes(content)
-    assert refused(fresh, tmp_path / "ops.tar").kept == 0
+    error = refused(fresh, tmp_path / "ops.tar")
+    assert error.kept == 0 and (CUT if content[:1] == b"\x1f" else NO_ARCHIVE) in str(error)
 
 
 def test_an_archive_that_is_not_there_is_called_so(tmp_path, fresh):
@@ -95,14 +101,14 @@ def test_a_manifest_of_another_entry_is_refused(packed, fresh):
     parts = members(path)
     manifests = [content for one, content in parts if one.name.endswith("manifest.json")][::-1]
     rewrite(path, [(one, manifests.pop(0) if one.name.endswith("manifest.json") else body) for one, body in parts])
-    refused(fresh, path)
+    assert "does not hold a manifest and its library" in str(refused(fresh, path))
 
 
 def test_nested_json_is_no_crash(packed, fresh):
     path, _results = packed
     parts = members(path)
     rewrite(path, [(one, b"[" * 200_000 if one.name.endswith(".json") else body) for one, body in parts])
-    refused(fresh, path)
+    assert "maximum recursion depth exceeded" in str(refused(fresh, path))
 
 
 def test_an_unwritable_store_is_an_error_not_a_traceback(packed, fresh, monkeypatch):

@@ -59,6 +59,17 @@ def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
         identity._asked.clear()
 
 
+@pytest.mark.parametrize("name", ["as", "ld"])
+def test_a_program_that_appears_earlier_on_path_is_seen_by_the_next_process(tmp_path, bin, monkeypatch, name):
+    (tmp_path / "early").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/early:{os.environ['PATH']}")
+    fakes.compiler(bin, name, "exit 0")
+    first = toolchain(tmp_path).identity()
+    fakes.compiler(tmp_path / "early", name, "exit 1")
+    identity._asked.clear()
+    assert dict(toolchain(tmp_path).identity())[f"{name} sha256"] != dict(first)[f"{name} sha256"]
+
+
 def test_programs_that_compiler_path_names_are_in_the_identity(tmp_path, bin, monkeypatch):
     first = toolchain(tmp_path).identity()
     (tmp_path / "tools").mkdir()
