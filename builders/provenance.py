@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -80,6 +81,10 @@ def files_in(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 # The last is what clang takes from a folder of profiles.
                 meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
                 found |= {path for path in meant if os.path.isfile(path)}
+        if word.startswith("@") and word[1:] in found:
+            with open(word[1:], encoding="utf-8", errors="surrogateescape") as file, suppress(ValueError):
+                inner = [one for one in shlex.split(file.read()) if one != word]
+                found |= files_in(inner, inner)
     return found
 
 

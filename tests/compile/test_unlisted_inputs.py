@@ -58,6 +58,15 @@ def test_a_file_of_flags_that_a_flag_names_is_an_input(tmp_path, load, compiler,
         assert load(compiler, cxx_flags=flags) == (number, "cache")
 
 
+def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
+    fakes.write(tmp_path, "plain.cpp", VALUE)
+    fakes.write(tmp_path, "outer", f"-O1 '@{tmp_path}/inner'\n")
+    for number in (1, 2):
+        fakes.write(tmp_path, "inner", f"-DVALUE={number}\n")
+        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "built")
+        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "cache")
+
+
 @pytest.mark.parametrize(
     ("compiler", "flags", "text"),
     [
