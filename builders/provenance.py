@@ -19,8 +19,8 @@ ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 QUOTED = re.compile(rb'"([^"\\\n]+)')
 NAMED = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where a path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
-NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record")
-"""What stands before a path that the compiler does not read: text, or the name of a file that it writes."""
+NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
+"""What stands before a path that the compiler does not read: text, or a file that it or the op itself writes."""
 PACKAGE_DATABASES = (
     "var/lib/dpkg/status",
     "var/lib/rpm/rpmdb.sqlite",

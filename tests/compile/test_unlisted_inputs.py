@@ -122,7 +122,15 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
     assert files_in([f"-fprofile-use={tmp_path}"], ()) == {profile}
     assert files_in(["-include-pch", short], {short}) == {short}
     assert files_in([short, "-c", short], ()) == set()
-    for form in ["-DNAME={}", "-Wl,-Map={}", "-ftime-trace={}", "-Wp,-MD,{}", "-fplugin=/gone{}", "-I{}/.."]:
+    for form in [
+        "-DNAME={}",
+        "-Wl,-Map={}",
+        "-ftime-trace={}",
+        "-fprofile-instr-generate={}",
+        "-Wp,-MD,{}",
+        "-fplugin=/gone{}",
+        "-I{}/..",
+    ]:
         assert files_in([form.format(short)], ()) == set()
     assert files_in(["-D", f"A={short}"], {f"A={short}"}) == set()
 
