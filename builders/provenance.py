@@ -82,7 +82,7 @@ def files_in(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
                 found |= {path for path in meant if os.path.isfile(path)}
         if word.startswith("@") and word[1:] in found:
-            with open(word[1:], encoding="utf-8", errors="surrogateescape") as file, suppress(ValueError):
+            with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
                 inner = [one for one in shlex.split(file.read()) if one != word]
                 found |= files_in(inner, inner)
     return found
