@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -18,8 +19,8 @@ ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 QUOTED = re.compile(rb'"([^"\\\n]+)')
 NAMED = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where a path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
-NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record")
-"""What stands before a path that the compiler does not read: text, or the name of a file that it writes."""
+NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
+"""What stands before a path that the compiler does not read: text, or a file that it or the op itself writes."""
 PACKAGE_DATABASES = (
     "var/lib/dpkg/status",
     "var/lib/rpm/rpmdb.sqlite",
@@ -80,6 +81,10 @@ def files_in(words: Sequence[str], flags: Collection[str]) -> set[str]:
                 # The last is what clang takes from a folder of profiles.
                 meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
                 found |= {path for path in meant if os.path.isfile(path)}
+        if word.startswith("@") and word[1:] in found:
+            with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
+                inner = [one for one in shlex.split(file.read()) if one != word]
+                found |= files_in(inner, inner)
     return found
 
 

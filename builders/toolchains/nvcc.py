@@ -158,11 +158,16 @@ class Nvcc(DeviceToolchain):
             )
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        own = [flag if flag.startswith(OWN_FLAGS) else f"-Xcompiler={flag}" for flag in flags]
-        own += [f"-Xcompiler={flag}" for flag in self.host.target_flags("cpu", ())]
+        own = [flag if flag.startswith(OWN_FLAGS) else _to_host(flag) for flag in flags]
+        own += map(_to_host, self.host.target_flags("cpu", ()))
         if "-g" in flags:
             own.append("-lineinfo")
         return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
+
+    def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
+        # nvcc takes -DA=1,2 for two names.
+        words = super().options(plan, roots)
+        return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
         path = place_of(source, roots)
@@ -171,10 +176,10 @@ class Nvcc(DeviceToolchain):
             *launcher(),
             self.facts["compiler"],
             *("-ccbin", self.host.argv[0]),
-            *(f"-Xcompiler={word}" for word in self.host.argv[1:]),
+            *map(_to_host, self.host.argv[1:]),
             *self.options(plan, roots),
             *plan.device_flags,
-            *(f"-Xcompiler={flag}" for flag in prefix_maps(plan, roots)),
+            *map(_to_host, prefix_maps(plan, roots)),
             f"--threads={_threads(plan)}",
             *("-MD", "-MF", depfile, "-c", path, "-o", output),
         ]
@@ -237,6 +242,11 @@ def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
                 elif word[:2] in ("-I", "-L"):
                     told[word[:2]].append(word[2:])
     return told
+
+
+def _to_host(flag: str) -> str:
+    """A flag for the host compiler. nvcc divides it at commas, and a shell reads what nvcc hands on."""
+    return "-Xcompiler=" + shlex.quote(flag).replace(",", "\\,")
 
 
 def _gencode(code: str) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import sys
 
 import fakes
@@ -207,3 +209,17 @@ def test_a_working_folder_that_was_removed_is_told_of_where_it_matters(tmp_path,
     for given in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
         with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
             opforge.load("plain", **given)
+
+
+@pytest.mark.parametrize("name", ["a b", "gr\u00f6\u00dfe;&"])
+def test_nvcc_is_given_odd_names_and_values_in_its_own_way(tmp_path, monkeypatch, name):
+    if not shutil.which("nvcc"):
+        pytest.skip("needs nvcc (the CUDA toolkit)")
+    folder = tmp_path / name
+    folder.mkdir()
+    fakes.write(folder, "plain.cu", f"int given[] = {{VALUES}};\n{fakes.EXPORT} int value() {{ return given[1]; }}\n")
+    monkeypatch.setenv("CXX", "g++ -DHOST='a b,c'")
+    made = fakes.builder_class(
+        folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], defines={"VALUES": "1,2"}
+    )
+    assert ctypes.CDLL(made("cuda:sm_90").obtain().library).value() == 2

@@ -58,6 +58,15 @@ def test_a_file_of_flags_that_a_flag_names_is_an_input(tmp_path, load, compiler,
         assert load(compiler, cxx_flags=flags) == (number, "cache")
 
 
+def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
+    fakes.write(tmp_path, "plain.cpp", VALUE)
+    fakes.write(tmp_path, "outer", f"-O1 '@{tmp_path}/inner'\n")
+    for number in (1, 2):
+        fakes.write(tmp_path, "inner", f"-DVALUE={number}\n")
+        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "built")
+        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "cache")
+
+
 @pytest.mark.parametrize(
     ("compiler", "flags", "text"),
     [
@@ -113,7 +122,15 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
     assert files_in([f"-fprofile-use={tmp_path}"], ()) == {profile}
     assert files_in(["-include-pch", short], {short}) == {short}
     assert files_in([short, "-c", short], ()) == set()
-    for form in ["-DNAME={}", "-Wl,-Map={}", "-ftime-trace={}", "-Wp,-MD,{}", "-fplugin=/gone{}", "-I{}/.."]:
+    for form in [
+        "-DNAME={}",
+        "-Wl,-Map={}",
+        "-ftime-trace={}",
+        "-fprofile-instr-generate={}",
+        "-Wp,-MD,{}",
+        "-fplugin=/gone{}",
+        "-I{}/..",
+    ]:
         assert files_in([form.format(short)], ()) == set()
     assert files_in(["-D", f"A={short}"], {f"A={short}"}) == set()
 

@@ -11,6 +11,7 @@ import pytest
 
 from opforge.builders import budget, ninja, prebuilding
 from opforge.builders.plan import Step
+from opforge.errors import BuildResourceError
 
 COUNTING = 'mkdir "$1/$$"; ls "$1" | wc -l >> "$2"; sleep 0.05; rmdir "$1/$$"; touch "$3"'
 """A step that notes how many of its kind run at the same time."""
@@ -100,3 +101,25 @@ def test_a_budget_leaves_nothing_behind():
         folder = shared._folder
         assert os.path.isdir(folder)
     assert not os.path.exists(folder) and len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("possible", [0, 1])
+def test_where_no_more_threads_can_be_started_one_does_all_or_the_error_says_so(monkeypatch, possible):
+    real, started = threading.Thread.start, []
+
+    def start(thread):
+        if len(started) == possible:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    work = dict.fromkeys(range(3), time.time)
+    with budget.Budget(2, ninja.find_ninja()) as shared:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        if possible:
+            assert sorted(prebuilding.in_parallel(work, [0, 1, 2], shared, None)) == [0, 1, 2]
+        else:
+            with pytest.raises(
+                BuildResourceError, match="build-ops: the build stopped: no more processes can be start"
+            ):
+                list(prebuilding.in_parallel(work, [0, 1, 2], shared, None))
