@@ -40,6 +40,11 @@ LONGEST_NAME = 200
 class OpBuilder:
     """Declares one op and loads it. Subclass it, fill in the class attributes, call `load()`.
 
+        class ReluBuilder(OpBuilder):
+            name, sources = "relu", ["relu.cpp"]      # beside this file
+
+        ReluBuilder().load().relu(x)
+
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
     source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
     that older systems load too, and may be built for another processor.
@@ -52,16 +57,21 @@ class OpBuilder:
     abi: ClassVar[str] = abis.STABLE
     """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
     version: ClassVar[str] = "1"
+    """Part of the key: another one is another op. A change of a source needs none."""
     devices: ClassVar[Sequence[str]] = ("cpu",)
     """The devices that it can be built for."""
     include_dirs: ClassVar[Sequence[str]] = ()
+    """Folders for -I, found as sources are, or absolute."""
     kernel_roots: ClassVar[Sequence[roots.KernelRoot]] = ()
     """Searched, in order, after the class's own folder and before opforge's kernels."""
     defines: ClassVar[Mapping[str, str]] = {}
+    """Name -> value for -D; an empty value for a name alone."""
     cxx_flags: ClassVar[Sequence[str]] = ()
+    """Flags for the C++ compiler, after opforge's own (-O3, the target's level, ...)."""
     device_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Device -> flags for its own sources (`*.cu`, ...), in the words of its compiler."""
     link_flags: ClassVar[Sequence[str]] = ()
+    """Flags for the link, such as -L/the/folder."""
     libraries: ClassVar[Sequence[str]] = ()
     """Names for -l."""
     torch_target: ClassVar[str] = abis.OLDEST_TORCH

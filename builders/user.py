@@ -52,6 +52,9 @@ def load(
 ) -> Any:
     """Compile sources into an op and load it; a hit where nothing that it was built from has changed.
 
+        op = opforge.load("my_relu", ["relu.cpp"], extra_cflags=["-ffast-math"], fakes={"relu": torch.empty_like})
+        op.relu(x)
+
     The arguments are torch.utils.cpp_extension.load's, then our own by name. `abi` is read off the sources where it is
     not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` names a cache folder for this op; by default it is shared with all others. `is_python_module` and

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from opforge import errors
 from opforge.cli import group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +21,7 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md"), *ROOT.glob("benchmarks/**/*.md")]
 )
 ROOMS = ("src", "accelerator", "builders", "cache", "ops")
-THEIRS = {"setup.py", "relu.cpp", "triton.py", "scale.cpp", "train.py", "ops.py", "scale.cu"}
+THEIRS = {"setup.py", "relu.cpp", "triton.py", "scale.cpp", "train.py", "ops.py", "scale.cu", "mine.h"}
 """Files of the reader's own."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 CODE = "".join(path.read_text() for path in FILES if path.name.endswith((".py", ".h")))
@@ -148,6 +149,36 @@ def test_there_is_something_to_check():
 )
 def test_a_wrong_line_would_be_found(line, why):
     assert why in refusal(line)
+
+
+def test_the_guide_lists_every_error():
+    table = (ROOT / "docs" / "guide.md").read_text()
+    public = {
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
+    }
+    assert {name for name in public - {"OpforgeError"} if f"`{name}`" not in table} == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compiler was found",
+        "no source registers an op",
+        "a compiler was killed",
+        "torch refused the definition",
+        "is registered already",
+        "OPFORGE_PREBUILT=require forbids",
+        "has to be in the process first",
+        "The cache folder",
+        "The layer",
+        "it needs glibc",
+        "it needs GLIBCXX_",
+        "it needs torch's",
+    ],
+)
+def test_the_faq_quotes_errors_of_ours_as_they_are(words):
+    joined = re.sub(r'"\n\s*f?"', "", CODE)  # a message over several lines
+    assert words in joined and words in (ROOT / "docs" / "faq.md").read_text()
 
 
 def test_the_guide_lists_every_variable_that_is_read():
