@@ -119,14 +119,13 @@ def test_stochastic_rounding_is_unbiased_and_repeats(op, bits, symmetric, elemen
 
 
 def test_the_random_numbers_are_philoxs(op):
-    """One known answer of Philox4x32-10: counter and key of zeros."""
-    words = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
-    given = torch.tensor([[0.5, 0.5, 0.5, 0.5, 127.0, 0.0, 0.0, 0.0]]) * 128 / 127
-    codes, params = op.quantize(given, 1, 8, op.Symmetric, stochastic=True)
-    scale = params.item()
-    for i, word in enumerate(words):
-        fraction = given[0, i].item() / scale
-        assert codes[0, i].item() == int(fraction + (word >> 8) * 2.0**-24)
+    """The known answer of Philox4x32-7 for a counter and a key of zeros: two numbers of 16 bits a word."""
+    words = (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)
+    numbers = [word >> shift & 0xFFFF for word in words for shift in (0, 16)]
+    given = torch.tensor([[0.5] * 8 + [128.0] + [0.0] * 7])
+    for dtype in DTYPES:
+        codes, _ = op.quantize(given.to(dtype), 1, 8, op.Symmetric, stochastic=True)
+        assert codes[0, :8].tolist() == [int(0.5 + number * 2.0**-16) for number in numbers]
 
 
 def test_unusual_groups(op):

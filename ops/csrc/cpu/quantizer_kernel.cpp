@@ -42,20 +42,21 @@ private:
     GroupRange rest_ = GroupRange::of_nothing();
 };
 
-// Philox numbers for elements [begin, begin + count), computed once for each four that share them.
+// Philox numbers for elements [begin, begin + count), each draw computed once.
 class Uniforms {
 public:
-    Uniforms(const QuantizeCall& call, int64_t begin, int64_t count) : first_(begin % 4) {
-        for (int64_t at = begin - first_; at < begin + count; at += 4) {
-            const Philox philox(call.seed, static_cast<uint64_t>(at) / 4, call.offset);
-            for (int i = 0; i < 4; ++i) x_[at - (begin - first_) + i] = philox.uniform(i);
+    Uniforms(const QuantizeCall& call, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
+        float* to = x_;
+        for (int64_t at = begin - first_; at < begin + count; at += Philox::kCount) {
+            const Philox philox(call.seed, static_cast<uint64_t>(at / Philox::kCount), call.offset);
+            for (int i = 0; i < Philox::kCount; ++i) *to++ = philox.uniform(i);
         }
     }
     float operator[](int64_t k) const { return x_[first_ + k]; }
 
 private:
     int64_t first_;
-    float x_[cpu::kBlock + 8];
+    float x_[cpu::kBlock + 2 * Philox::kCount];
 };
 
 // Quantizes each group of values, of which read(begin, count, room) gives floats from element `begin` of all on.
@@ -82,7 +83,7 @@ void quantize(const QuantizeCall& call, const Read& read) {
                 if (call.stochastic) {
                     const Uniforms uniforms(call, begin, count);
                     for (int64_t k = 0; k < count; ++k) {
-                        codes[k] = static_cast<uint8_t>(own.code(x[k], levels, uniforms[k]));
+                        codes[k] = static_cast<uint8_t>(own.random_code(x[k], levels, uniforms[k]));
                     }
                 } else {
                     for (int64_t k = 0; k < count; ++k) codes[k] = static_cast<uint8_t>(own.code(x[k], levels));
