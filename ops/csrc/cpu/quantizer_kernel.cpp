@@ -45,10 +45,10 @@ private:
 // Philox numbers for elements [begin, begin + count), each draw computed once.
 class Uniforms {
 public:
-    Uniforms(const QuantizeCall& call, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
+    Uniforms(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
         float* to = x_;
         for (int64_t at = begin - first_; at < begin + count; at += Philox::kCount) {
-            const Philox philox(call.seed, static_cast<uint64_t>(at / Philox::kCount), call.offset);
+            const Philox philox(keys, static_cast<uint64_t>(at / Philox::kCount), offset);
             for (int i = 0; i < Philox::kCount; ++i) *to++ = philox.uniform(i);
         }
     }
@@ -64,6 +64,7 @@ template <typename Read>
 void quantize(const QuantizeCall& call, const Read& read) {
     const Groups& groups = call.groups;
     const float levels = groups.levels();
+    const PhiloxKeys keys(call.seed);
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
     cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
         float room[cpu::kBlock];
@@ -81,7 +82,7 @@ void quantize(const QuantizeCall& call, const Read& read) {
                 const GroupParams own = params;  // which no store can change, as far as the compiler can see
                 const float* x = read(begin, count, room);
                 if (call.stochastic) {
-                    const Uniforms uniforms(call, begin, count);
+                    const Uniforms uniforms(keys, call.offset, begin, count);
                     for (int64_t k = 0; k < count; ++k) {
                         codes[k] = static_cast<uint8_t>(own.random_code(x[k], levels, uniforms[k]));
                     }

@@ -3,25 +3,25 @@
 namespace opforge::cuda {
 namespace {
 
-// Eight codes as they lie in memory, as floats. Beside the bits of 2^23 a byte is a float already: a GPU converts
-// integers at an eighth of the speed at which it adds.
+// Eight codes as they lie in memory. Beside the bits of 2^23 a byte is a float already: a GPU converts integers at an
+// eighth of the speed at which it adds.
+template <int kBits>
 struct Codes {
-    uint2 words{};
+    uint2 words;
 
-    Codes() = default;
-    __device__ Codes(const uint8_t* from, int bits) {
-        if (bits == 8) {
-            words = *reinterpret_cast<const uint2*>(from);
+    __device__ static Codes load(const uint8_t* from) {
+        if constexpr (kBits == 8) {
+            return {*reinterpret_cast<const uint2*>(from)};
         } else {
-            words.x = *reinterpret_cast<const uint32_t*>(from);
+            return {{*reinterpret_cast<const uint32_t*>(from), 0}};
         }
     }
-    __device__ void get(int bits, float (&x)[8]) const {
-        if (bits == 8) {
+    __device__ void get(float (&x)[8]) const {
+        if constexpr (kBits == 8) {
 #pragma unroll
             for (int k = 0; k < 8; ++k) {
-                const uint32_t shifted = (k < 4 ? words.x : words.y) ^ 0x80808080u;  // codes that begin at zero
-                x[k] = of_bits(byte_in(shifted, k % 4, 0x4b000000u)) - (0x1p23f + 128.0f);
+                const uint32_t from_zero = (k < 4 ? words.x : words.y) ^ 0x80808080u;
+                x[k] = of_bits(byte_in(from_zero, k % 4, 0x4b000000u)) - (0x1p23f + 128.0f);
             }
         } else {
 #pragma unroll
@@ -38,8 +38,8 @@ struct Codes {
 struct Sums {
     using Element = float;
     using Held = Vector<float, 8>;
-    static constexpr int kFewHeld = 2, kMostHeld = 2;
-    static constexpr int kResident = 1;  // blocks on a multiprocessor
+    static constexpr int kFewHeld = 2, kMostHeld = 2;  // in few registers beside the sums
+    static constexpr int kResident = 1;                // blocks on a multiprocessor
     static constexpr bool kCanBeStochastic = false;
 
     ReduceCall call;
@@ -55,7 +55,11 @@ struct Sums {
         for (int64_t tensor = 0; tensor < call.tensors; ++tensor, from += bytes) {
             const GroupParams params(call.input_params, tensor * call.input_groups + group, call.groups.symmetric);
             float codes[8];
-            Codes(from, call.groups.bits).get(call.groups.bits, codes);
+            if (call.groups.bits == 8) {
+                Codes<8>::load(from).get(codes);
+            } else {
+                Codes<4>::load(from).get(codes);
+            }
 #pragma unroll
             for (int k = 0; k < 8; ++k) total[k] += params.value(codes[k]);
         }
@@ -76,49 +80,47 @@ struct Divisor {
         factor = static_cast<uint32_t>(((uint64_t{1} << (31 + shift)) + divisor - 1) / divisor);
     }
     __device__ uint32_t divide(uint32_t dividend) const {
-        return static_cast<uint32_t>(static_cast<uint64_t>(dividend) * factor >> 31 >> shift);
+        return static_cast<uint32_t>(static_cast<uint64_t>(2 * dividend) * factor >> 32) >> shift;
     }
 };
 
 constexpr int kRounds = 4;  // vectors of eight codes a thread
 
 // Groups of whole eights at aligned addresses, fewer than 2^31 of them.
+template <int kBits>
 __global__ void __launch_bounds__(kBlockThreads)
     dequantize(const OPFORGE_GRID_CONSTANT DequantizeCall call, const OPFORGE_GRID_CONSTANT Divisor eights) {
-    const Groups& groups = call.groups;
-    const int64_t total = groups.count * groups.elements / 8;
-    const int64_t first = static_cast<int64_t>(blockIdx.x) * (kRounds * kBlockThreads) + threadIdx.x;
-    Codes codes[kRounds];
+    const bool symmetric = call.groups.symmetric;
+    const auto total = static_cast<uint32_t>(call.groups.count * call.groups.elements / 8);
+    const uint32_t first = blockIdx.x * (kRounds * kBlockThreads) + threadIdx.x;
+    Codes<kBits> codes[kRounds];
     GroupParams params[kRounds];
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-        const int64_t at = first + i * kBlockThreads;
-        if (at >= total) continue;
-        codes[i] = Codes(call.codes + at * groups.bits, groups.bits);
-        params[i] = GroupParams(call.params, eights.divide(static_cast<uint32_t>(at)), groups.symmetric);
+    for (int i = 0; i < kRounds; ++i) {  // who has nothing to read reads the last
+        const uint32_t at = first + i * kBlockThreads < total ? first + i * kBlockThreads : total - 1;
+        codes[i] = Codes<kBits>::load(call.codes + static_cast<int64_t>(at) * kBits);
+        params[i] = GroupParams(call.params, eights.divide(at), symmetric);
     }
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
-        const int64_t at = first + i * kBlockThreads;
+        const uint32_t at = first + i * kBlockThreads;
         if (at >= total) return;
         float x[8];
-        codes[i].get(groups.bits, x);
+        codes[i].get(x);
 #pragma unroll
         for (int k = 0; k < 8; ++k) x[k] = params[i].value(x[k]);
         if (call.dtype == DType::Float32) {
-            auto* to = static_cast<float4*>(call.output) + 2 * at;
+            auto* to = static_cast<float4*>(call.output) + 2 * static_cast<int64_t>(at);
             to[0] = make_float4(x[0], x[1], x[2], x[3]);
             to[1] = make_float4(x[4], x[5], x[6], x[7]);
+        } else if (call.dtype == DType::BFloat16) {
+            static_cast<uint4*>(call.output)[at] =
+                make_uint4(word_of<BFloat16>(x[0], x[1]), word_of<BFloat16>(x[2], x[3]), word_of<BFloat16>(x[4], x[5]),
+                           word_of<BFloat16>(x[6], x[7]));
         } else {
-            uint4 words;
-            if (call.dtype == DType::BFloat16) {
-                words = make_uint4(word_of<BFloat16>(x[0], x[1]), word_of<BFloat16>(x[2], x[3]),
-                                   word_of<BFloat16>(x[4], x[5]), word_of<BFloat16>(x[6], x[7]));
-            } else {
-                words = make_uint4(word_of<Float16>(x[0], x[1]), word_of<Float16>(x[2], x[3]),
-                                   word_of<Float16>(x[4], x[5]), word_of<Float16>(x[6], x[7]));
-            }
-            static_cast<uint4*>(call.output)[at] = words;
+            static_cast<uint4*>(call.output)[at] =
+                make_uint4(word_of<Float16>(x[0], x[1]), word_of<Float16>(x[2], x[3]), word_of<Float16>(x[4], x[5]),
+                           word_of<Float16>(x[6], x[7]));
         }
     }
 }
@@ -149,7 +151,7 @@ namespace opforge {
 const char* launch_reduce(const ReduceCall& call) {
     const bool whole = call.groups.elements % 8 == 0 && call.input_elements % 8 == 0 &&
                        cuda::is_aligned(call.input, 8) && cuda::is_aligned(call.codes, 8);
-    const cuda::Output out{call.groups, call.codes, call.params, {}, false, 0, 0};
+    const cuda::Output out{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
     return cuda::launch(cuda::Sums{call}, out, whole, call.place);
 }
 
@@ -163,9 +165,11 @@ const char* launch_dequantize(const DequantizeCall& call) {
     if (blocks > 0x7fffffff) return "it has more elements than a launch can take";
     const auto stream = static_cast<cudaStream_t>(call.place.stream);
     const auto grid = static_cast<unsigned>(blocks);
-    if (whole) {
-        const cuda::Divisor eights(static_cast<uint32_t>(each / 8));
-        cuda::dequantize<<<grid, cuda::kBlockThreads, 0, stream>>>(call, eights);
+    const cuda::Divisor eights(whole ? static_cast<uint32_t>(each / 8) : 1);
+    if (whole && call.groups.bits == 8) {
+        cuda::dequantize<8><<<grid, cuda::kBlockThreads, 0, stream>>>(call, eights);
+    } else if (whole) {
+        cuda::dequantize<4><<<grid, cuda::kBlockThreads, 0, stream>>>(call, eights);
     } else {
         cuda::dequantize_any<<<grid, cuda::kBlockThreads, 0, stream>>>(call);
     }

@@ -1,8 +1,8 @@
 #pragma once
 
 // Groups turned to codes, whatever their values come from. A group is read from memory once: the threads that share it
-// hold its values in registers while they find its range. Only what is beyond the registers of a block, 16 Ki
-// values of 16 bits, is read again, from a cache.
+// hold its values in registers while they find its range. Beyond the registers of a block, 32 Ki values of 16 bits,
+// they are of several blocks, a cluster, where the GPU has such. What is beyond that is read again, from a cache.
 
 #include <opforge/quantizing.h>
 
@@ -20,7 +20,14 @@ struct Output {
     float* params;
     Swizzle swizzle;
     bool stochastic;
-    uint64_t seed, offset;
+    PhiloxKeys keys;
+    uint64_t offset;
+};
+
+// A number that is known when the code that is given it is compiled.
+template <int kValue>
+struct Constant {
+    __device__ operator int() const { return kValue; }
 };
 
 // A vector of values as it lies in registers: kWords words of T.
@@ -32,8 +39,8 @@ struct Vector {
     __device__ float operator[](int k) const { return value_in<T>(words[k / kInWord<T>], k % kInWord<T>); }
 };
 
-// What is known of the values in words, place by place of a word: NaN where one was. Of a centred group, whose offset is
-// zero, it is enough to know the largest magnitude, `high`.
+// What is known of the values in words, place by place of a word: NaN where one was. Of a centred group, whose offset
+// is zero, it is enough to know the largest magnitude, `high`.
 template <typename T, bool kCentred>
 struct Extremes {
     uint32_t low = repeated(INFINITY), high = kCentred ? 0 : repeated(-INFINITY);
@@ -70,43 +77,49 @@ private:
 };
 
 // Turns a vector whose first element is number `at` of all to codes, and writes them at once.
-template <int kBits, bool kStochastic, bool kCentred, typename T, int kWords>
-__device__ void encode(const Output& out, const GroupParams& params, int64_t at, const Vector<T, kWords>& x,
+template <bool kStochastic, bool kCentred, typename T, int kWords>
+__device__ void encode(const Output& out, int bits, const GroupParams& params, int64_t at, const Vector<T, kWords>& x,
                        uint8_t* to) {
     constexpr int kCount = kWords * kInWord<T>;
     const float levels = out.groups.levels();
     uint32_t codes[kCount];
     // Of two in a byte the second is 8 too large until the end, so that it borrows nothing from the first.
-    const auto zero = [](int k) { return GroupParams::kZero + (kBits == 4 && k % 2 == 1 ? 8.0f : 0.0f); };
+    const float zero[] = {GroupParams::kZero, GroupParams::kZero + (bits == 4 ? 8.0f : 0.0f)};
     if constexpr (kStochastic) {
         // A vector has all the numbers of a draw, or the first or second half of them.
-        const Philox philox(out.seed, static_cast<uint64_t>(at) / Philox::kCount, out.offset);
+        const Philox philox(out.keys, static_cast<uint64_t>(at) / Philox::kCount, out.offset);
         const bool second = kCount < Philox::kCount && at % Philox::kCount != 0;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
             const uint32_t word = second ? philox.words[(k + kCount) / 2 % 4] : philox.words[k / 2];
-            codes[k] = params.random_code(x[k], levels, Philox::uniform(word, k % 2), zero(k));
+            codes[k] = params.random_code(x[k], levels, Philox::uniform(word, k % 2), zero[k % 2]);
         }
     } else {
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-            codes[k] = kCentred ? params.centred_code(x[k], levels, zero(k)) : params.code(x[k], levels, zero(k));
+            codes[k] =
+                kCentred ? params.centred_code(x[k], levels, zero[k % 2]) : params.code(x[k], levels, zero[k % 2]);
         }
     }
-    constexpr int kBytes = kCount * kBits / 8;
-    uint32_t bytes[kBytes];
+    uint32_t words[kCount / 4];
+    if (bits == 8) {
 #pragma unroll
-    for (int i = 0; i < kBytes; ++i) bytes[i] = kBits == 8 ? codes[i] : codes[2 * i] * 16 + codes[2 * i + 1];
-    uint32_t words[(kBytes + 3) / 4] = {};
-#pragma unroll
-    for (int i = 0; i < kBytes; ++i) words[i / 4] |= (bytes[i] & 0xffu) << i % 4 * 8;
-    if constexpr (kBits == 4) words[0] ^= 0x08080808u;
-    if constexpr (kBytes == 8) {
-        *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
-    } else if constexpr (kBytes == 4) {
-        *reinterpret_cast<uint32_t*>(to) = words[0];
+        for (int w = 0; w < kCount / 4; ++w) words[w] = word_of_bytes(codes + 4 * w, 4);
+        if constexpr (kCount == 8) {
+            *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+        } else {
+            *reinterpret_cast<uint32_t*>(to) = words[0];
+        }
     } else {
-        *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(words[0]);
+        uint32_t pairs[kCount / 2];
+#pragma unroll
+        for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] * 16 + codes[2 * i + 1];
+        const uint32_t word = word_of_bytes(pairs, kCount / 2) ^ 0x08080808u;
+        if constexpr (kCount == 8) {
+            *reinterpret_cast<uint32_t*>(to) = word;
+        } else {
+            *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(word);
+        }
     }
 }
 
@@ -126,29 +139,41 @@ __device__ void merge_lanes(GroupRange& range, int lanes) {
     }
 }
 
-// What all the threads of a group know together.
-template <bool kCentred>
-__device__ void merge(GroupRange& range, int lanes, GroupRange* shared) {
-    merge_lanes<kCentred>(range, lanes);
-    if (lanes <= kWarp) return;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int warps = lanes / kWarp;  // a power of two, and no more than a warp has lanes
-    if (lane == 0) shared[warp] = range;
-    __syncthreads();
-    range = shared[(warp & -warps) + (lane & (warps - 1))];
-    merge_lanes<kCentred>(range, warps);
-}
-
 // The threads that share a group, 2^shift of them.
 struct Row {
     int lanes, lane;
     int64_t group;
 
-    __device__ explicit Row(int shift)
-        : lanes(1 << shift),
-          lane(static_cast<int>(threadIdx.x) & (lanes - 1)),
-          group(static_cast<int64_t>(blockIdx.x) * (blockDim.x >> shift) + (threadIdx.x >> shift)) {}
+    __device__ explicit Row(int shift) : lanes(1 << shift) {
+        const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+        lane = static_cast<int>(thread) & (lanes - 1);
+        group = static_cast<int64_t>(thread >> shift);
+    }
 };
+
+// What all the threads of a row know together. `shared` has a place for each of its warps, or of the block's.
+template <bool kCentred>
+__device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
+    merge_lanes<kCentred>(range, row.lanes);
+    if (row.lanes <= kWarp) return;
+    const int lane = row.lane % kWarp, warps = row.lanes / kWarp;
+    if (row.lanes <= static_cast<int>(blockDim.x)) {
+        shared += static_cast<int>(threadIdx.x) / kWarp & -warps;  // the row's first
+        if (lane == 0) shared[row.lane / kWarp] = range;
+        __syncthreads();
+    } else {
+        sync_cluster();  // a block's memory is there once it runs
+        if (lane < row.lanes / static_cast<int>(blockDim.x)) {
+            auto* to = reinterpret_cast<uint32_t*>(shared + row.lane / kWarp);
+            put(to, lane, range.largest), put(to + 1, lane, to_bits(range.low)), put(to + 2, lane, to_bits(range.high));
+        }
+        sync_cluster();
+    }
+    range = shared[lane & (warps - 1)];
+#pragma unroll 1
+    for (int i = lane + kWarp; i < warps; i += kWarp) range.add(shared[i]);
+    merge_lanes<kCentred>(range, warps);
+}
 
 // Groups of whole vectors at aligned addresses, fewer than 2^31, of fewer than 2^30 elements. A thread holds kHeld
 // vectors at a time: most groups are read once.
@@ -156,10 +181,11 @@ template <typename Source, int kHeld, bool kStochastic>
 __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
     using Held = typename Source::Held;
-    __shared__ GroupRange shared[kMostThreads / kWarp];
+    __shared__ GroupRange shared[kMostInCluster * kMostThreads / kWarp];
     const bool symmetric = out.groups.symmetric;
     const Row row(shift);
-    // Who has nothing to read reads what another does: it changes no extreme, and a load that is always made costs less.
+    // Who has nothing to read reads what another does: it changes no extreme, and a load that is always made costs
+    // less.
     const auto count = static_cast<uint32_t>(out.groups.count), end = static_cast<uint32_t>(out.groups.elements);
     const bool exists = static_cast<uint32_t>(row.group) < count;
     const uint32_t group = exists ? static_cast<uint32_t>(row.group) : count - 1;
@@ -188,7 +214,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
             load();
         }
         GroupRange range = extremes.range();
-        merge<centred.value>(range, row.lanes, shared);
+        merge<centred.value>(range, row, shared);
         return range;
     };
     const GroupRange range = symmetric ? find(std::true_type{}) : find(std::false_type{});
@@ -199,24 +225,26 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     if (row.lane == 0) params.store(out.params, place, symmetric);
     uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(place) * end));
     // Backwards, since what was read last is held, and what was read before it is the likeliest to be in a cache.
-    const auto finish = [&](auto bits, auto centred) {
+    const auto finish = [&](auto bits, auto centred) {  // `bits` is known where the code is worth one for each
 #pragma unroll 1
         for (;;) {
 #pragma unroll
             for (int h = 0; h < kHeld; ++h) {
                 const uint32_t at = begin + mine + h * stride;
                 if (at >= end) continue;
-                encode<bits.value, kStochastic, centred.value>(out, params, first + at, held[h],
-                                                               to + at * bits.value / 8);
+                encode<kStochastic, centred.value>(out, bits, params, first + at, held[h],
+                                                   to + (bits == 8 ? at : at / 2));
             }
             if (begin == 0) break;
             begin -= kHeld * stride;
             load();
         }
     };
-    using Eight = std::integral_constant<int, 8>;
-    using Four = std::integral_constant<int, 4>;
-    if (symmetric && !kStochastic) {
+    using Eight = Constant<8>;
+    using Four = Constant<4>;
+    if constexpr (kStochastic) {
+        finish(out.groups.bits, std::false_type{});
+    } else if (symmetric) {
         out.groups.bits == 8 ? finish(Eight{}, std::true_type{}) : finish(Four{}, std::true_type{});
     } else {
         out.groups.bits == 8 ? finish(Eight{}, std::false_type{}) : finish(Four{}, std::false_type{});
@@ -235,7 +263,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     GroupRange range = GroupRange::of_nothing();
 #pragma unroll 1
     for (int64_t at = first + row.lane; at < end; at += row.lanes) range.add(source.one(at));
-    merge<false>(range, row.lanes, shared);
+    merge<false>(range, row, shared);
     if (!exists) return;
 
     const float levels = out.groups.levels();
@@ -252,7 +280,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
             uint32_t code;
             if (out.stochastic) {
                 const auto counter = static_cast<uint64_t>(at);
-                const Philox philox(out.seed, counter / Philox::kCount, out.offset);
+                const Philox philox(out.keys, counter / Philox::kCount, out.offset);
                 const float uniform = philox.uniform(static_cast<int>(counter % Philox::kCount));
                 code = params.random_code(source.one(at), levels, uniform);
             } else {
@@ -264,33 +292,47 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     }
 }
 
+// Launches `quantize`, its rows of as many threads as hold a group, or as there may be.
+template <typename Source, int kHeld, bool kStochastic>
+const char* launch_rows(const Source& source, const Output& out, int64_t vectors, cudaStream_t stream) {
+    const auto kernel = &quantize<Source, kHeld, kStochastic>;
+    int most = kMostThreads;
+    if (vectors > static_cast<int64_t>(kHeld) * most && has_clusters(kernel)) most *= kMostInCluster;
+    int shift = 0;
+    while (1 << shift < most && static_cast<int64_t>(kHeld) << shift < vectors) ++shift;
+    const int64_t lanes = 1 << shift;
+    const int threads = lanes <= kBlockThreads ? kBlockThreads : kMostThreads;
+    const int64_t blocks = (out.groups.count * lanes + threads - 1) / threads;
+    if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
+    const auto grid = static_cast<unsigned>(blocks);
+    if (lanes > threads) {
+        return launch_clusters(kernel, static_cast<unsigned>(lanes / threads), grid, threads, stream, source, out,
+                               shift);
+    }
+    quantize<Source, kHeld, kStochastic><<<grid, threads, 0, stream>>>(source, out, shift);
+    return launch_problem();
+}
+
 template <typename Source>
 const char* launch(const Source& source, const Output& out, bool whole, const Place& place) {
     const Groups& groups = out.groups;
     const int64_t vectors = (groups.elements + Source::Held::kCount - 1) / Source::Held::kCount;
-    // Much for each thread to do, but at least four neighbours that read side by side.
-    const bool few = vectors <= 4 * Source::kFewHeld || out.stochastic;
-    const int held = few ? Source::kFewHeld : Source::kMostHeld;
-    int shift = 0;
-    while (1 << shift < kMostThreads && static_cast<int64_t>(held) << shift < vectors) ++shift;
-    const int threads = 1 << shift > kBlockThreads ? 1 << shift : kBlockThreads;
-    const int64_t in_block = threads >> shift;
-    const int64_t blocks = (groups.count + in_block - 1) / in_block;
-    if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
-    const auto grid = static_cast<unsigned>(blocks);
     const auto stream = static_cast<cudaStream_t>(place.stream);
     if (!whole || groups.elements >= 1 << 30 || groups.count > 0x7fffffff) {
-        quantize_any<<<grid, threads, 0, stream>>>(source, out, shift);
-    } else if (out.stochastic) {
-        if constexpr (Source::kCanBeStochastic) {
-            quantize<Source, Source::kFewHeld, true><<<grid, threads, 0, stream>>>(source, out, shift);
-        }
-    } else if (few) {
-        quantize<Source, Source::kFewHeld, false><<<grid, threads, 0, stream>>>(source, out, shift);
-    } else {
-        quantize<Source, Source::kMostHeld, false><<<grid, threads, 0, stream>>>(source, out, shift);
+        const int64_t each = groups.elements / 8;
+        const int shift = each < 2 ? 0 : each < kWarp ? 3 : each < kBlockThreads ? 5 : 8;
+        const int64_t blocks = ((groups.count << shift) + kBlockThreads - 1) / kBlockThreads;
+        if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
+        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(source, out, shift);
+        return launch_problem();
     }
-    return launch_problem();
+    if constexpr (Source::kCanBeStochastic) {
+        if (out.stochastic) return launch_rows<Source, Source::kMostHeld, true>(source, out, vectors, stream);
+    }
+    // Much for each thread to do, but at least four neighbours that read side by side.
+    if (vectors <= 4 * Source::kFewHeld)
+        return launch_rows<Source, Source::kFewHeld, false>(source, out, vectors, stream);
+    return launch_rows<Source, Source::kMostHeld, false>(source, out, vectors, stream);
 }
 
 inline bool is_aligned(const void* address, size_t size) { return reinterpret_cast<uintptr_t>(address) % size == 0; }

@@ -24,7 +24,8 @@ struct Values {
 
 template <typename T>
 const char* quantize_values(const QuantizeCall& call) {
-    const Output out{call.groups, call.codes, call.params, call.swizzle, call.stochastic, call.seed, call.offset};
+    const Output out{call.groups,           call.codes, call.params, call.swizzle, call.stochastic,
+                     PhiloxKeys(call.seed), call.offset};
     const bool whole =
         call.groups.elements % Values<T>::Held::kCount == 0 && is_aligned(call.input, 16) && is_aligned(call.codes, 8);
     return launch(Values<T>{static_cast<const T*>(call.input)}, out, whole, call.place);

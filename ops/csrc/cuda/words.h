@@ -37,6 +37,14 @@ __device__ inline uint32_t byte_in(uint32_t word, int k, uint32_t rest) {
 #endif
 }
 
+// The lowest bytes of `count` words side by side.
+__device__ inline uint32_t word_of_bytes(const uint32_t* bytes, int count) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) word |= (bytes[i] & 0xffu) << 8 * i;
+    return word;
+}
+
 // A word of two values of 16 bits.
 template <typename T>
 __device__ uint32_t word_of(float first, float second) {

@@ -64,14 +64,15 @@ struct GroupParams {
             reach = 0.5f * range.high - 0.5f * range.low;
             offset = 0.5f * range.high + 0.5f * range.low;
         }
-        if (range.largest >= 0x7f800000u) {
-            scale = largest;
-            inverse = 0.0f;
+        if (range.largest >=
+            0x7f800000u) {  // one NaN for all of them, and no offset, so that everywhere the same is stored
+            scale = of_bits(range.largest > 0x7f800000u ? 0x7fc00000u : 0x7f800000u);
+            offset = inverse = 0.0f;
             return;
         }
         if (reach == 0.0f) return;
         reach = reach < 0x1p-119f ? 0x1p-119f : reach;  // the inverse of less would be inf
-        scale = reach * (1.0f / levels);  // a power of two: exact, as is the scale in its inverse
+        scale = reach * (1.0f / levels);                // a power of two: exact, as is the scale in its inverse
         inverse = 1.0f / scale;
     }
 
@@ -88,12 +89,14 @@ struct GroupParams {
     OPFORGE_HD float value(float code) const { return fmaf(code, scale, offset); }
 
     // The codes of values, in the lowest bits of what comes back; what is above them means nothing. Beyond 2^23 a float
-    // has no room for a fraction, and its last bits count: a GPU converts to integers at an eighth of the speed at which
-    // it adds. `zero` gives code 0, and may be a little more than kZero.
+    // has no room for a fraction, and its last bits count: a GPU converts to integers at an eighth of the speed at
+    // which it adds. `zero` gives code 0, and may be a little more than kZero.
     static constexpr float kZero = 0x1.8p23f;
 
     // To nearest, ties to even.
-    OPFORGE_HD uint32_t code(float x, float levels, float zero = kZero) const { return to_bits(held(x, levels) + zero); }
+    OPFORGE_HD uint32_t code(float x, float levels, float zero = kZero) const {
+        return to_bits(held(x, levels) + zero);
+    }
 
     // The same where the offset is zero: then no finite value is below the lowest code.
     OPFORGE_HD uint32_t centred_code(float x, float levels, float zero = kZero) const {
@@ -104,7 +107,7 @@ struct GroupParams {
     // sum does not reach the next code.
     OPFORGE_HD uint32_t random_code(float x, float levels, float uniform, float zero = kZero) const {
         const float sum = held(x, levels) + uniform;
-#if defined(OPFORGE_ON_DEVICE)
+#if defined(__CUDA_ARCH__)
         return to_bits(__fadd_rd(sum, zero));
 #else
         return to_bits(floorf(sum) + zero);
@@ -117,35 +120,61 @@ private:
     }
 };
 
+// The keys of Philox's rounds, the same for all of a call.
+struct PhiloxKeys {
+    static constexpr int kRounds = 7;
+    uint32_t words[kRounds][2];
+
+    explicit PhiloxKeys(uint64_t seed) {
+        auto first = static_cast<uint32_t>(seed), second = static_cast<uint32_t>(seed >> 32);
+        for (auto& key : words) {
+            key[0] = first, key[1] = second;
+            first += 0x9e3779b9u, second += 0xbb67ae85u;
+        }
+    }
+};
+
 // Philox4x32-7 (Salmon et al., SC 2011): four words that depend on nothing but the arguments, for eight numbers.
 struct Philox {
     static constexpr int kCount = 8;
     uint32_t words[4];
 
-    OPFORGE_HD Philox(uint64_t seed, uint64_t counter, uint64_t offset)
+    OPFORGE_HD Philox(const PhiloxKeys& keys, uint64_t counter, uint64_t offset)
         : words{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), static_cast<uint32_t>(offset),
                 static_cast<uint32_t>(offset >> 32)} {
-        uint32_t key[] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
 #if defined(OPFORGE_ON_DEVICE)
 #pragma unroll
 #endif
-        for (int round = 0; round < 7; ++round) {
-            const uint64_t first = static_cast<uint64_t>(words[0]) * 0xd2511f53u;
-            const uint64_t second = static_cast<uint64_t>(words[2]) * 0xcd9e8d57u;
-            words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ key[0];
-            words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ key[1];
+        for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
+            const uint64_t first = product(words[0], 0xd2511f53u), second = product(words[2], 0xcd9e8d57u);
+            words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ keys.words[round][0];
+            words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ keys.words[round][1];
             words[1] = static_cast<uint32_t>(second);
             words[3] = static_cast<uint32_t>(first);
-            key[0] += 0x9e3779b9u;
-            key[1] += 0xbb67ae85u;
         }
     }
 
-    // In [0, 1): number `i` of the eight; of a word the lower half comes first. 2^23 and a whole number below 2^16 are a
-    // float's bits side by side: no conversion.
+    // In [0, 1): number `i` of the eight; of a word the lower half comes first. 2^23 and a whole number below 2^16 are
+    // a float's bits side by side: no conversion.
     OPFORGE_HD float uniform(int i) const { return uniform(words[i / 2], i % 2); }
     OPFORGE_HD static float uniform(uint32_t word, int half) {
-        return of_bits(0x4b000000u | (half == 0 ? word & 0xffffu : word >> 16)) * 0x1p-16f - 0x1p7f;  // exact
+#if defined(__CUDA_ARCH__)
+        const uint32_t bits = __byte_perm(word, 0x4b000000u, half == 0 ? 0x7610 : 0x7632);
+#else
+        const uint32_t bits = 0x4b000000u | (half == 0 ? word & 0xffffu : word >> 16);
+#endif
+        return of_bits(bits) * 0x1p-16f - 0x1p7f;  // exact
+    }
+
+private:
+    OPFORGE_HD static uint64_t product(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+        uint64_t out;  // nvcc makes more than one instruction of a constant beyond 2^31
+        asm("mul.wide.u32 %0, %1, %2;" : "=l"(out) : "r"(a), "r"(b));
+        return out;
+#else
+        return static_cast<uint64_t>(a) * b;
+#endif
     }
 };
 
