@@ -152,7 +152,7 @@ const char* launch_reduce(const ReduceCall& call) {
     const bool whole = call.groups.elements % 8 == 0 && call.input_elements % 8 == 0 &&
                        cuda::is_aligned(call.input, 8) && cuda::is_aligned(call.codes, 8);
     const cuda::Output out{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
-    return cuda::launch(cuda::Sums{call}, out, whole, call.place);
+    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, out, whole, call.place);
 }
 
 const char* launch_dequantize(const DequantizeCall& call) {

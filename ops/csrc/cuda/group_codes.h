@@ -240,22 +240,20 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
             load();
         }
     };
-    using Eight = Constant<8>;
-    using Four = Constant<4>;
-    if constexpr (kStochastic) {
+    if (kStochastic || !symmetric) {
         finish(out.groups.bits, std::false_type{});
-    } else if (symmetric) {
-        out.groups.bits == 8 ? finish(Eight{}, std::true_type{}) : finish(Four{}, std::true_type{});
+    } else if (out.groups.bits == 8) {
+        finish(Constant<8>{}, std::true_type{});
     } else {
-        out.groups.bits == 8 ? finish(Eight{}, std::false_type{}) : finish(Four{}, std::false_type{});
+        finish(Constant<4>{}, std::true_type{});
     }
 }
 
 // Groups of any size at any address: element by element, or pair by pair where two share a byte.
 template <typename Source>
-__global__ void __launch_bounds__(kMostThreads, Source::kResident)
+__global__ void __launch_bounds__(kBlockThreads)
     quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
-    __shared__ GroupRange shared[kMostThreads / kWarp];
+    __shared__ GroupRange shared[kBlockThreads / kWarp];
     const Row row(shift);
     const bool exists = row.group < out.groups.count;
     const int64_t first = row.group * out.groups.elements;
@@ -313,8 +311,9 @@ const char* launch_rows(const Source& source, const Output& out, int64_t vectors
     return launch_problem();
 }
 
-template <typename Source>
-const char* launch(const Source& source, const Output& out, bool whole, const Place& place) {
+// `any` is the same source, element by element.
+template <typename Source, typename Any>
+const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Place& place) {
     const Groups& groups = out.groups;
     const int64_t vectors = (groups.elements + Source::Held::kCount - 1) / Source::Held::kCount;
     const auto stream = static_cast<cudaStream_t>(place.stream);
@@ -323,7 +322,7 @@ const char* launch(const Source& source, const Output& out, bool whole, const Pl
         const int shift = each < 2 ? 0 : each < kWarp ? 3 : each < kBlockThreads ? 5 : 8;
         const int64_t blocks = ((groups.count << shift) + kBlockThreads - 1) / kBlockThreads;
         if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
-        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(source, out, shift);
+        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(any, out, shift);
         return launch_problem();
     }
     if constexpr (Source::kCanBeStochastic) {

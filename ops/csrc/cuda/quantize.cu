@@ -19,7 +19,18 @@ struct Values {
         const uint4 words = *reinterpret_cast<const uint4*>(input + first + at);
         return {words.x, words.y, words.z, words.w};
     }
-    __device__ float one(int64_t at) const { return to_float(input[at]); }
+};
+
+// Values of any dtype, one at a time.
+struct AnyValues {
+    const void* input;
+    DType dtype;
+
+    __device__ float one(int64_t at) const {
+        if (dtype == DType::Float32) return static_cast<const float*>(input)[at];
+        if (dtype == DType::BFloat16) return to_float(static_cast<const BFloat16*>(input)[at]);
+        return to_float(static_cast<const Float16*>(input)[at]);
+    }
 };
 
 template <typename T>
@@ -28,7 +39,8 @@ const char* quantize_values(const QuantizeCall& call) {
                      PhiloxKeys(call.seed), call.offset};
     const bool whole =
         call.groups.elements % Values<T>::Held::kCount == 0 && is_aligned(call.input, 16) && is_aligned(call.codes, 8);
-    return launch(Values<T>{static_cast<const T*>(call.input)}, out, whole, call.place);
+    return launch(Values<T>{static_cast<const T*>(call.input)}, AnyValues{call.input, call.dtype}, out, whole,
+                  call.place);
 }
 
 }  // namespace
