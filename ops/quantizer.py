@@ -39,8 +39,8 @@ def quantize(
 ) -> tuple[Tensor, Tensor]:
     """The codes, int8 of the input's shape (half as long in the last dimension for 4 bits), and the groups' params.
 
-    `stochastic` rounds up with the probability of the fraction, by Philox numbers that depend on `seed`, `offset` and
-    an element's place alone, so results repeat; a new `offset` gives new ones.
+    `stochastic` rounds up with the probability of the fraction, to 2^-16, by Philox numbers that depend on `seed`,
+    `offset` and an element's place alone, so results repeat; a new `offset` gives new ones.
     """
     shape = _packed(input_vals, num_bits)
     codes = torch.empty(shape, dtype=torch.int8, device=input_vals.device)

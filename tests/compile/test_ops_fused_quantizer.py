@@ -59,6 +59,17 @@ def test_codes_and_params_are_the_references(op, bits, symmetric, dtype, groups,
     assert bool(((off == 0) | ((off == 1) & ((quotient % 1 - 0.5).abs() < 1e-4))).all())
 
 
+def test_a_group_that_no_cluster_of_blocks_holds(op):
+    """131,072 values of 32 bits are held by 8 blocks; the rest is read again. The extremes are in the first part."""
+    given = torch.linspace(4, -4, 140_000).view(1, -1)
+    wanted, scale, offset = reference.quantize(given.double(), 8, False)
+    codes, params = op.quantize(given, 1, 8, op.Asymmetric)
+    torch.testing.assert_close(params.double(), torch.cat([scale, offset], 1), rtol=1e-6, atol=1e-6)
+    off = (codes.double() - wanted).abs()
+    near_half = (((given.double() - offset) / scale) % 1 - 0.5).abs() < 1e-4
+    assert bool(((off == 0) | ((off == 1) & near_half)).all())
+
+
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
 @pytest.mark.parametrize(("groups", "elements"), [(5, 16), (300, 10), (16, 512), (3, 4098)])
 def test_dequantize_gives_values_in_three_dtypes(op, bits, symmetric, groups, elements):
@@ -119,14 +130,13 @@ def test_stochastic_rounding_is_unbiased_and_repeats(op, bits, symmetric, elemen
 
 
 def test_the_random_numbers_are_philoxs(op):
-    """One known answer of Philox4x32-10: counter and key of zeros."""
-    words = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
-    given = torch.tensor([[0.5, 0.5, 0.5, 0.5, 127.0, 0.0, 0.0, 0.0]]) * 128 / 127
-    codes, params = op.quantize(given, 1, 8, op.Symmetric, stochastic=True)
-    scale = params.item()
-    for i, word in enumerate(words):
-        fraction = given[0, i].item() / scale
-        assert codes[0, i].item() == int(fraction + (word >> 8) * 2.0**-24)
+    """The known answer of Philox4x32-7 for a counter and a key of zeros: two numbers of 16 bits a word."""
+    words = (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)
+    numbers = [word >> shift & 0xFFFF for word in words for shift in (0, 16)]
+    given = torch.tensor([[0.5] * 8 + [128.0] + [0.0] * 7])
+    for dtype in DTYPES:
+        codes, _ = op.quantize(given.to(dtype), 1, 8, op.Symmetric, stochastic=True)
+        assert codes[0, :8].tolist() == [int(0.5 + number * 2.0**-16) for number in numbers]
 
 
 def test_unusual_groups(op):
@@ -143,7 +153,10 @@ def test_unusual_groups(op):
             group = values((1, 16))
             group[0, 5] = bad
             out, params = back(group, bits, symmetric)
-            assert not bool(params[0, 0].isfinite()) and not bool(out.isfinite().any())
+            assert (
+                params.view(torch.int32)[0].tolist() == [0x7FC00000 if bad != bad else 0x7F800000, 0][: params.shape[1]]
+            )
+            assert not bool(out.isfinite().any())
         tiny, _ = back(torch.full((1, 16), 1e-40), bits, symmetric)
         assert bool((tiny.abs() < 1e-36).all())
         large = torch.tensor([[3e38, -3e38] * 8])

@@ -42,20 +42,21 @@ private:
     GroupRange rest_ = GroupRange::of_nothing();
 };
 
-// Philox numbers for elements [begin, begin + count), computed once for each four that share them.
+// Philox numbers for elements [begin, begin + count), each draw computed once.
 class Uniforms {
 public:
-    Uniforms(const QuantizeCall& call, int64_t begin, int64_t count) : first_(begin % 4) {
-        for (int64_t at = begin - first_; at < begin + count; at += 4) {
-            const Philox philox(call.seed, static_cast<uint64_t>(at) / 4, call.offset);
-            for (int i = 0; i < 4; ++i) x_[at - (begin - first_) + i] = philox.uniform(i);
+    Uniforms(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
+        float* to = x_;
+        for (int64_t at = begin - first_; at < begin + count; at += Philox::kCount) {
+            const Philox philox(keys, static_cast<uint64_t>(at / Philox::kCount), offset);
+            for (int i = 0; i < Philox::kCount; ++i) *to++ = philox.uniform(i);
         }
     }
     float operator[](int64_t k) const { return x_[first_ + k]; }
 
 private:
     int64_t first_;
-    float x_[cpu::kBlock + 8];
+    float x_[cpu::kBlock + 2 * Philox::kCount];
 };
 
 // Quantizes each group of values, of which read(begin, count, room) gives floats from element `begin` of all on.
@@ -63,6 +64,7 @@ template <typename Read>
 void quantize(const QuantizeCall& call, const Read& read) {
     const Groups& groups = call.groups;
     const float levels = groups.levels();
+    const PhiloxKeys keys(call.seed);
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
     cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
         float room[cpu::kBlock];
@@ -80,9 +82,9 @@ void quantize(const QuantizeCall& call, const Read& read) {
                 const GroupParams own = params;  // which no store can change, as far as the compiler can see
                 const float* x = read(begin, count, room);
                 if (call.stochastic) {
-                    const Uniforms uniforms(call, begin, count);
+                    const Uniforms uniforms(keys, call.offset, begin, count);
                     for (int64_t k = 0; k < count; ++k) {
-                        codes[k] = static_cast<uint8_t>(own.code(x[k], levels, uniforms[k]));
+                        codes[k] = static_cast<uint8_t>(own.random_code(x[k], levels, uniforms[k]));
                     }
                 } else {
                     for (int64_t k = 0; k < count; ++k) codes[k] = static_cast<uint8_t>(own.code(x[k], levels));

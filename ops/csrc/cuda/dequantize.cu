@@ -3,101 +3,143 @@
 namespace opforge::cuda {
 namespace {
 
+// Eight codes as they lie in memory. Beside the bits of 2^23 a byte is a float already: a GPU converts integers at an
+// eighth of the speed at which it adds.
+template <int kBits>
+struct Codes {
+    uint2 words;
+
+    __device__ static Codes load(const uint8_t* from) {
+        if constexpr (kBits == 8) {
+            return {*reinterpret_cast<const uint2*>(from)};
+        } else {
+            return {{*reinterpret_cast<const uint32_t*>(from), 0}};
+        }
+    }
+    __device__ void get(float (&x)[8]) const {
+        if constexpr (kBits == 8) {
+#pragma unroll
+            for (int k = 0; k < 8; ++k) {
+                const uint32_t from_zero = (k < 4 ? words.x : words.y) ^ 0x80808080u;
+                x[k] = of_bits(byte_in(from_zero, k % 4, 0x4b000000u)) - (0x1p23f + 128.0f);
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < 8; k += 2) {
+                const uint32_t pair = byte_in(words.x ^ 0x88888888u, k / 2, 0x4b000000u);
+                x[k] = of_bits(pair & 0xff0000f0u) * 0x1p-4f - (0x1p19f + 8.0f);  // exact
+                x[k + 1] = of_bits(pair & 0xff00000fu) - (0x1p23f + 8.0f);
+            }
+        }
+    }
+};
+
 // The sums over quantized tensors.
 struct Sums {
-    static constexpr int kCount = 8;
-    static constexpr int kMostHeld = 2;
-    static constexpr int kResident = 1;  // blocks on a multiprocessor
+    using Element = float;
+    using Held = Vector<float, 8>;
+    static constexpr int kFewHeld = 2, kMostHeld = 2;  // in few registers beside the sums
+    static constexpr int kResident = 1;                // blocks on a multiprocessor
     static constexpr bool kCanBeStochastic = false;
-    static constexpr bool kMayBeSmall = false;
-    struct Held {
-        float x[kCount];
-    };
 
     ReduceCall call;
 
     // Whole vectors lie in one input group.
-    __device__ Held load(int64_t at) const {
-        Held out{};
+    __device__ Held load(int64_t first, uint32_t within) const {
+        float total[8] = {};
+        const int64_t at = first + within;
         const int64_t group = at / call.input_elements;
         const int64_t bytes = call.groups.bytes(call.input_groups * call.input_elements);
-        const uint8_t* codes = call.input + call.groups.bytes(at);
+        const uint8_t* from = call.input + call.groups.bytes(at);
 #pragma unroll 2
-        for (int64_t tensor = 0; tensor < call.tensors; ++tensor, codes += bytes) {
+        for (int64_t tensor = 0; tensor < call.tensors; ++tensor, from += bytes) {
             const GroupParams params(call.input_params, tensor * call.input_groups + group, call.groups.symmetric);
-            uint2 words{};
+            float codes[8];
             if (call.groups.bits == 8) {
-                words = *reinterpret_cast<const uint2*>(codes);
+                Codes<8>::load(from).get(codes);
             } else {
-                words.x = *reinterpret_cast<const uint32_t*>(codes);
+                Codes<4>::load(from).get(codes);
             }
-            const auto* bytes_of = reinterpret_cast<const uint8_t*>(&words);
 #pragma unroll
-            for (int k = 0; k < kCount; ++k) out.x[k] += params.value(code_at(bytes_of, k, call.groups.bits));
+            for (int k = 0; k < 8; ++k) total[k] += params.value(codes[k]);
         }
+        Held out;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) out.words[k] = to_bits(total[k]);
         return out;
     }
     __device__ float one(int64_t at) const { return call.sum(at); }
-    __device__ static void decode(const Held& held, float (&x)[kCount]) {
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) x[k] = held.x[k];
+};
+
+// A division by a number that is not known when it is compiled costs more than all the rest. For dividends below 2^31.
+struct Divisor {
+    uint32_t factor, shift;
+
+    explicit Divisor(uint32_t divisor) : shift(0) {
+        while (shift < 31 && 1u << shift < divisor) ++shift;
+        factor = static_cast<uint32_t>(((uint64_t{1} << (31 + shift)) + divisor - 1) / divisor);
+    }
+    __device__ uint32_t divide(uint32_t dividend) const {
+        return static_cast<uint32_t>(static_cast<uint64_t>(2 * dividend) * factor >> 32) >> shift;
     }
 };
 
-// Eight codes a thread. `kWhole`: groups are whole eights at aligned addresses.
-template <bool kWhole>
-__global__ void __launch_bounds__(kBlockThreads) dequantize(const OPFORGE_GRID_CONSTANT DequantizeCall call) {
-    const Groups& groups = call.groups;
-    const int64_t total = groups.count * groups.elements;
-    const int64_t at = (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * 8;
-    if (at >= total) return;
-    float x[8];
-    if constexpr (kWhole) {
-        // A division of 64 bits costs more than all the rest.
-        const int64_t group = total / 8 <= 0xffffffff
-                                  ? static_cast<uint32_t>(at / 8) / static_cast<uint32_t>(groups.elements / 8)
-                                  : at / groups.elements;
-        const GroupParams params(call.params, group, groups.symmetric);
-        uint2 words{};
-        if (groups.bits == 8) {
-            words = *reinterpret_cast<const uint2*>(call.codes + at);
-        } else {
-            words.x = *reinterpret_cast<const uint32_t*>(call.codes + at / 2);
-        }
+constexpr int kRounds = 4;  // vectors of eight codes a thread
+
+// Groups of whole eights at aligned addresses, fewer than 2^31 of them.
+template <int kBits>
+__global__ void __launch_bounds__(kBlockThreads)
+    dequantize(const OPFORGE_GRID_CONSTANT DequantizeCall call, const OPFORGE_GRID_CONSTANT Divisor eights) {
+    const bool symmetric = call.groups.symmetric;
+    const auto total = static_cast<uint32_t>(call.groups.count * call.groups.elements / 8);
+    const uint32_t first = blockIdx.x * (kRounds * kBlockThreads) + threadIdx.x;
+    Codes<kBits> codes[kRounds];
+    GroupParams params[kRounds];
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            const auto* bytes = reinterpret_cast<const uint8_t*>(&words);
-            x[k] = params.value(code_at(bytes, k, groups.bits));
-        }
+    for (int i = 0; i < kRounds; ++i) {  // who has nothing to read reads the last
+        const uint32_t at = first + i * kBlockThreads < total ? first + i * kBlockThreads : total - 1;
+        codes[i] = Codes<kBits>::load(call.codes + static_cast<int64_t>(at) * kBits);
+        params[i] = GroupParams(call.params, eights.divide(at), symmetric);
+    }
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+        const uint32_t at = first + i * kBlockThreads;
+        if (at >= total) return;
+        float x[8];
+        codes[i].get(x);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) x[k] = params[i].value(x[k]);
         if (call.dtype == DType::Float32) {
-            auto* to = reinterpret_cast<float4*>(static_cast<float*>(call.output) + at);
+            auto* to = static_cast<float4*>(call.output) + 2 * static_cast<int64_t>(at);
             to[0] = make_float4(x[0], x[1], x[2], x[3]);
             to[1] = make_float4(x[4], x[5], x[6], x[7]);
-            return;
+        } else if (call.dtype == DType::BFloat16) {
+            static_cast<uint4*>(call.output)[at] =
+                make_uint4(word_of<BFloat16>(x[0], x[1]), word_of<BFloat16>(x[2], x[3]), word_of<BFloat16>(x[4], x[5]),
+                           word_of<BFloat16>(x[6], x[7]));
+        } else {
+            static_cast<uint4*>(call.output)[at] =
+                make_uint4(word_of<Float16>(x[0], x[1]), word_of<Float16>(x[2], x[3]), word_of<Float16>(x[4], x[5]),
+                           word_of<Float16>(x[6], x[7]));
         }
-        uint32_t halves[8];
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            halves[k] =
-                call.dtype == DType::BFloat16 ? from_float<BFloat16>(x[k]).bits : from_float<Float16>(x[k]).bits;
-        }
-        *reinterpret_cast<uint4*>(static_cast<uint16_t*>(call.output) + at) =
-            make_uint4(halves[0] | halves[1] << 16, halves[2] | halves[3] << 16, halves[4] | halves[5] << 16,
-                       halves[6] | halves[7] << 16);
+    }
+}
+
+// Groups of any size at any address.
+__global__ void __launch_bounds__(kBlockThreads) dequantize_any(const OPFORGE_GRID_CONSTANT DequantizeCall call) {
+    const Groups& groups = call.groups;
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+    if (at >= groups.count * groups.elements) return;
+    const int64_t group = at / groups.elements;
+    const uint8_t* codes = call.codes + groups.bytes(group * groups.elements);
+    const float value = GroupParams(call.params, group, groups.symmetric)
+                            .value(code_at(codes, at - group * groups.elements, groups.bits));
+    if (call.dtype == DType::Float32) {
+        static_cast<float*>(call.output)[at] = value;
+    } else if (call.dtype == DType::BFloat16) {
+        static_cast<BFloat16*>(call.output)[at] = from_float<BFloat16>(value);
     } else {
-        for (int64_t i = at; i < total && i < at + 8; ++i) {
-            const int64_t group = i / groups.elements;
-            const uint8_t* codes = call.codes + groups.bytes(group * groups.elements);
-            const float value = GroupParams(call.params, group, groups.symmetric)
-                                    .value(code_at(codes, i - group * groups.elements, groups.bits));
-            if (call.dtype == DType::Float32) {
-                static_cast<float*>(call.output)[i] = value;
-            } else if (call.dtype == DType::BFloat16) {
-                static_cast<BFloat16*>(call.output)[i] = from_float<BFloat16>(value);
-            } else {
-                static_cast<Float16*>(call.output)[i] = from_float<Float16>(value);
-            }
-        }
+        static_cast<Float16*>(call.output)[at] = from_float<Float16>(value);
     }
 }
 
@@ -109,22 +151,27 @@ namespace opforge {
 const char* launch_reduce(const ReduceCall& call) {
     const bool whole = call.groups.elements % 8 == 0 && call.input_elements % 8 == 0 &&
                        cuda::is_aligned(call.input, 8) && cuda::is_aligned(call.codes, 8);
-    const cuda::Output out{call.groups, call.codes, call.params, {}, false, 0, 0};
-    return cuda::launch(cuda::Sums{call}, out, whole, call.place);
+    const cuda::Output out{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
+    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, out, whole, call.place);
 }
 
 const char* launch_dequantize(const DequantizeCall& call) {
-    const int64_t total = call.groups.count * call.groups.elements;
-    const int64_t blocks = (total + 8 * cuda::kBlockThreads - 1) / (8 * cuda::kBlockThreads);
+    const int64_t each = call.groups.elements;
+    const int64_t total = call.groups.count * each;
+    const bool whole = each % 8 == 0 && total / 8 <= 0x7fffffff && cuda::is_aligned(call.codes, 8) &&
+                       cuda::is_aligned(call.output, 16);
+    const int64_t in_block = cuda::kBlockThreads * (whole ? 8 * cuda::kRounds : 1);
+    const int64_t blocks = (total + in_block - 1) / in_block;
     if (blocks > 0x7fffffff) return "it has more elements than a launch can take";
-    const bool whole =
-        call.groups.elements % 8 == 0 && cuda::is_aligned(call.codes, 8) && cuda::is_aligned(call.output, 16);
     const auto stream = static_cast<cudaStream_t>(call.place.stream);
     const auto grid = static_cast<unsigned>(blocks);
-    if (whole) {
-        cuda::dequantize<true><<<grid, cuda::kBlockThreads, 0, stream>>>(call);
+    const cuda::Divisor eights(whole ? static_cast<uint32_t>(each / 8) : 1);
+    if (whole && call.groups.bits == 8) {
+        cuda::dequantize<8><<<grid, cuda::kBlockThreads, 0, stream>>>(call, eights);
+    } else if (whole) {
+        cuda::dequantize<4><<<grid, cuda::kBlockThreads, 0, stream>>>(call, eights);
     } else {
-        cuda::dequantize<false><<<grid, cuda::kBlockThreads, 0, stream>>>(call);
+        cuda::dequantize_any<<<grid, cuda::kBlockThreads, 0, stream>>>(call);
     }
     return cuda::launch_problem();
 }

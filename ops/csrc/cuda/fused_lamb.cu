@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ double shared[kThreads / kWarp];
     if (is_noop(noop)) return;
     double params = 0.0, directions = 0.0;
+#pragma unroll 8
     for (uint32_t i = table.first[blockIdx.x] + threadIdx.x; i < table.first[blockIdx.x + 1]; i += kThreads) {
         params += partial[i].x;
         directions += partial[i].y;

@@ -1,12 +1,12 @@
 #pragma once
 
 // Groups turned to codes, whatever their values come from. A group is read from memory once: the threads that share it
-// hold its values in registers while they find its range. Only what is beyond the registers of a block, 16 Ki
-// values of 16 bits, is read again, from a cache.
+// hold its values in registers while they find its range. Beyond the registers of a block, 32 Ki values of 16 bits,
+// they are of several blocks, a cluster, where the GPU has such. What is beyond that is read again, from a cache.
 
 #include <opforge/quantizing.h>
 
-#include "runtime.h"
+#include "words.h"
 
 namespace opforge::cuda {
 
@@ -20,47 +20,101 @@ struct Output {
     float* params;
     Swizzle swizzle;
     bool stochastic;
-    uint64_t seed, offset;
+    PhiloxKeys keys;
+    uint64_t offset;
 };
 
-// Turns a vector of values, of which the first is element `at` of all and `within` of its group, to codes.
-template <bool kStochastic, int kCount>
-__device__ void write(const Output& out, const GroupParams& params, int64_t place, int64_t at, int64_t within,
-                      const float (&x)[kCount]) {
-    const float levels = out.groups.levels();
-    uint32_t codes[kCount];
+// A number that is known when the code that is given it is compiled.
+template <int kValue>
+struct Constant {
+    __device__ operator int() const { return kValue; }
+};
+
+// A vector of values as it lies in registers: kWords words of T.
+template <typename T, int kWords>
+struct Vector {
+    static constexpr int kCount = kWords * kInWord<T>;
+    uint32_t words[kWords];
+
+    __device__ float operator[](int k) const { return value_in<T>(words[k / kInWord<T>], k % kInWord<T>); }
+};
+
+// What is known of the values in words, place by place of a word: NaN where one was. Of a centred group, whose offset
+// is zero, it is enough to know the largest magnitude, `high`.
+template <typename T, bool kCentred>
+struct Extremes {
+    uint32_t low = repeated(INFINITY), high = kCentred ? 0 : repeated(-INFINITY);
+
+    template <int kWords>
+    __device__ void add(const Vector<T, kWords>& x) {
 #pragma unroll
-    for (int k = 0; k < kCount; k += 4) {
-        if constexpr (kStochastic) {
-            const Philox philox(out.seed, static_cast<uint64_t>(at + k) / 4, out.offset);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                codes[k + i] = static_cast<uint32_t>(params.code(x[k + i], levels, philox.uniform(i)));
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) codes[k + i] = static_cast<uint32_t>(params.code(x[k + i], levels));
+        for (int w = 0; w < kWords; ++w) {
+            if constexpr (!kCentred) low = smaller_of<T>(low, x.words[w]);
+            high = larger_of<T>(high, kCentred ? magnitudes<T>(x.words[w]) : x.words[w]);
         }
     }
-    uint8_t* to = out.codes + out.groups.bytes(place * out.groups.elements + within);
-    if (out.groups.bits == 8) {
-        uint32_t words[kCount / 4];
+    __device__ GroupRange range() const {
+        GroupRange out = GroupRange::of_nothing();
 #pragma unroll
-        for (int w = 0; w < kCount / 4; ++w) {
-            const uint32_t* four = codes + 4 * w;
-            words[w] = (four[0] & 0xffu) | (four[1] & 0xffu) << 8 | (four[2] & 0xffu) << 16 | four[3] << 24;
+        for (int k = 0; k < kInWord<T>; ++k) {
+            if constexpr (kCentred) {
+                out.add_magnitude(value_in<T>(high, k));
+            } else {
+                out.add(value_in<T>(low, k)), out.add(value_in<T>(high, k));
+            }
         }
+        return out;
+    }
+
+private:
+    __device__ static uint32_t repeated(float x) {
+        if constexpr (sizeof(T) == 4) {
+            return to_bits(x);
+        } else {
+            return word_of<T>(x, x);
+        }
+    }
+};
+
+// Turns a vector whose first element is number `at` of all to codes, and writes them at once.
+template <bool kStochastic, bool kCentred, typename T, int kWords>
+__device__ void encode(const Output& out, int bits, const GroupParams& params, int64_t at, const Vector<T, kWords>& x,
+                       uint8_t* to) {
+    constexpr int kCount = kWords * kInWord<T>;
+    const float levels = out.groups.levels();
+    uint32_t codes[kCount];
+    // Of two in a byte the second is 8 too large until the end, so that it borrows nothing from the first.
+    const float zero[] = {GroupParams::kZero, GroupParams::kZero + (bits == 4 ? 8.0f : 0.0f)};
+    if constexpr (kStochastic) {
+        // A vector has all the numbers of a draw, or the first or second half of them.
+        const Philox philox(out.keys, static_cast<uint64_t>(at) / Philox::kCount, out.offset);
+        const bool second = kCount < Philox::kCount && at % Philox::kCount != 0;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            const uint32_t word = second ? philox.words[(k + kCount) / 2 % 4] : philox.words[k / 2];
+            codes[k] = params.random_code(x[k], levels, Philox::uniform(word, k % 2), zero[k % 2]);
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            codes[k] =
+                kCentred ? params.centred_code(x[k], levels, zero[k % 2]) : params.code(x[k], levels, zero[k % 2]);
+        }
+    }
+    uint32_t words[kCount / 4];
+    if (bits == 8) {
+#pragma unroll
+        for (int w = 0; w < kCount / 4; ++w) words[w] = word_of_bytes(codes + 4 * w, 4);
         if constexpr (kCount == 8) {
             *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
         } else {
             *reinterpret_cast<uint32_t*>(to) = words[0];
         }
     } else {
-        uint32_t word = 0;
+        uint32_t pairs[kCount / 2];
 #pragma unroll
-        for (int k = 0; k < kCount; k += 2) {
-            word |= ((codes[k] & 0xfu) << 4 | (codes[k + 1] & 0xfu)) << 4 * k;
-        }
+        for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] * 16 + codes[2 * i + 1];
+        const uint32_t word = word_of_bytes(pairs, kCount / 2) ^ 0x08080808u;
         if constexpr (kCount == 8) {
             *reinterpret_cast<uint32_t*>(to) = word;
         } else {
@@ -69,100 +123,146 @@ __device__ void write(const Output& out, const GroupParams& params, int64_t plac
     }
 }
 
-__device__ inline void merge(GroupRange& range, int lanes, GroupRange* shared) {
-    for (int distance = (lanes < kWarp ? lanes : kWarp) / 2; distance > 0; distance /= 2) {
-        GroupRange other;
+// What some lanes of a warp, a power of two of them, know together.
+template <bool kCentred>
+__device__ void merge_lanes(GroupRange& range, int lanes) {
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+        if (distance >= lanes) continue;
+        GroupRange other = range;
         other.largest = shuffle_xor(range.largest, distance);
-        other.low = shuffle_xor(range.low, distance);
-        other.high = shuffle_xor(range.high, distance);
+        if constexpr (!kCentred) {
+            other.low = shuffle_xor(range.low, distance);
+            other.high = shuffle_xor(range.high, distance);
+        }
         range.add(other);
     }
-    if (lanes <= kWarp) return;
-    const int warp = threadIdx.x / kWarp;
-    if (threadIdx.x % kWarp == 0) shared[warp] = range;
-    __syncthreads();
-    const int warps = lanes / kWarp;
-    for (int i = 0; i < warps; ++i) range.add(shared[warp / warps * warps + i]);
 }
 
-// The threads that share a group.
+// The threads that share a group, 2^shift of them.
 struct Row {
-    int lanes;  // how many: a power of two
-    int lane;
+    int lanes, lane;
     int64_t group;
-    int64_t first, end;  // its elements; none where there is no such group
 
-    __device__ Row(const Groups& groups, int count) : lanes(count) {
-        const int thread = static_cast<int>(threadIdx.x);
-        lane = thread % lanes;
-        group = static_cast<int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) + thread / lanes;
-        first = group * groups.elements;
-        end = group < groups.count ? first + groups.elements : first;
+    __device__ explicit Row(int shift) : lanes(1 << shift) {
+        const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+        lane = static_cast<int>(thread) & (lanes - 1);
+        group = static_cast<int64_t>(thread >> shift);
     }
 };
 
-// Groups of whole vectors at aligned addresses. `kBeyond`: a group may be larger than what its threads hold.
-template <typename Source, int kHeld, bool kBeyond, bool kStochastic>
-__global__ void __launch_bounds__(kMostThreads, Source::kResident)
-    quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int lanes) {
-    constexpr int kCount = Source::kCount;
-    __shared__ GroupRange shared[kMostThreads / kWarp];
-    const Row row(out.groups, lanes);
-    const int64_t stride = static_cast<int64_t>(lanes) * kCount;
-    const int64_t mine = row.first + row.lane * kCount;
-    const auto add = [&](GroupRange& range, const typename Source::Held& one) {
-        float x[kCount];
-        Source::decode(one, x);
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) range.add(x[k]);
-    };
-
-    typename Source::Held held[kHeld] = {};
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) {
-        if (mine + h * stride < row.end) held[h] = source.load(mine + h * stride);
+// What all the threads of a row know together. `shared` has a place for each of its warps, or of the block's.
+template <bool kCentred>
+__device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
+    merge_lanes<kCentred>(range, row.lanes);
+    if (row.lanes <= kWarp) return;
+    const int lane = row.lane % kWarp, warps = row.lanes / kWarp;
+    if (row.lanes <= static_cast<int>(blockDim.x)) {
+        shared += static_cast<int>(threadIdx.x) / kWarp & -warps;  // the row's first
+        if (lane == 0) shared[row.lane / kWarp] = range;
+        __syncthreads();
+    } else {
+        sync_cluster();  // a block's memory is there once it runs
+        if (lane < row.lanes / static_cast<int>(blockDim.x)) {
+            auto* to = reinterpret_cast<uint32_t*>(shared + row.lane / kWarp);
+            put(to, lane, range.largest), put(to + 1, lane, to_bits(range.low)), put(to + 2, lane, to_bits(range.high));
+        }
+        sync_cluster();
     }
-    GroupRange range = GroupRange::of_nothing();
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) {
-        if (mine + h * stride < row.end) add(range, held[h]);
-    }
-    if constexpr (kBeyond) {
-#pragma unroll 2
-        for (int64_t at = mine + kHeld * stride; at < row.end; at += stride) add(range, source.load(at));
-    }
-    merge(range, lanes, shared);
-    if (row.first == row.end) return;
-
-    const GroupParams params(range, out.groups.levels(), out.groups.symmetric);
-    const int64_t place = out.swizzle.place(row.group, out.groups.count);
-    if (row.lane == 0) params.store(out.params, place, out.groups.symmetric);
-    const auto finish = [&](const typename Source::Held& one, int64_t at) {
-        float x[kCount];
-        Source::decode(one, x);
-        write<kStochastic>(out, params, place, at, at - row.first, x);
-    };
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) {
-        if (mine + h * stride < row.end) finish(held[h], mine + h * stride);
-    }
-    if constexpr (kBeyond) {
+    range = shared[lane & (warps - 1)];
 #pragma unroll 1
-        for (int64_t at = mine + kHeld * stride; at < row.end; at += stride) finish(source.load(at), at);
+    for (int i = lane + kWarp; i < warps; i += kWarp) range.add(shared[i]);
+    merge_lanes<kCentred>(range, warps);
+}
+
+// Groups of whole vectors at aligned addresses, fewer than 2^31, of fewer than 2^30 elements. A thread holds kHeld
+// vectors at a time: most groups are read once.
+template <typename Source, int kHeld, bool kStochastic>
+__global__ void __launch_bounds__(kMostThreads, Source::kResident)
+    quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
+    using Held = typename Source::Held;
+    __shared__ GroupRange shared[kMostInCluster * kMostThreads / kWarp];
+    const bool symmetric = out.groups.symmetric;
+    const Row row(shift);
+    // Who has nothing to read reads what another does: it changes no extreme, and a load that is always made costs
+    // less.
+    const auto count = static_cast<uint32_t>(out.groups.count), end = static_cast<uint32_t>(out.groups.elements);
+    const bool exists = static_cast<uint32_t>(row.group) < count;
+    const uint32_t group = exists ? static_cast<uint32_t>(row.group) : count - 1;
+    const int64_t first = static_cast<int64_t>(static_cast<uint64_t>(group) * end);
+    const uint32_t mine = static_cast<uint32_t>(row.lane) * Held::kCount;
+    const uint32_t stride = static_cast<uint32_t>(row.lanes) * Held::kCount;
+
+    Held held[kHeld];
+    uint32_t begin = 0;  // of what all lanes hold
+    const auto load = [&] {
+#pragma unroll
+        for (int h = 0; h < kHeld; ++h) {
+            const uint32_t at = begin + mine + h * stride;
+            held[h] = source.load(first, at < end ? at : end - Held::kCount);
+        }
+    };
+    load();
+    const auto find = [&](auto centred) {
+        Extremes<typename Source::Element, centred.value> extremes;
+#pragma unroll 1
+        for (;;) {
+#pragma unroll
+            for (int h = 0; h < kHeld; ++h) extremes.add(held[h]);
+            if (end - begin <= kHeld * stride) break;
+            begin += kHeld * stride;
+            load();
+        }
+        GroupRange range = extremes.range();
+        merge<centred.value>(range, row, shared);
+        return range;
+    };
+    const GroupRange range = symmetric ? find(std::true_type{}) : find(std::false_type{});
+    if (!exists) return;
+
+    const GroupParams params(range, out.groups.levels(), symmetric);
+    const uint32_t place = out.swizzle.place(group, count);
+    if (row.lane == 0) params.store(out.params, place, symmetric);
+    uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(place) * end));
+    // Backwards, since what was read last is held, and what was read before it is the likeliest to be in a cache.
+    const auto finish = [&](auto bits, auto centred) {  // `bits` is known where the code is worth one for each
+#pragma unroll 1
+        for (;;) {
+#pragma unroll
+            for (int h = 0; h < kHeld; ++h) {
+                const uint32_t at = begin + mine + h * stride;
+                if (at >= end) continue;
+                encode<kStochastic, centred.value>(out, bits, params, first + at, held[h],
+                                                   to + (bits == 8 ? at : at / 2));
+            }
+            if (begin == 0) break;
+            begin -= kHeld * stride;
+            load();
+        }
+    };
+    if (kStochastic || !symmetric) {
+        finish(out.groups.bits, std::false_type{});
+    } else if (out.groups.bits == 8) {
+        finish(Constant<8>{}, std::true_type{});
+    } else {
+        finish(Constant<4>{}, std::true_type{});
     }
 }
 
 // Groups of any size at any address: element by element, or pair by pair where two share a byte.
 template <typename Source>
-__global__ void __launch_bounds__(kMostThreads, Source::kResident)
-    quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int lanes) {
-    __shared__ GroupRange shared[kMostThreads / kWarp];
-    const Row row(out.groups, lanes);
+__global__ void __launch_bounds__(kBlockThreads)
+    quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
+    __shared__ GroupRange shared[kBlockThreads / kWarp];
+    const Row row(shift);
+    const bool exists = row.group < out.groups.count;
+    const int64_t first = row.group * out.groups.elements;
+    const int64_t end = exists ? first + out.groups.elements : first;
     GroupRange range = GroupRange::of_nothing();
 #pragma unroll 1
-    for (int64_t at = row.first + row.lane; at < row.end; at += lanes) range.add(source.one(at));
-    merge(range, lanes, shared);
-    if (row.first == row.end) return;
+    for (int64_t at = first + row.lane; at < end; at += row.lanes) range.add(source.one(at));
+    merge<false>(range, row, shared);
+    if (!exists) return;
 
     const float levels = out.groups.levels();
     const GroupParams params(range, levels, out.groups.symmetric);
@@ -171,48 +271,67 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     uint8_t* to = out.codes + out.groups.bytes(place * out.groups.elements);
     const int together = out.groups.bits == 8 ? 1 : 2;
 #pragma unroll 1
-    for (int64_t begin = row.first + row.lane * together; begin < row.end; begin += lanes * together) {
-        int byte = 0;
+    for (int64_t begin = first + row.lane * together; begin < end; begin += row.lanes * together) {
+        uint32_t byte = 0;
 #pragma unroll 1
         for (int64_t at = begin; at < begin + together; ++at) {
-            int code;
+            uint32_t code;
             if (out.stochastic) {
                 const auto counter = static_cast<uint64_t>(at);
-                const Philox philox(out.seed, counter / 4, out.offset);
-                code = params.code(source.one(at), levels, philox.uniform(static_cast<int>(counter % 4)));
+                const Philox philox(out.keys, counter / Philox::kCount, out.offset);
+                const float uniform = philox.uniform(static_cast<int>(counter % Philox::kCount));
+                code = params.random_code(source.one(at), levels, uniform);
             } else {
                 code = params.code(source.one(at), levels);
             }
-            byte = together == 1 ? code : byte << 4 | (code & 0xf);
+            byte = together == 1 ? code : byte << 4 | (code & 0xfu);
         }
-        to[(begin - row.first) / together] = static_cast<uint8_t>(byte);
+        to[(begin - first) / together] = static_cast<uint8_t>(byte);
     }
 }
 
-template <typename Source>
-const char* launch(const Source& source, const Output& out, bool whole, const Place& place) {
-    const int64_t vectors = (out.groups.elements + Source::kCount - 1) / Source::kCount;
-    int lanes = 1;
-    while (lanes < kMostThreads && lanes * 2 < vectors) lanes *= 2;
-    const int threads = lanes > kBlockThreads ? lanes : kBlockThreads;
-    const int64_t blocks = (out.groups.count + threads / lanes - 1) / (threads / lanes);
+// Launches `quantize`, its rows of as many threads as hold a group, or as there may be.
+template <typename Source, int kHeld, bool kStochastic>
+const char* launch_rows(const Source& source, const Output& out, int64_t vectors, cudaStream_t stream) {
+    const auto kernel = &quantize<Source, kHeld, kStochastic>;
+    int most = kMostThreads;
+    if (vectors > static_cast<int64_t>(kHeld) * most && has_clusters(kernel)) most *= kMostInCluster;
+    int shift = 0;
+    while (1 << shift < most && static_cast<int64_t>(kHeld) << shift < vectors) ++shift;
+    const int64_t lanes = 1 << shift;
+    const int threads = lanes <= kBlockThreads ? kBlockThreads : kMostThreads;
+    const int64_t blocks = (out.groups.count * lanes + threads - 1) / threads;
     if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
     const auto grid = static_cast<unsigned>(blocks);
-    const auto stream = static_cast<cudaStream_t>(place.stream);
-    if (!whole) {
-        quantize_any<<<grid, threads, 0, stream>>>(source, out, lanes);
-    } else if (out.stochastic) {
-        if constexpr (Source::kCanBeStochastic) {
-            quantize<Source, 2, true, true><<<grid, threads, 0, stream>>>(source, out, lanes);
-        }
-    } else if (Source::kMayBeSmall && vectors <= 2 * static_cast<int64_t>(lanes)) {
-        if constexpr (Source::kMayBeSmall) {
-            quantize<Source, 2, false, false><<<grid, threads, 0, stream>>>(source, out, lanes);
-        }
-    } else {
-        quantize<Source, Source::kMostHeld, true, false><<<grid, threads, 0, stream>>>(source, out, lanes);
+    if (lanes > threads) {
+        return launch_clusters(kernel, static_cast<unsigned>(lanes / threads), grid, threads, stream, source, out,
+                               shift);
     }
+    quantize<Source, kHeld, kStochastic><<<grid, threads, 0, stream>>>(source, out, shift);
     return launch_problem();
+}
+
+// `any` is the same source, element by element.
+template <typename Source, typename Any>
+const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Place& place) {
+    const Groups& groups = out.groups;
+    const int64_t vectors = (groups.elements + Source::Held::kCount - 1) / Source::Held::kCount;
+    const auto stream = static_cast<cudaStream_t>(place.stream);
+    if (!whole || groups.elements >= 1 << 30 || groups.count > 0x7fffffff) {
+        const int64_t each = groups.elements / 8;
+        const int shift = each < 2 ? 0 : each < kWarp ? 3 : each < kBlockThreads ? 5 : 8;
+        const int64_t blocks = ((groups.count << shift) + kBlockThreads - 1) / kBlockThreads;
+        if (blocks > 0x7fffffff) return "it has more groups than a launch can have blocks";
+        quantize_any<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(any, out, shift);
+        return launch_problem();
+    }
+    if constexpr (Source::kCanBeStochastic) {
+        if (out.stochastic) return launch_rows<Source, Source::kMostHeld, true>(source, out, vectors, stream);
+    }
+    // Much for each thread to do, but at least four neighbours that read side by side.
+    if (vectors <= 4 * Source::kFewHeld)
+        return launch_rows<Source, Source::kFewHeld, false>(source, out, vectors, stream);
+    return launch_rows<Source, Source::kMostHeld, false>(source, out, vectors, stream);
 }
 
 inline bool is_aligned(const void* address, size_t size) { return reinterpret_cast<uintptr_t>(address) % size == 0; }

@@ -17,7 +17,7 @@ constexpr int kManyTensors = 460;
 #else
 constexpr int kManyTensors = kFewTensors;
 #endif
-constexpr int64_t kBlocks = 1024;  // enough for every GPU there is; more do smaller work for no gain
+constexpr int64_t kBlocks = 4096;  // ten times as many as run at once, so that the last ones do not leave a GPU idle
 constexpr int kMostTiles = 8;
 
 template <int kCapacity>

@@ -3,41 +3,44 @@
 namespace opforge::cuda {
 namespace {
 
-// A vector of values of one dtype, 16 bytes, as it lies in memory.
+// Values of one dtype, 16 bytes at a time.
 template <typename T>
 struct Values {
-    static constexpr int kCount = 16 / sizeof(T);
-    static constexpr int kMostHeld = 4;
+    using Element = T;
+    using Held = Vector<T, 4>;
+    static constexpr int kFewHeld = 4, kMostHeld = 8;
     static constexpr int kResident = 2;  // blocks on a multiprocessor
     static constexpr bool kCanBeStochastic = true;
-    static constexpr bool kMayBeSmall = true;  // worth a kernel of fewer registers
-    struct Held {
-        uint4 words;
-    };
 
     const T* input;
 
-    __device__ Held load(int64_t at) const { return {*reinterpret_cast<const uint4*>(input + at)}; }
-    __device__ float one(int64_t at) const { return to_float(input[at]); }
-    __device__ static void decode(const Held& held, float (&x)[kCount]) {
-        const uint32_t words[] = {held.words.x, held.words.y, held.words.z, held.words.w};
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) {
-            if constexpr (sizeof(T) == 4) {
-                x[k] = of_bits(words[k]);
-            } else {
-                x[k] = to_float(T{static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16))});
-            }
-        }
+    // Of the group whose first element is number `first` of all.
+    __device__ Held load(int64_t first, uint32_t at) const {
+        const uint4 words = *reinterpret_cast<const uint4*>(input + first + at);
+        return {words.x, words.y, words.z, words.w};
+    }
+};
+
+// Values of any dtype, one at a time.
+struct AnyValues {
+    const void* input;
+    DType dtype;
+
+    __device__ float one(int64_t at) const {
+        if (dtype == DType::Float32) return static_cast<const float*>(input)[at];
+        if (dtype == DType::BFloat16) return to_float(static_cast<const BFloat16*>(input)[at]);
+        return to_float(static_cast<const Float16*>(input)[at]);
     }
 };
 
 template <typename T>
 const char* quantize_values(const QuantizeCall& call) {
-    const Output out{call.groups, call.codes, call.params, call.swizzle, call.stochastic, call.seed, call.offset};
+    const Output out{call.groups,           call.codes, call.params, call.swizzle, call.stochastic,
+                     PhiloxKeys(call.seed), call.offset};
     const bool whole =
-        call.groups.elements % Values<T>::kCount == 0 && is_aligned(call.input, 16) && is_aligned(call.codes, 8);
-    return launch(Values<T>{static_cast<const T*>(call.input)}, out, whole, call.place);
+        call.groups.elements % Values<T>::Held::kCount == 0 && is_aligned(call.input, 16) && is_aligned(call.codes, 8);
+    return launch(Values<T>{static_cast<const T*>(call.input)}, AnyValues{call.input, call.dtype}, out, whole,
+                  call.place);
 }
 
 }  // namespace

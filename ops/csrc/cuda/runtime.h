@@ -34,4 +34,66 @@ inline const char* launch_problem() {
     return code == cudaSuccess ? nullptr : cudaGetErrorString(code);
 }
 
+// Blocks of a cluster run at the same time and reach each other's shared memory, from Hopper on.
+constexpr int kMostInCluster = 8;  // more is not promised
+
+#if defined(__HIPCC__) || CUDART_VERSION < 11080
+#define OPFORGE_NO_CLUSTERS
+#endif
+
+// Waits for all threads of the cluster; what they wrote to shared memory is seen after it.
+__device__ inline void sync_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// Writes a word where `to` would be in the shared memory of another block of the cluster.
+__device__ inline void put(uint32_t* to, int block, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(there)
+        : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "r"(block));
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(there), "r"(word) : "memory");
+#else
+    if (block >= 0) *to = word;
+#endif
+}
+
+// Whether the code of a kernel that this device would run was made for clusters: PTX of an older GPU was not.
+template <typename Kernel>
+bool has_clusters(Kernel* kernel) {
+#if defined(OPFORGE_NO_CLUSTERS)
+    return false;
+#else
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) return attributes.ptxVersion >= 90;
+    cudaGetLastError();  // the launch has a reason of its own
+    return false;
+#endif
+}
+
+template <typename... Parameters, typename... Arguments>
+const char* launch_clusters(void (*kernel)(Parameters...), unsigned cluster, unsigned blocks, unsigned threads,
+                            cudaStream_t stream, const Arguments&... arguments) {
+#if defined(OPFORGE_NO_CLUSTERS)
+    return "there are no clusters";
+#else
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cluster, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = {blocks, 1, 1};
+    config.blockDim = {threads, 1, 1};
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, arguments...);
+    return launch_problem();
+#endif
+}
+
 }  // namespace opforge::cuda

@@ -6,7 +6,7 @@
 
 #include <opforge/element.h>
 
-#include "runtime.h"
+#include "words.h"
 
 namespace opforge::cuda {
 
@@ -87,25 +87,24 @@ __device__ inline void store(void* data, DType dtype, int64_t begin, int64_t end
         }
         return;
     }
-    uint32_t bits[kPerThread];
+    uint32_t words[kPerThread / 2];
     if (dtype == DType::BFloat16) {
 #pragma unroll
-        for (int k = 0; k < kPerThread; ++k) bits[k] = from_float<BFloat16>(x[k]).bits;
+        for (int w = 0; w < kPerThread / 2; ++w) words[w] = word_of<BFloat16>(x[2 * w], x[2 * w + 1]);
     } else {
 #pragma unroll
-        for (int k = 0; k < kPerThread; ++k) bits[k] = from_float<Float16>(x[k]).bits;
+        for (int w = 0; w < kPerThread / 2; ++w) words[w] = word_of<Float16>(x[2 * w], x[2 * w + 1]);
     }
     if constexpr (kWhole) {
 #pragma unroll
         for (int run = 0; run < kPerThread / kRun; ++run) {
-            const uint32_t* b = bits + run * kRun;
-            static_cast<uint2*>(data)[run_begin(begin, run) / kRun] = make_uint2(b[0] | b[1] << 16, b[2] | b[3] << 16);
+            static_cast<uint2*>(data)[run_begin(begin, run) / kRun] = make_uint2(words[2 * run], words[2 * run + 1]);
         }
     } else {
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
             const int64_t at = element(begin, k);
-            if (at < end) static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(bits[k]);
+            if (at < end) static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(words[k / 2] >> k % 2 * 16);
         }
     }
 }

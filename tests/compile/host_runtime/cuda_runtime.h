@@ -41,32 +41,63 @@ enum cudaError_t { cudaSuccess };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return ""; }
 
-struct Index {
-    uint32_t x;
+struct dim3 {
+    uint32_t x, y, z;
 };
-inline Index threadIdx, blockIdx, blockDim, gridDim;
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension = 4 };
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    struct {
+        dim3 clusterDim;
+    } val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+    attributes->ptxVersion = 90;
+    return cudaSuccess;
+}
 
 namespace host_runtime {
 
 // Runs threads to their end, one after the other, until one has to wait; then the next fiber runs those that follow.
 struct Fiber {
+    static constexpr size_t kStack = 1 << 16;
     ucontext_t context;
-    std::vector<char> stack = std::vector<char>(1 << 16);
+    std::unique_ptr<char[]> stack{new char[kStack]};
     uint32_t thread = 0;  // that waits
     bool waits = false;
 };
 inline ucontext_t scheduler;
 inline std::vector<std::unique_ptr<Fiber>> fibers;
 inline Fiber* current;
-inline uint32_t next_thread;
+inline uint32_t first_block, threads_together, next_thread;
 inline void (*body)(void*);
 inline void* argument;
-inline uint64_t slots[1024];
+inline uint64_t slots[8192];
+
+// A thread's number among those of the blocks that run together.
+inline uint32_t number() { return (blockIdx.x - first_block) * blockDim.x + threadIdx.x; }
+inline void become(uint32_t thread) {
+    blockIdx.x = first_block + thread / blockDim.x;
+    threadIdx.x = thread % blockDim.x;
+}
 
 inline void live() {
     for (Fiber* self = current;;) {
-        while (next_thread < blockDim.x) {
-            threadIdx.x = next_thread++;
+        while (next_thread < threads_together) {
+            become(next_thread++);
             body(argument);
         }
         self->waits = false;
@@ -76,27 +107,30 @@ inline void live() {
 
 inline void resume(Fiber& fiber) {
     current = &fiber;
-    threadIdx.x = fiber.thread;
+    become(fiber.thread);
     swapcontext(&scheduler, &fiber.context);
 }
 
-// Runs kernel() for each thread of each block; a round takes every thread to its next barrier.
+// Runs kernel() for each thread of each block, the blocks of a cluster together; a round takes every thread to its next
+// barrier, which is one for the whole cluster. Shared memory is one for it too: blocks must write to places of their
+// own.
 template <typename Kernel>
-void run(uint32_t blocks, uint32_t threads, Kernel kernel) {
+void run(uint32_t blocks, uint32_t threads, Kernel kernel, uint32_t cluster = 1) {
     body = [](void* given) { (*static_cast<Kernel*>(given))(); };
     argument = &kernel;
     gridDim.x = blocks;
     blockDim.x = threads;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    threads_together = cluster * threads;
+    for (first_block = 0; first_block < blocks; first_block += cluster) {
         next_thread = 0;
         size_t used = 0;
-        for (; next_thread < threads; ++used) {
+        for (; next_thread < threads_together; ++used) {
             if (used == fibers.size()) {
                 fibers.push_back(std::make_unique<Fiber>());
                 Fiber& made = *fibers.back();
                 getcontext(&made.context);
-                made.context.uc_stack.ss_sp = made.stack.data();
-                made.context.uc_stack.ss_size = made.stack.size();
+                made.context.uc_stack.ss_sp = made.stack.get();
+                made.context.uc_stack.ss_size = Fiber::kStack;
                 makecontext(&made.context, &live, 0);
             }
             resume(*fibers[used]);
@@ -114,18 +148,27 @@ void run(uint32_t blocks, uint32_t threads, Kernel kernel) {
 
 }  // namespace host_runtime
 
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               const Arguments&... arguments) {
+    host_runtime::run(
+        config->gridDim.x, config->blockDim.x, [&] { kernel(arguments...); }, config->attrs[0].val.clusterDim.x);
+    return cudaSuccess;
+}
+
 inline void __syncthreads() {
     host_runtime::Fiber& self = *host_runtime::current;
-    self.thread = threadIdx.x;
+    self.thread = host_runtime::number();
     self.waits = true;
     swapcontext(&self.context, &host_runtime::scheduler);
 }
 
 template <typename T>
 T __shfl_xor_sync(uint32_t, T value, int distance, int) {
-    std::memcpy(&host_runtime::slots[threadIdx.x], &value, sizeof value);
+    const uint32_t own = host_runtime::number();
+    std::memcpy(&host_runtime::slots[own], &value, sizeof value);
     __syncthreads();
-    std::memcpy(&value, &host_runtime::slots[threadIdx.x ^ static_cast<uint32_t>(distance)], sizeof value);
+    std::memcpy(&value, &host_runtime::slots[own ^ static_cast<uint32_t>(distance)], sizeof value);
     __syncthreads();
     return value;
 }

@@ -34,9 +34,12 @@ struct GroupRange {
 
     OPFORGE_HD static GroupRange of_nothing() { return {0, INFINITY, -INFINITY}; }
 
-    OPFORGE_HD void add(float x) {
+    OPFORGE_HD void add_magnitude(float x) {
         const uint32_t magnitude = to_bits(x) & 0x7fffffffu;
         largest = magnitude > largest ? magnitude : largest;
+    }
+    OPFORGE_HD void add(float x) {
+        add_magnitude(x);
         low = smaller(x, low);
         high = larger(x, high);
     }
@@ -51,6 +54,8 @@ struct GroupParams {
     float scale, offset;
     float inverse;  // of the scale
 
+    GroupParams() = default;
+
     // The group's own. A group of one value has scale 1, one with an inf or NaN has that as its scale.
     OPFORGE_HD GroupParams(const GroupRange& range, float levels, bool symmetric) : scale(1), offset(0), inverse(1) {
         const float largest = of_bits(range.largest);
@@ -59,15 +64,16 @@ struct GroupParams {
             reach = 0.5f * range.high - 0.5f * range.low;
             offset = 0.5f * range.high + 0.5f * range.low;
         }
-        if (range.largest >= 0x7f800000u) {
-            scale = largest;
-            inverse = 0.0f;
+        if (range.largest >=
+            0x7f800000u) {  // one NaN for all of them, and no offset, so that everywhere the same is stored
+            scale = of_bits(range.largest > 0x7f800000u ? 0x7fc00000u : 0x7f800000u);
+            offset = inverse = 0.0f;
             return;
         }
         if (reach == 0.0f) return;
         reach = reach < 0x1p-119f ? 0x1p-119f : reach;  // the inverse of less would be inf
-        scale = reach / levels;
-        inverse = levels / reach;
+        scale = reach * (1.0f / levels);                // a power of two: exact, as is the scale in its inverse
+        inverse = 1.0f / scale;
     }
 
     // Those that were stored, to turn codes to values.
@@ -79,46 +85,97 @@ struct GroupParams {
         if (!symmetric) params[2 * group + 1] = offset;
     }
 
-    OPFORGE_HD float value(int code) const { return fmaf(static_cast<float>(code), scale, offset); }
+    OPFORGE_HD float value(int code) const { return value(static_cast<float>(code)); }
+    OPFORGE_HD float value(float code) const { return fmaf(code, scale, offset); }
 
-    // To nearest, ties to even: beyond 2^23 a float has no room for a fraction, and its last bits count. A GPU converts
-    // to integers at an eighth of the speed at which it adds.
-    OPFORGE_HD int code(float x, float levels) const {
-        const float held = smaller(larger((x - offset) * inverse, -levels), levels - 1.0f);
-        return static_cast<int>(to_bits(held + 0x1.8p23f)) - 0x4b400000;
+    // The codes of values, in the lowest bits of what comes back; what is above them means nothing. Beyond 2^23 a float
+    // has no room for a fraction, and its last bits count: a GPU converts to integers at an eighth of the speed at
+    // which it adds. `zero` gives code 0, and may be a little more than kZero.
+    static constexpr float kZero = 0x1.8p23f;
+
+    // To nearest, ties to even.
+    OPFORGE_HD uint32_t code(float x, float levels, float zero = kZero) const {
+        return to_bits(held(x, levels) + zero);
     }
 
-    // Up with the probability of the fraction that is cut off; `uniform` is in [0, 1).
-    OPFORGE_HD int code(float x, float levels, float uniform) const {
-        const float held = smaller(larger((x - offset) * inverse, -levels), levels - 1.0f);
-        return static_cast<int>(floorf(smaller(held + uniform, levels - 1.0f)));
+    // The same where the offset is zero: then no finite value is below the lowest code.
+    OPFORGE_HD uint32_t centred_code(float x, float levels, float zero = kZero) const {
+        return to_bits(smaller(x * inverse, levels - 1.0f) + zero);
+    }
+
+    // Up with the probability of the fraction that is cut off; `uniform` is a multiple of 2^-16 in [0, 1), so that the
+    // sum does not reach the next code.
+    OPFORGE_HD uint32_t random_code(float x, float levels, float uniform, float zero = kZero) const {
+        const float sum = held(x, levels) + uniform;
+#if defined(__CUDA_ARCH__)
+        return to_bits(__fadd_rd(sum, zero));
+#else
+        return to_bits(floorf(sum) + zero);
+#endif
+    }
+
+private:
+    OPFORGE_HD float held(float x, float levels) const {
+        return larger(smaller((x - offset) * inverse, levels - 1.0f), -levels);
     }
 };
 
-// Philox4x32-10 (Salmon et al., SC 2011): four words that depend on nothing but the arguments.
+// The keys of Philox's rounds, the same for all of a call.
+struct PhiloxKeys {
+    static constexpr int kRounds = 7;
+    uint32_t words[kRounds][2];
+
+    explicit PhiloxKeys(uint64_t seed) {
+        auto first = static_cast<uint32_t>(seed), second = static_cast<uint32_t>(seed >> 32);
+        for (auto& key : words) {
+            key[0] = first, key[1] = second;
+            first += 0x9e3779b9u, second += 0xbb67ae85u;
+        }
+    }
+};
+
+// Philox4x32-7 (Salmon et al., SC 2011): four words that depend on nothing but the arguments, for eight numbers.
 struct Philox {
+    static constexpr int kCount = 8;
     uint32_t words[4];
 
-    OPFORGE_HD Philox(uint64_t seed, uint64_t counter, uint64_t offset)
+    OPFORGE_HD Philox(const PhiloxKeys& keys, uint64_t counter, uint64_t offset)
         : words{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), static_cast<uint32_t>(offset),
                 static_cast<uint32_t>(offset >> 32)} {
-        uint32_t key[] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
 #if defined(OPFORGE_ON_DEVICE)
-#pragma unroll 1
+#pragma unroll
 #endif
-        for (int round = 0; round < 10; ++round) {
-            const uint64_t first = static_cast<uint64_t>(words[0]) * 0xd2511f53u;
-            const uint64_t second = static_cast<uint64_t>(words[2]) * 0xcd9e8d57u;
-            words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ key[0];
-            words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ key[1];
+        for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
+            const uint64_t first = product(words[0], 0xd2511f53u), second = product(words[2], 0xcd9e8d57u);
+            words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ keys.words[round][0];
+            words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ keys.words[round][1];
             words[1] = static_cast<uint32_t>(second);
             words[3] = static_cast<uint32_t>(first);
-            key[0] += 0x9e3779b9u;
-            key[1] += 0xbb67ae85u;
         }
     }
 
-    OPFORGE_HD float uniform(int i) const { return static_cast<float>(words[i] >> 8) * 0x1p-24f; }
+    // In [0, 1): number `i` of the eight; of a word the lower half comes first. 2^23 and a whole number below 2^16 are
+    // a float's bits side by side: no conversion.
+    OPFORGE_HD float uniform(int i) const { return uniform(words[i / 2], i % 2); }
+    OPFORGE_HD static float uniform(uint32_t word, int half) {
+#if defined(__CUDA_ARCH__)
+        const uint32_t bits = __byte_perm(word, 0x4b000000u, half == 0 ? 0x7610 : 0x7632);
+#else
+        const uint32_t bits = 0x4b000000u | (half == 0 ? word & 0xffffu : word >> 16);
+#endif
+        return of_bits(bits) * 0x1p-16f - 0x1p7f;  // exact
+    }
+
+private:
+    OPFORGE_HD static uint64_t product(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+        uint64_t out;  // nvcc makes more than one instruction of a constant beyond 2^31
+        asm("mul.wide.u32 %0, %1, %2;" : "=l"(out) : "r"(a), "r"(b));
+        return out;
+#else
+        return static_cast<uint64_t>(a) * b;
+#endif
+    }
 };
 
 // Where a group's codes go. For communication they are reordered: partition `node * devices + device` of each slice of
@@ -126,13 +183,16 @@ struct Philox {
 struct Swizzle {
     int64_t slices = 1, nodes = 1, devices = 1;
 
-    OPFORGE_HD int64_t place(int64_t group, int64_t groups) const {
-        const int64_t partitions = nodes * devices;
-        if (partitions == 1 && slices == 1) return group;
-        const int64_t neighbours = groups / (partitions * slices);
-        const int64_t slice = group / neighbours % slices;
-        const int64_t partition = group / neighbours / slices;
-        const int64_t moved = partition % devices * nodes + partition / devices;
+    // `Int` has room for the number of groups.
+    template <typename Int>
+    OPFORGE_HD Int place(Int group, Int groups) const {
+        if ((slices | nodes | devices) == 1) return group;
+        const auto slices = static_cast<Int>(this->slices), nodes = static_cast<Int>(this->nodes);
+        const auto devices = static_cast<Int>(this->devices), partitions = nodes * devices;
+        const Int neighbours = groups / (partitions * slices);
+        const Int slice = group / neighbours % slices;
+        const Int partition = group / neighbours / slices;
+        const Int moved = partition % devices * nodes + partition / devices;
         return (slice * partitions + moved) * neighbours + group % neighbours;
     }
 };
