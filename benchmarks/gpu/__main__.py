@@ -60,7 +60,7 @@ def main() -> int:
     answer = measure(gpu, planned, keep)
     missed = [one for one in answer["figures"] if one["met"] is False]
     judged = sum(one["met"] is not None for one in answer["figures"])
-    print(f"{judged - len(missed)} of {judged} targets met, {len(answer['failed'])} parts failed", flush=True)
+    print(f"{judged - len(missed)} of {judged} targets met, {len(answer['failed'])} tasks or parts failed", flush=True)
     for one in missed:
         print(line(Figure(**one)), flush=True)
     return 1 if answer["failed"] else 0
@@ -92,10 +92,12 @@ def measure(
             answer["stopped"].append(name)
             print(f"{name}: out of time, what is left of it was not measured", flush=True)
         except Exception:
-            answer["failed"][name] = traceback.format_exc()
-            print(f"{name} failed:\n{answer['failed'][name]}", flush=True)
+            gpu.failed[name] = traceback.format_exc()
         finally:
             torch.cuda.empty_cache()
+        for task in [one for one in gpu.failed if one not in answer["failed"]]:
+            answer["failed"][task] = gpu.failed[task]
+            print(f"{task} failed:\n{gpu.failed[task]}", flush=True)
         for left in gpu.left_out[told:]:
             print(f"left out: {left.task}: {left.contender}: {left.reason}", flush=True)
         answer["left_out"] = [asdict(one) for one in gpu.left_out]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from .targets import OURS
-from .timing import Gpu
+from .timing import Figure, Gpu, OutOfTimeError
 
 Call = Callable[[], Any]
 
@@ -37,6 +38,17 @@ def taking_part(gpu: Gpu, task: str, offered: Mapping[str, Callable[[], Call]]) 
             continue
         calls[name] = call
     return calls
+
+
+def alone(gpu: Gpu, task: str, make: Callable[[], list[Figure]]) -> list[Figure]:
+    """The task's figures; none where it fails, which is kept: the others are measured all the same."""
+    try:
+        return make()
+    except OutOfTimeError:
+        raise
+    except Exception:
+        gpu.failed[task] = traceback.format_exc()
+        return []
 
 
 def reason(problem: Exception) -> str:

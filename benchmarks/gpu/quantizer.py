@@ -6,13 +6,14 @@ Bytes an element: 3 for 8 bits, 2.5 for 4, each way; the params are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
 from opforge.builders.cuda.quantizer import QuantizerBuilder
 
-from .contenders import Call
+from .contenders import Call, alone
 from .targets import OURS, SHARES, judged
 from .timing import Figure, Gpu
 
@@ -27,10 +28,11 @@ def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
     values = torch.randn(size, device=gpu.device, dtype=torch.bfloat16)
     for row in ROWS:
         for bits in (8, 4):
-            yield from _there_and_back(gpu, op, values, row, bits)
+            name = f"{bits} bits, groups of {row}"
+            yield from alone(gpu, f"CUDA {name}", partial(_there_and_back, gpu, name, op, values, row, bits))
 
 
-def _there_and_back(gpu: Gpu, op: Any, values: torch.Tensor, row: int, bits: int) -> Iterator[Figure]:
+def _there_and_back(gpu: Gpu, name: str, op: Any, values: torch.Tensor, row: int, bits: int) -> list[Figure]:
     size = values.numel()
     groups = size // row
     codes = torch.empty(size * bits // 8, dtype=torch.int8, device=gpu.device)
@@ -40,7 +42,8 @@ def _there_and_back(gpu: Gpu, op: Any, values: torch.Tensor, row: int, bits: int
         f"{OURS}, stochastic": lambda: op.quantize_(codes, params, values, groups, bits, True, stochastic=True),
     }
     dequantize: dict[str, Call] = {OURS: lambda: op.dequantize_(out, codes, params, groups, bits, True)}
+    figures = []
     for way, calls in (("quantize", quantize), ("dequantize", dequantize)):
-        task = f"CUDA {way} {bits} bits, groups of {row}"
-        figures = gpu.beside_copy(task, calls, dict.fromkeys(calls, size * (16 + bits) // 8))
-        yield from judged(figures, SHARES[way, "forward"])
+        found = gpu.beside_copy(f"CUDA {way} {name}", calls, dict.fromkeys(calls, size * (16 + bits) // 8))
+        figures += judged(found, SHARES[way, "forward"])
+    return figures

@@ -6,6 +6,7 @@ Beside torch's own and Liger's, or beside torch.compile; what cannot take part i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch._functorch import config as functorch
 
 from opforge.ops import triton as ops
 
-from .contenders import Call, ready, taking_part
+from .contenders import Call, alone, ready, taking_part
 from .functions import FUNCTIONS, Function, quantized_bytes, torch_dequantize, torch_quantize
 from .targets import OURS, SHARES, judged
 from .timing import Figure, Gpu
@@ -41,7 +42,8 @@ def run(gpu: Gpu, only: str = "", compiled: bool = False) -> Iterator[Figure]:
     for group in SIZES if only in ("", "quantisation") else ():
         for bits in (8, 4):
             for way in ("quantize", "dequantize"):
-                yield from _quantisation(gpu, way, group, bits, compiled)
+                task = f"{way} {bits} bits, groups of {group}"
+                yield from alone(gpu, task, partial(_quantisation, gpu, task, way, group, bits, compiled))
                 _clear()
 
 
@@ -62,16 +64,16 @@ def measured(
 
     Without `share` nothing is told of bytes, and only the rivals' times are the target.
     """
-    gpu.check_time()
-    try:
-        return _function(gpu, function, way, shape, compiled, share)
-    finally:
-        _clear()
+    task = f"{function.name} {way}, {'' if share else f'{shape[0]} '}rows of {shape[1]}"
+    figures = alone(gpu, task, partial(_function, gpu, task, function, way, shape, compiled, share))
+    _clear()
+    return figures
 
 
 def _function(
-    gpu: Gpu, function: Function, way: str, shape: tuple[int, int], compiled: bool, share: bool
+    gpu: Gpu, task: str, function: Function, way: str, shape: tuple[int, int], compiled: bool, share: bool
 ) -> list[Figure]:
+    gpu.check_time()
     shapes = [shape] * function.matrices + [shape[1:]] * function.parameters
     inputs = [torch.randn(one, device=gpu.device, dtype=DTYPE) for one in shapes]
     given = torch.randn(shape, device=gpu.device, dtype=DTYPE)
@@ -82,7 +84,6 @@ def _function(
     else:
         offered |= {"torch": function.torchs, "Liger": function.liger}
     prepare = _forward if way == "forward" else _backward
-    task = f"{function.name} {way}, {'' if share else f'{shape[0]} '}rows of {shape[1]}"
     calls = taking_part(gpu, task, {name: _late(prepare, one, inputs, given) for name, one in offered.items()})
     repeats = _same_bits(calls[OURS]) if way == "backward" else None
     if not share:
@@ -116,7 +117,7 @@ def _backward(function: Callable[..., Tensor], inputs: Sequence[Tensor], given: 
     return lambda: torch.autograd.grad(y, own, given, retain_graph=True)
 
 
-def _quantisation(gpu: Gpu, way: str, group: int, bits: int, compiled: bool) -> list[Figure]:
+def _quantisation(gpu: Gpu, task: str, way: str, group: int, bits: int, compiled: bool) -> list[Figure]:
     gpu.check_time()
     rows = _rows(gpu, group)
     x = torch.randn((rows, group), device=gpu.device, dtype=DTYPE)
@@ -131,7 +132,6 @@ def _quantisation(gpu: Gpu, way: str, group: int, bits: int, compiled: bool) -> 
             OURS: lambda: ops.dequantize(codes, scales, offsets, bits, DTYPE),
             COMPILED: lambda: back(codes, scales, bits, DTYPE),
         }
-    task = f"{way} {bits} bits, groups of {group}"
     if not compiled:
         del prepared[COMPILED]
         for name in ("torch", "Liger"):

@@ -66,6 +66,7 @@ class Gpu:
         self.target = f"cuda:sm_{properties.major}{properties.minor}"
         self.rounds = rounds
         self.left_out: list[LeftOut] = []
+        self.failed: dict[str, str] = {}
         self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device=self.device)
 
     def check_time(self) -> None:
