@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def measure(
             print(f"{name}: out of time, what is left of it was not measured", flush=True)
         except Exception:
             gpu.failed[name] = traceback.format_exc()
-        finally:
+        with suppress(RuntimeError):  # what is wrong with the device for good, each task tells by itself
             torch.cuda.empty_cache()
         for task in [one for one in gpu.failed if one not in answer["failed"]]:
             answer["failed"][task] = gpu.failed[task]
