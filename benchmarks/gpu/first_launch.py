@@ -20,6 +20,8 @@ from .targets import FIRST_LAUNCH, OURS
 from .timing import Figure, Gpu
 
 BUILDER = "opforge.builders.triton.norms:TritonRMSNormBuilder"
+ALONE = f"{OURS}, the store's first process"
+"""Which also looks what other packages add to opforge: the store keeps the answer."""
 COLD, WARM = "Triton, nothing compiled", "Triton, its own cache warm"
 ROUNDS = 3
 TASK = "first launch of RMS norm, fresh process"
@@ -36,7 +38,7 @@ def run(gpu: Gpu, only: str = "") -> list[Figure]:
             layer = scratch.path("layer")
             build = [sys.executable, "-m", "opforge", "build-ops", BUILDER, "--target", gpu.target, "--out", layer]
             scratch.output(build, OPFORGE_CACHE_DIR=scratch.fresh("built"))
-        samples: dict[str, list[tuple[float, float]]] = {OURS: [], COLD: [], WARM: []}
+        samples: dict[str, list[tuple[float, float]]] = {OURS: [], ALONE: [], COLD: [], WARM: []}
         for _ in range(ROUNDS):
             for name, seconds in one_round(scratch, layer, gpu.device, gpu.target).items():
                 samples[name].append(seconds)
@@ -46,19 +48,18 @@ def run(gpu: Gpu, only: str = "") -> list[Figure]:
 
 
 def one_round(scratch: Scratch, layer: str, device: str, target: str) -> dict[str, tuple[float, float]]:
-    """Seconds to the first result, and of the whole process, of one process of each kind, with stores that are empty
-    but for the layer. Raises ChildError."""
-    prebuilt, whole = _child(
-        scratch,
-        *(PREBUILT, device, target),
-        OPFORGE_CACHE_DIR=scratch.fresh("store"),
-        OPFORGE_CACHE_LAYERS=layer,
-        OPFORGE_PREBUILT="require",
-    )
-    if prebuilt["origin"] not in layer.split(os.pathsep):
-        raise ChildError(f"the prebuilt kernel came from {prebuilt['origin']!r}, expected {layer}")
+    """Seconds to the first result, and of the whole process, of one process of each kind. Raises ChildError.
+
+    No store holds a kernel: ours comes from the layer.
+    """
+    seconds, store = {}, scratch.fresh("store")
+    settings = {"OPFORGE_CACHE_DIR": store, "OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require"}
+    for name in (ALONE, OURS):
+        told, whole = _child(scratch, PREBUILT, device, target, **settings)
+        if told["origin"] not in layer.split(os.pathsep):
+            raise ChildError(f"the prebuilt kernel came from {told['origin']!r}, expected {layer}")
+        seconds[name] = (told["first"], whole)
     private = scratch.fresh("triton")
-    seconds = {OURS: (prebuilt["first"], whole)}
     for name in (COLD, WARM):
         store = scratch.fresh("store")
         settings = {"OPFORGE_CACHE_DIR": store, "OPFORGE_TRITON_JIT": "1", "TRITON_CACHE_DIR": private}
