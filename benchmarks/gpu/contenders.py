@@ -70,5 +70,8 @@ def captured(call: Call) -> Call:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-    replay: Call = graph.replay
+
+    def replay(_kept: Call = call) -> None:  # the graph writes to the call's tensors, which must not go
+        graph.replay()
+
     return replay

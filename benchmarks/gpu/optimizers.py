@@ -7,7 +7,7 @@ Bytes an element: Adam 28 in float32 and with a bfloat16 copy of float32 paramet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from opforge.builders.cuda.fused_lion import FusedLionBuilder
 from opforge.ops import FusedAdam
 from opforge.ops import triton as ops
 
-from .contenders import Call, captured, ready, taking_part
+from .contenders import Call, alone, captured, ready, taking_part
 from .targets import OURS, SHARES, judged
 from .timing import STEPS, Figure, Gpu
 
@@ -88,28 +88,33 @@ def _small(gpu: Gpu) -> Iterator[Figure]:
     """What the host takes counts here: by its clock, and without it, in a graph."""
     lists = _tensors(gpu, 4, SMALL)
     calls = {**_adams(gpu, lists, []), TORCH: _torchs(lists)}
-    yield from _steps(gpu, "AdamW fp32, 1000 x 1000, the call", calls)
     steps = {
         OURS: _optimizer(gpu, FusedAdam),
         "torch AdamW(fused=True)": _optimizer(gpu, torch.optim.AdamW, fused=True),
         "torch AdamW(foreach=True)": _optimizer(gpu, torch.optim.AdamW, foreach=True),
     }
-    yield from _steps(gpu, "AdamW fp32, 1000 x 1000, step()", steps)
-    task = "AdamW fp32, 1000 x 1000, the call in a graph"
-    graphs = taking_part(gpu, task, {name: _late(call) for name, call in calls.items()})
-    yield from judged(gpu.by_turns(task, graphs), None)
-    task = "AdamW fp32, 1000 x 1000, step() in a graph"
     capturable = {
-        OURS: _late(_optimizer(gpu, FusedAdam, capturable=True)),
-        "torch AdamW(fused=True)": _late(_optimizer(gpu, torch.optim.AdamW, fused=True, capturable=True)),
+        OURS: _optimizer(gpu, FusedAdam, capturable=True),
+        "torch AdamW(fused=True)": _optimizer(gpu, torch.optim.AdamW, fused=True, capturable=True),
     }
-    yield from judged(gpu.by_turns(task, taking_part(gpu, task, capturable)), None)
+    task = "AdamW fp32, 1000 x 1000"
+    for way, contenders, measured in (
+        (f"the call, {STEPS} in a row", calls, _in_a_row),
+        (f"step(), {STEPS} in a row", steps, _in_a_row),
+        ("the call in a graph", calls, _in_a_graph),
+        ("step() in a graph", capturable, _in_a_graph),
+    ):
+        yield from alone(gpu, f"{task}, {way}", partial(measured, gpu, f"{task}, {way}", contenders))
 
 
-def _steps(gpu: Gpu, task: str, calls: dict[str, Call]) -> list[Figure]:
-    """A call's time in a row of them."""
-    task = f"{task}, {STEPS} in a row"
-    return judged(gpu.by_steps(task, taking_part(gpu, task, {name: ready(call) for name, call in calls.items()})), None)
+def _in_a_row(gpu: Gpu, task: str, calls: dict[str, Call]) -> list[Figure]:
+    offered = {name: ready(call) for name, call in calls.items()}
+    return judged(gpu.by_steps(task, taking_part(gpu, task, offered)), None)
+
+
+def _in_a_graph(gpu: Gpu, task: str, calls: dict[str, Call]) -> list[Figure]:
+    offered = {name: _late(call) for name, call in calls.items()}
+    return judged(gpu.by_turns(task, taking_part(gpu, task, offered)), None)
 
 
 def _late(call: Call) -> Callable[[], Call]:
