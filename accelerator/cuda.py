@@ -15,6 +15,8 @@ from .vendor import Vendor
 if TYPE_CHECKING:
     from typing import Any
 
+    import torch
+
     from .target import Target
 
 log = logging.getLogger("opforge")
@@ -102,6 +104,11 @@ class CUDAAccelerator(Vendor):
         """Whether a grouped matrix product is faster in Triton: on 8.x, for which torch has no fused kernel."""
         numbers = self._compute_capability()
         return numbers is not None and (8, 0) <= numbers < (9, 0) and self._triton_is_installed()
+
+    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+        """Give the device's own generator."""
+        self._device_module().init()  # torch makes the generators only then
+        return super().default_generator(device_index)
 
     # memory
 

@@ -182,6 +182,7 @@ def cuda(device: Device) -> dict[str, Any]:
     )
     return {
         **device.offers(),
+        "init": lambda: None,
         "nvtx": device.ranger(),
         "cudart": lambda: runtime,
         "check_error": lambda res: None,

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu [QUESTION ...] [--json FILE]`: measures the named questions, or all, on the first GPU.
+"""`python -m benchmarks.gpu [QUESTION ...] [--json FILE]`: measures the named questions, or all, on the current GPU.
 
 Figures are printed, and written to FILE, as they come: a run that is killed leaves what it had.
 """
@@ -10,18 +10,19 @@ import importlib
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from . import QUESTIONS, ROWS
+from . import NAMES, parts
 
 if TYPE_CHECKING:
     from .timing import Figure, Gpu
 
-NAMES = (*QUESTIONS, *(f"rows.{part}" for part in ROWS))
-HEAD = f"{'task':44} {'contender':36} {'median us':>11} {'best us':>11} {'GB/s':>8} {'of copy':>8}"
+HEAD = f"{'task':52} {'contender':36} {'median us':>11} {'best us':>11} {'GB/s':>8} {'of copy':>8}"
 
 
 def main() -> int:
@@ -40,11 +41,16 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no GPU: torch.cuda.is_available() is False. Run this on a machine with one.", file=sys.stderr)
         return 2
-    from .timing import Gpu
+    from .timing import Figure, Gpu
 
     gpu = Gpu(asked.rounds, asked.minutes)
+    planned = parts(asked.questions)
     about = {"gpu": gpu.name, "torch": torch.__version__, "cuda": torch.version.cuda, "rounds": gpu.rounds}
-    print(f"{gpu.name}, second cache {gpu.l2 >> 20} MiB, torch {torch.__version__}, CUDA {torch.version.cuda}\n{HEAD}")
+    print(f"{gpu.name}, second cache {gpu.l2 >> 20} MiB, torch {torch.__version__}, CUDA {torch.version.cuda}")
+    print(
+        f"{len(planned)} parts, {sum(planned.values()) / 60:.0f} minutes by guess: {', '.join(planned)}\n{HEAD}",
+        flush=True,
+    )
 
     def keep(answer: dict[str, Any]) -> None:
         if asked.json:
@@ -52,13 +58,13 @@ def main() -> int:
                 json.dump(answer | about, file, indent=1)
             os.replace(file.name, asked.json)
 
-    answer = measure(gpu, parts(asked.questions or QUESTIONS), keep)
+    answer = measure(gpu, planned, keep)
+    missed = [one for one in answer["figures"] if one["met"] is False]
+    judged = sum(one["met"] is not None for one in answer["figures"])
+    print(f"{judged - len(missed)} of {judged} targets met, {len(answer['failed'])} tasks or parts failed", flush=True)
+    for one in missed:
+        print(line(Figure(**one)), flush=True)
     return 1 if answer["failed"] else 0
-
-
-def parts(questions: Iterable[str]) -> list[str]:
-    """The questions, with `rows` as its parts: what fails in one of them hides no other."""
-    return [part for name in questions for part in ([f"rows.{one}" for one in ROWS] if name == "rows" else [name])]
 
 
 def measure(
@@ -74,9 +80,9 @@ def measure(
 
     from .timing import OutOfTimeError
 
-    answer: dict[str, Any] = {"figures": [], "failed": {}, "stopped": []}
+    answer: dict[str, Any] = {"figures": [], "failed": {}, "stopped": [], "seconds": {}}
     for name in questions:
-        told = len(gpu.left_out)
+        told, began = len(gpu.left_out), time.monotonic()
         try:
             module, _, part = name.partition(".")
             for one in importlib.import_module(f"benchmarks.gpu.{module}").run(gpu, *([part] if part else [])):
@@ -87,13 +93,16 @@ def measure(
             answer["stopped"].append(name)
             print(f"{name}: out of time, what is left of it was not measured", flush=True)
         except Exception:
-            answer["failed"][name] = traceback.format_exc()
-            print(f"{name} failed:\n{answer['failed'][name]}", file=sys.stderr, flush=True)
-        finally:
+            gpu.failed[name] = traceback.format_exc()
+        with suppress(RuntimeError):  # what is wrong with the device for good, each task tells by itself
             torch.cuda.empty_cache()
+        for task in [one for one in gpu.failed if one not in answer["failed"]]:
+            answer["failed"][task] = gpu.failed[task]
+            print(f"{task} failed:\n{gpu.failed[task]}", flush=True)
         for left in gpu.left_out[told:]:
             print(f"left out: {left.task}: {left.contender}: {left.reason}", flush=True)
         answer["left_out"] = [asdict(one) for one in gpu.left_out]
+        answer["seconds"][name] = round(time.monotonic() - began, 1)
         keep(answer)
     return answer
 
@@ -103,7 +112,7 @@ def line(one: Figure) -> str:
     speed = "" if one.gigabytes_a_second is None else f"{one.gigabytes_a_second:.0f}"
     share = "" if one.share is None else f"{one.share:.3f}"
     verdict = f"{'met' if one.met else 'MISSED'}: {one.target}" if one.target else ""
-    figures = f"{one.task:44} {one.contender:36} {one.microseconds:11.1f} {one.best:11.1f} {speed:>8} {share:>8}"
+    figures = f"{one.task:52} {one.contender:36} {one.microseconds:11.1f} {one.best:11.1f} {speed:>8} {share:>8}"
     return "  ".join(part for part in (figures, verdict, one.note) if part)
 
 

@@ -9,13 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .contenders import AbsentError
+
 EPS = 1e-5
 LENGTHS = (1024, 4096, 16_384, 131_072)
 """Columns: what one block of a kernel holds, and what is read block by block."""
-
-
-class AbsentError(Exception):
-    """There is no such rival; says why."""
 
 
 def liger_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

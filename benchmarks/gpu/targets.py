@@ -1,4 +1,4 @@
-"""What the Triton ops are to reach, and whether they did."""
+"""What our ops are to reach, and whether they did."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from .timing import Figure
 
 OURS, COPY = "opforge", "copy"
 SHARES = {
+    ("adamw", "large"): 0.92,
     ("layer_norm", "forward"): 0.9,
     ("layer_norm", "backward"): 0.75,
     ("rms_norm", "forward"): 0.9,
@@ -24,11 +25,17 @@ FIRST_LAUNCH = 10.0
 """How many times as long as a prebuilt kernel's first launch a cold one is to take."""
 
 
-def judged(figures: Sequence[Figure], function: str, way: str) -> list[Figure]:
-    """One task's figures, ours with what it was to reach: its share of the copy, and no rival's time exceeded."""
-    rivals = [one for one in figures if one.contender not in (OURS, COPY)]
-    fastest = min(rivals, key=lambda one: one.microseconds, default=None)
-    wanted = SHARES.get((function, way))
+def is_rival(contender: str) -> bool:
+    """Whether it is somebody else's: not ours in any of its forms, nor the copy."""
+    return contender != COPY and not contender.startswith(OURS)
+
+
+def judged(figures: Sequence[Figure], wanted: float | None, repeats: bool | None = None) -> list[Figure]:
+    """One task's figures, ours with what it was to reach: its share of the copy, no rival's time exceeded.
+
+    `repeats` is whether two calls gave the same bits, None where nothing was promised.
+    """
+    fastest = min((one for one in figures if is_rival(one.contender)), key=lambda one: one.microseconds, default=None)
     told = []
     for one in figures:
         if one.contender == OURS:
@@ -40,6 +47,10 @@ def judged(figures: Sequence[Figure], function: str, way: str) -> list[Figure]:
                 goals.append("no slower than its rivals")
                 met = met and one.microseconds <= fastest.microseconds * NOISE
                 note = f"{one.microseconds / fastest.microseconds:.2f} of the time of {fastest.contender}"
+            if repeats is not None:
+                goals.append("the same bits twice")
+                met = met and repeats
+                note += "" if repeats else "; TWO CALLS GAVE DIFFERENT BITS"
             one = replace(one, target=", ".join(goals), met=met if goals else None, note=note)
         told.append(one)
     return told

@@ -153,8 +153,10 @@ def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     gpu_clock.small(rows, monkeypatch, 64)
     gpu = gpu_clock.clock()
-    figures = list(rows.run(gpu))
-    assert len(gpu.results) == 14 and len({(one.task, one.contender) for one in figures}) == len(figures)
-    for results in gpu.results:
-        assert "torch.compile" in results
-        gpu_clock.agree(results)
+    for compiled in (False, True):
+        figures = list(rows.run(gpu, compiled=compiled))
+        assert len(gpu.results) == 14 and len({(one.task, one.contender) for one in figures}) == len(figures)
+        for results in gpu.results:
+            assert ("torch.compile" in results) is compiled
+            gpu_clock.agree(results)
+        gpu.results.clear()

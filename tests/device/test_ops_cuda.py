@@ -72,6 +72,10 @@ def inputs(name, size, dtypes, seed=0):
 @pytest.mark.parametrize("dtypes", [(a, b, c) for a in DTYPES for b in DTYPES for c in DTYPES])
 def test_the_gpu_gives_what_the_host_gives(pairs, name, dtypes):
     here = [inputs(name, size, dtypes, seed=i) for i, size in enumerate(SIZES)]
+    if name == "FusedLion":
+        for _param, grad, first in here:  # near to zero, a direction's sign is a matter of rounding
+            doubtful = (0.9 * first.double() + 0.1 * grad.double()).abs() < 1e-6
+            first[doubtful], grad[doubtful] = 1.0, 1.0
     there = [[tensor.cuda() for tensor in tensors] for tensors in here]
     shifted = [
         [torch.empty(t.numel() + 1, dtype=t.dtype, device="cuda")[1:].copy_(t) for t in tensors] for tensors in here

@@ -192,6 +192,14 @@ def test_the_parts_of_a_divided_gpu_have_memory_of_their_own(made, monkeypatch, 
     assert made[0].available_memory() == free(expected)
 
 
+def test_a_generator_can_be_had_before_anything_has_started_cuda(made, monkeypatch):
+    accelerator, device = made
+    module = accelerator._device_module()
+    monkeypatch.setattr(module, "default_generators", ())  # as torch has it until then
+    monkeypatch.setattr(module, "init", lambda: setattr(module, "default_generators", tuple(device.generators)))
+    assert accelerator.default_generator(1) is device.generators[1]
+
+
 def test_a_started_cuda_names_its_device_itself(made, monkeypatch):
     accelerator, device = made
     serve(monkeypatch, *TWO)
