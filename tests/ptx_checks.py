@@ -207,7 +207,7 @@ def check_that_faults_are_caught() -> None:
         (
             good.replace("\tbar.sync", "\t@%p1 bar.sync"),
             tensors,
-            [*values[:2], 512, 512, 512, 0, 0],
+            [*values[:2], 256, 256, 256, 0, 0],
             "a barrier that only",
         ),
     ):

@@ -15,6 +15,9 @@ ANY = GROUPS[1]
 PART = 1 << 16
 """Values of a longer group that one program takes."""
 BLOCK = 1024
+"""Values that one program takes at once of a longer group."""
+BACK = {"aligned": 4096, "any": 1024}
+"""Values that one program makes of codes."""
 SOURCE = "kernels/quantize.py"
 WIDTHS = (("aligned", ":16"), ("any", ""))
 
@@ -45,7 +48,8 @@ def _kernels() -> Iterator[Kernel]:
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
                     full = f"dequantize_{name}_{suffix}"
-                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "BLOCK": BLOCK})
+                    each = 16 if wide else 8 // bits
+                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": BACK[suffix]})
 
 
 class TritonQuantizerBuilder(TritonOpBuilder):

@@ -111,7 +111,7 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
     suffix = "aligned" if _is_wide(size, codes, values) else "any"
     name = f"dequantize_{way}_{bits}_{registry.dtype_name(OP, values)}_{suffix}"
     tensors = [codes, scales.contiguous(), *([offsets.contiguous()] if offsets.numel() else []), values]
-    grid = (-(-count // declared.BLOCK), 1, 1)
+    grid = (-(-count // declared.BACK[suffix]), 1, 1)
     if count:
         registry.kernels(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, count, size)
     return values

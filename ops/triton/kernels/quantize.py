@@ -8,12 +8,6 @@ import triton.language as tl
 
 
 @triton.jit
-def _rounded(x):
-    """To the nearest whole number, halves to even; |x| < 2^22. The sum leaves no bit for a fraction."""
-    return (x + 12582912.0) - 12582912.0
-
-
-@triton.jit
 def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
     """The scale of groups whose values lie between these."""
     if SYMMETRIC:
@@ -24,13 +18,16 @@ def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
 
 @triton.jit
 def _codes(value, low, scale, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
+    """Integers whose low BITS bits are the codes: to the nearest, halves to even."""
     by = tl.where(scale > 0, scale, 1.0)
     if SYMMETRIC:
         most: tl.constexpr = 2 ** (BITS - 1) - 1
-        return tl.minimum(tl.maximum(_rounded(value / by), -most), most).to(tl.int32)
+        held = tl.minimum(tl.maximum(value / by, -most), most)
     else:
         most: tl.constexpr = 2**BITS - 1
-        return tl.minimum(tl.maximum(_rounded((value - low) / by), 0.0), most).to(tl.int32)
+        held = tl.minimum(tl.maximum((value - low) / by, 0.0), most)
+    # 1.5 * 2^23 leaves no bit for a fraction, and the whole number in the lowest bits: conversions are slow.
+    return (held + 12582912.0).to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -65,10 +62,10 @@ def quantize(
     if BITS == 8:
         tl.store(out + row[:, None] * size + at[None, :], code.to(tl.int8), mask=here)
     else:
-        first, second = tl.split(tl.reshape(code & 15, (ROWS, BLOCK // 2, 2)))
+        first, second = tl.split(tl.reshape(code, (ROWS, BLOCK // 2, 2)))
         half = tl.arange(0, BLOCK // 2)
         there = known[:, None] & (half < size // 2)[None, :]
-        tl.store(out + row[:, None] * (size // 2) + half[None, :], (first | second << 4).to(tl.int8), mask=there)
+        tl.store(out + row[:, None] * (size // 2) + half[None, :], (first & 15 | second << 4).to(tl.int8), mask=there)
 
 
 @triton.jit
@@ -130,9 +127,9 @@ def encode(
         if BITS == 8:
             tl.store(out + at, code.to(tl.int8), mask=here)
         else:
-            first, second = tl.split(tl.reshape(code & 15, (BLOCK // 2, 2)))
+            first, second = tl.split(tl.reshape(code, (BLOCK // 2, 2)))
             half = start // 2 + tl.arange(0, BLOCK // 2)
-            tl.store(out + half, (first | second << 4).to(tl.int8), mask=half < size // 2)
+            tl.store(out + half, (first & 15 | second << 4).to(tl.int8), mask=half < size // 2)
 
 
 @triton.jit
@@ -145,19 +142,29 @@ def dequantize(
     size,
     BITS: tl.constexpr,
     SYMMETRIC: tl.constexpr,
+    EACH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A program a block of values: y = code * scale, plus the offset unless SYMMETRIC."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    """A program a block of values: y = code * scale, plus the offset unless SYMMETRIC. EACH values that stand together,
+    a divisor of `size`, share the look-up of their group."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    first = start // size
+    part = tl.arange(0, BLOCK // EACH) * EACH
+    # Less than `size` and a block together: 32 bits hold it, and their division is the fast one.
+    group = first + ((start - first * size).to(tl.uint32) + part.to(tl.uint32)) // size.to(tl.uint32)
+    known = start + part < count
+    scale = tl.load(scales + group, mask=known, other=0.0)[:, None]
+    at = start + part[:, None] + tl.arange(0, EACH)[None, :]
     here = at < count
     if BITS == 8:
         code = tl.load(codes + at, mask=here, other=0).to(tl.int32)
         code = code if SYMMETRIC else code & 255
     else:
-        code = tl.load(codes + at // 2, mask=here, other=0).to(tl.int32) >> (at % 2 * 4).to(tl.int32) & 15
+        half = (start + part[:, None]) // 2 + tl.arange(0, EACH // 2)[None, :]
+        pair = tl.load(codes + half, mask=half < count // 2, other=0).to(tl.int32)
+        code = tl.reshape(tl.join(pair & 15, pair >> 4 & 15), (BLOCK // EACH, EACH))
         code = (code ^ 8) - 8 if SYMMETRIC else code  # the sign of four bits
-    group = at // size
-    value = code.to(tl.float32) * tl.load(scales + group, mask=here, other=0.0)
+    value = code.to(tl.float32) * scale
     if not SYMMETRIC:
-        value += tl.load(offsets + group, mask=here, other=0.0)
+        value += tl.load(offsets + group, mask=known, other=0.0)[:, None]
     tl.store(y + at, value, mask=here)
