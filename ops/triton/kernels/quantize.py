@@ -69,21 +69,72 @@ def quantize(
 
 
 @triton.jit
-def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """Long groups, first half: a program a group and part of it, which writes the least and the greatest value to
-    `found` [groups, parts, 2]."""
+def _widened(x, start, size, low, high, BLOCK: tl.constexpr):
+    """The least and the greatest value that each thread has seen, with one more block."""
+    at = start + tl.arange(0, BLOCK)
+    here = at < size
+    value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    low = tl.minimum(low, tl.where(here, value, float("inf")))
+    return low, tl.maximum(high, tl.where(here, value, float("-inf")))
+
+
+@triton.jit
+def _encode(x, out, start, size, low, scale, BITS: tl.constexpr, SYMMETRIC: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the codes of one block of a long group, which is read for the last time."""
+    at = start + tl.arange(0, BLOCK)
+    here = at < size
+    value = tl.load(x + at, mask=here, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    code = _codes(value, low, scale, BITS, SYMMETRIC)
+    if BITS == 8:
+        tl.store(out + at, code.to(tl.int8), mask=here)
+    else:
+        first, second = tl.split(tl.reshape(code, (BLOCK // 2, 2)))
+        half = start // 2 + tl.arange(0, BLOCK // 2)
+        tl.store(out + half, (first & 15 | second << 4).to(tl.int8), mask=half < size // 2)
+
+
+@triton.jit
+def quantize_long(
+    x,
+    out,
+    scales,
+    offsets,
+    size,
+    BITS: tl.constexpr,
+    SYMMETRIC: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Many long groups: a program a group, which it reads twice, the second time backwards: what was read last is the
+    likeliest to be in the cache."""
     group = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
+    x += group * size
+    out += group * (size // (8 // BITS))
+    low = tl.full((BLOCK,), float("inf"), tl.float32)
+    high = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, size, BLOCK):
+        low, high = _widened(x, start, size, low, high, BLOCK)
+    least = tl.min(low, 0)
+    scale = _scale(least, tl.max(high, 0), BITS, SYMMETRIC)
+    tl.store(scales + group, scale)
+    if not SYMMETRIC:
+        tl.store(offsets + group, least)
+    last = (size - 1) // BLOCK * BLOCK
+    for before in range(0, size, BLOCK):
+        _encode(x, out, last - before, size, least, scale, BITS, SYMMETRIC, BLOCK)
+
+
+@triton.jit
+def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
+    """Few long groups, first half: a program a group and part of it, which writes the least and the greatest value to
+    `found` [groups, parts, 2]."""
+    group = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(0)
     x += group * size
     low = tl.full((BLOCK,), float("inf"), tl.float32)
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        here = at < size
-        value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
-        low = tl.minimum(low, tl.where(here, value, float("inf")))
-        high = tl.maximum(high, tl.where(here, value, float("-inf")))
-    found += (group * tl.num_programs(1) + part) * 2
+        low, high = _widened(x, start, size, low, high, BLOCK)
+    found += (group * tl.num_programs(0) + part) * 2
     tl.store(found, tl.min(low, 0))
     tl.store(found + 1, tl.max(high, 0))
 
@@ -101,10 +152,11 @@ def encode(
     PART: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Long groups, second half: a program a group and part of it, whose values it reads from the cache if it can."""
-    group = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
-    parts = tl.num_programs(1)
+    """Few long groups, second half: a program a group and part of it, whose values it reads from the cache if it
+    can."""
+    group = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(0)
+    parts = tl.num_programs(0)
     lows = tl.full((BLOCK,), float("inf"), tl.float32)
     highs = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(0, parts, BLOCK):
@@ -121,15 +173,7 @@ def encode(
     x += group * size
     out += group * (size // (8 // BITS))
     for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        here = at < size
-        code = _codes(tl.load(x + at, mask=here, other=0.0).to(tl.float32), low, scale, BITS, SYMMETRIC)
-        if BITS == 8:
-            tl.store(out + at, code.to(tl.int8), mask=here)
-        else:
-            first, second = tl.split(tl.reshape(code, (BLOCK // 2, 2)))
-            half = start // 2 + tl.arange(0, BLOCK // 2)
-            tl.store(out + half, (first & 15 | second << 4).to(tl.int8), mask=half < size // 2)
+        _encode(x, out, start, size, low, scale, BITS, SYMMETRIC, BLOCK)
 
 
 @triton.jit
