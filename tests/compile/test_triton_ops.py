@@ -370,6 +370,18 @@ def test_chunks_are_as_large_as_leaves_every_multiprocessor_several():
     assert all(size % 1024 == 0 for size in found.values()), "blocks of the kernels"
 
 
+def test_a_table_that_another_stream_reads_is_noted_there(monkeypatch):
+    noted = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: noted.append((self.dim(), stream)))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the second")
+    tensors, names = zeros(33), ("params", "grads", "exp_avgs", "copies")
+    for number in (1, 1, 2):
+        assert noted == []
+        monkeypatch.setattr(chunks, "_stream", lambda device, number=number: number)
+        (found,) = chunks.tables("op", dict.fromkeys(names, tensors))
+    assert noted == [(2, "the second")] * 2 and found.stream == 1, "the rows and the spans"
+
+
 class Recording:
     """What a graph is: launches that are kept while it is captured, and run when it is replayed."""
 

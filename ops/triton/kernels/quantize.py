@@ -195,7 +195,7 @@ def dequantize(
     first = start // size
     part = tl.arange(0, BLOCK // EACH) * EACH
     # Less than `size` and a block together: 32 bits hold it, and their division is the fast one.
-    group = first + ((start - first * size).to(tl.uint32) + part.to(tl.uint32)) // size.to(tl.uint32)
+    group = first + ((start - first * size).to(tl.uint32) + part.to(tl.uint32)) // tl.cast(size, tl.uint32)
     known = start + part < count
     scale = tl.load(scales + group, mask=known, other=0.0)[:, None]
     at = start + part[:, None] + tl.arange(0, EACH)[None, :]
