@@ -1,8 +1,10 @@
 // Stands in for a GPU's driver where there is none: writes down what it is asked to do, and refuses what it is told to.
 //
 // FAKE_GPU_LOG: where to write, a line a call. FAKE_GPU_CAPABILITY, FAKE_GPU_SHARED: what the device is. FAKE_GPU_FAIL:
-// "FUNCTION=ERROR". FAKE_GPU_PARAMETERS: how many eight-byte parameters a launch has. Built with -DHIP it is the HIP
+// "FUNCTION=ERROR". FAKE_GPU_CAPTURING: a graph is being captured, in the mode "global". FAKE_GPU_PARAMETERS: how many eight-byte parameters a launch has. Built with -DHIP it is the HIP
 // runtime. Where cuda.h can be found it is included, so that these are the real functions' types.
+//
+// What `fake_gpu_executes` is given executes the launches from then on (tests/ptx_machine.py).
 
 #include <stdint.h>
 #include <stdio.h>
@@ -45,13 +47,28 @@ static int launched(const char* function, unsigned x, unsigned y, unsigned z, un
 #if __has_include(<cuda.h>)
 #include <cuda.h>
 #else
-typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUstreamCaptureMode;
 typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
 #define cuCtxPushCurrent cuCtxPushCurrent_v2
 #define cuCtxPopCurrent cuCtxPopCurrent_v2
 #endif
 
-static CUcontext current = 0;  // as in a thread that has launched nothing
+#define CONTEXTS 8
+static _Thread_local CUcontext contexts[CONTEXTS];
+static _Thread_local int depth = 0;  // 0 in a thread that has launched nothing
+
+static _Thread_local CUstreamCaptureMode capture_mode = (CUstreamCaptureMode)0;
+
+struct loaded {
+    const void* image;
+    char name[256];
+    int shared;  // bytes that one block may have
+};
+typedef void (*executor)(const void* image, const char* name, const unsigned* grid, unsigned threads, unsigned shared,
+                         void** parameters);
+static executor execute = 0;
+
+void fake_gpu_executes(executor one) { execute = one; }
 
 CUresult cuInit(unsigned flags) { return (CUresult)called("cuInit", ""); }
 CUresult cuDriverGetVersion(int* version) {
@@ -78,35 +95,53 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     return (CUresult)called("cuDevicePrimaryCtxRetain", "");
 }
 CUresult cuCtxGetCurrent(CUcontext* context) {
-    *context = current;
+    *context = depth ? contexts[depth - 1] : 0;
     return (CUresult)0;
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
-    current = context;
+    if (depth == CONTEXTS) return (CUresult)2;
+    contexts[depth++] = context;
     return (CUresult)0;
 }
 CUresult cuCtxPopCurrent(CUcontext* context) {
-    *context = current;
-    current = 0;
+    if (!depth) return (CUresult)201;
+    *context = contexts[--depth];
+    return (CUresult)0;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+    const CUstreamCaptureMode before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
     return (CUresult)0;
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    const unsigned char* bytes = (const unsigned char*)image;
-    *module = (CUmodule)0x2000;
-    return (CUresult)called("cuModuleLoadData", bytes[0] == 0x7f ? "ELF" : "text");
+    if (!depth) return (CUresult)201;
+    if (getenv("FAKE_GPU_CAPTURING") && capture_mode != 2) return (CUresult)900;
+    *module = (CUmodule)image;
+    return (CUresult)called("cuModuleLoadData", *(const unsigned char*)image == 0x7f ? "ELF" : "text");
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    *function = (CUfunction)0x3000;
+    struct loaded* made = calloc(1, sizeof *made);
+    made->image = (const void*)module;
+    made->shared = 48 << 10;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    *function = (CUfunction)made;
     return (CUresult)called("cuModuleGetFunction", name);
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+    if (attribute == 8) ((struct loaded*)function)->shared = value;
     return (CUresult)called("cuFuncSetAttribute", "");
 }
 #ifndef TOO_OLD
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                         unsigned threads_z, unsigned shared, CUstream stream, void** parameters, void** extra) {
-    return (CUresult)launched("cuLaunchKernel", x, y, z, threads * threads_y * threads_z, shared, (void*)stream,
-                              parameters);
+    const struct loaded* one = (const struct loaded*)function;
+    const unsigned grid[3] = {x, y, z}, all = threads * threads_y * threads_z;
+    if (!depth) return (CUresult)201;
+    if (!x || !y || !z || x > 0x7fffffff || y > 65535 || z > 65535 || !all || all > 1024) return (CUresult)1;
+    if (shared > (unsigned)one->shared) return (CUresult)1;
+    if (execute) execute(one->image, one->name, grid, all, shared, parameters);
+    return (CUresult)launched("cuLaunchKernel", x, y, z, all, shared, (void*)stream, parameters);
 }
 #endif
 

@@ -19,6 +19,8 @@ from typing import Any
 OURS = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """The variables that are kept: no other can change what is compiled, so none need be in a key."""
 WARP = {"cuda": 32}
+BYTES = {"i1": 1, "i32": 4, "i64": 8, "fp32": 4, "fp64": 8}
+"""Of an argument as the code takes it."""
 WAVE_OF_64 = ("gfx8", "gfx9")
 
 
@@ -107,13 +109,12 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
     told = built.metadata
     if asks := beyond_the_launcher(told):
         raise ValueError(f"it asks for {asks}, which the launcher does not give")
-    if text:
-        content, exact = built.asm["ptx"].encode() + b"\0", arch
-        hidden = _parameters(built.asm["ptx"]) - len(arguments)
-    elif device == "cuda":
-        content = built.asm["cubin"]
-        exact = re.findall(r"^\.target\s+(\w+)", built.asm["ptx"], re.MULTILINE)[0]
-        hidden = _parameters(built.asm["ptx"]) - len(arguments)
+    if device == "cuda":
+        ptx = built.asm["ptx"]
+        content, exact = built.asm["cubin"], re.findall(r"^\.target\s+(\w+)", ptx, re.MULTILINE)[0]
+        if text:
+            content, exact = ptx.encode() + b"\0", arch
+        hidden = hidden_parameters(ptx, list(arguments.values()))
     else:
         content, exact = built.asm["hsaco"], arch
         hidden = len(re.findall(r"\.value_kind:\s+(?!hidden_)", built.asm["amdgcn"])) - len(arguments)
@@ -146,10 +147,16 @@ def _constant(value: Any) -> Any:
     return getattr(triton.language, value.partition(":")[2]) if is_dtype else value
 
 
-def _parameters(ptx: str) -> int:
-    """How many parameters the entry point has: more than were declared, for Triton appends some of its own."""
+def hidden_parameters(ptx: str, kinds: list[str]) -> int:
+    """How many null pointers the entry point takes after the arguments of these types. Raises ValueError where it takes
+    anything else: the launcher would pass what the code does not mean."""
     head = ptx[ptx.index(".entry") :]
-    return head[: head.index(")")].count(".param")
+    found = [int(bits) // 8 for bits in re.findall(r"\.param\s+\.[a-z](\d+)", head[: head.index(")")])]
+    wanted = [8 if kind.startswith("*") else BYTES[kind.partition(":")[0]] for kind in kinds]
+    hidden = len(found) - len(wanted)
+    if found != wanted + [8] * hidden:
+        raise ValueError(f"its code takes parameters of {found} bytes, and the launcher would pass {wanted}")
+    return hidden
 
 
 def _entry(output: str, index: int, kernel: dict[str, Any], image: dict[str, Any]) -> list[str]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from .base import TritonOpBuilder
 from .kernels import Kernel
-from .rows import BACKWARD, BACKWARD_RMS, FORWARD, KEPT, Size, mixed
+from .rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, KEPT, Size, mixed
 
 SOURCE = "kernels/norm.py"
+
+
+def forward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
+    """The sizes of rows of this dtype that the forward of layer norm (`centred`) or RMS norm has kernels for."""
+    return HEAVY if centred or dtype == "fp32" else FORWARD
 
 
 def backward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
@@ -53,7 +58,7 @@ def _kernel(
 def _kernels(centred: bool) -> list[Kernel]:
     found = []
     for dtype, weight in mixed():
-        found += [_forward(dtype, weight, size, centred) for size in FORWARD]
+        found += [_forward(dtype, weight, size, centred) for size in forward_sizes(dtype, centred)]
         found += [
             kernel for size in backward_sizes(dtype, centred) for kernel in _backward(dtype, weight, size, centred)
         ]

@@ -8,13 +8,18 @@ from .base import TritonOpBuilder
 from .kernels import Kernel
 from .rows import DTYPES
 
-GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8))
+GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8), (16384, 1, 16))
 """(greatest size of a group, groups a program, warps)."""
 ANY = GROUPS[1]
 """The same for groups without wide loads."""
-PART = 1 << 16
-"""Values of a longer group that one program takes."""
+LONG = {"aligned": (8192, 16), "any": (1024, 4)}
+"""Of longer groups, where there are many of them: values that are read at once, and warps."""
+PART = 1 << 14
+"""Values of a longer group that one program takes, where there are few of them."""
 BLOCK = 1024
+"""Values that such a program reads at once."""
+BACK = {"aligned": 4096, "any": 1024}
+"""Values that one program makes of codes."""
 SOURCE = "kernels/quantize.py"
 WIDTHS = (("aligned", ":16"), ("any", ""))
 
@@ -38,6 +43,10 @@ def _kernels() -> Iterator[Kernel]:
                     full = f"quantize_{name}_{size if wide else 'any'}"
                     yield Kernel(full, SOURCE, "quantize", arguments, constants, warps=warps)
                 for suffix, wide in WIDTHS:
+                    arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "scales": "*fp32", **offsets}
+                    arguments |= {"size": f"i32{wide}"}
+                    full, (block, warps) = f"quantize_long_{name}_{suffix}", LONG[suffix]
+                    yield Kernel(full, SOURCE, "quantize_long", arguments, {**common, "BLOCK": block}, warps=warps)
                     arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "found": "*fp32", "scales": "*fp32"}
                     arguments |= {**offsets, "size": f"i32{wide}"}
                     constants = {**common, "PART": PART, "BLOCK": BLOCK}
@@ -45,7 +54,8 @@ def _kernels() -> Iterator[Kernel]:
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
                     full = f"dequantize_{name}_{suffix}"
-                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "BLOCK": BLOCK})
+                    each = 16 if wide else 8 // bits
+                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": BACK[suffix]})
 
 
 class TritonQuantizerBuilder(TritonOpBuilder):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from .base import TritonOpBuilder
 from .kernels import Kernel
-from .rows import DTYPES, FORWARD, Size
+from .rows import DTYPES, FORWARD, HEAVY, Size
+
+SIZES = {"forward": FORWARD, "backward": HEAVY}
+"""The sizes of rows that each function has kernels for."""
 
 
-def _kernels(dtype: str, size: Size) -> list[Kernel]:
-    row, stride, columns = size.pointer(dtype), size.integer("i64"), {"columns": size.integer("i32")}
+def _kernel(function: str, dtype: str, size: Size) -> Kernel:
+    tensors = ("x", "y") if function == "forward" else ("dy", "y", "dx")
+    arguments = dict.fromkeys(tensors, size.pointer(dtype)) | {"columns": size.integer("i32")}
+    arguments |= {f"{tensor}_stride": size.integer("i64") for tensor in tensors}
     constants: dict[str, int] = {"ONCE": size.once, "BLOCK": size.block}
-    forward = {"x": row, "y": row, **columns, "x_stride": stride, "y_stride": stride}
-    backward = {"dy": row, "y": row, "dx": row, **columns, "dy_stride": stride, "y_stride": stride, "dx_stride": stride}
-    return [
-        Kernel(
-            f"{function}_{dtype}_{size.name}", "kernels/softmax.py", function, arguments, constants, warps=size.warps
-        )
-        for function, arguments in (("forward", forward), ("backward", backward))
-    ]
+    if function == "forward":
+        constants["EACH"] = 1 if not size.aligned else 4 if dtype == "fp32" else 8  # of 16 bytes
+    name = f"{function}_{dtype}_{size.name}"
+    return Kernel(name, "kernels/softmax.py", function, arguments, constants, warps=size.warps)
 
 
 class TritonSoftmaxBuilder(TritonOpBuilder):
@@ -25,4 +26,4 @@ class TritonSoftmaxBuilder(TritonOpBuilder):
 
     name = "triton_softmax"
     front = "opforge.ops.triton.softmaxes"
-    kernels = [kernel for dtype in DTYPES for size in FORWARD for kernel in _kernels(dtype, size)]
+    kernels = [_kernel(way, dtype, size) for dtype in DTYPES for way, sizes in SIZES.items() for size in sizes]

@@ -17,8 +17,11 @@ from opforge.builders.triton.optimizers import ANY, ELEMENTS, SIGNATURES, Dtypes
 
 from . import registry
 
-CHUNK = 1 << 16
-"""Values of one row: a multiple of every kernel's block."""
+LEAST, CHUNK = 1 << 12, 1 << 16
+"""Values of one row, at least and at most: multiples of every kernel's block."""
+PROGRAMS = 128
+"""Rows that a multiprocessor should get, where the least chunk allows it: several times what it runs at once, so that
+few of them idle while the last rows are worked on."""
 KEPT = 16
 """How many tables are kept, the newest."""
 CODES = {dtype: code for code, dtype in enumerate(ELEMENTS)}
@@ -31,6 +34,8 @@ class Table(NamedTuple):
     rows: Tensor
     spans: Tensor
     """Of each tensor: its first row, the row after its last, and its place in the call."""
+    stream: int
+    """The stream on which the table was made, and whose allocations may take its memory once it is dropped."""
 
 
 _tables: dict[tuple[object, ...], Table] = {}
@@ -77,9 +82,17 @@ def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int])
         while len(_tables) >= KEPT:
             del _tables[next(iter(_tables))]
     if capturing:
-        _captured.append(found)
+        if not any(one is found for one in _captured):
+            _captured.append(found)
+    elif found.stream != _stream(first.device):
+        for one in (found.rows, found.spans):
+            one.record_stream(torch.cuda.current_stream(first.device))
     _tables[key] = found
     return found
+
+
+def _stream(device: torch.device) -> int:
+    return int(torch._C._cuda_getCurrentRawStream(device.index)) if device.type == "cuda" else 0
 
 
 def _is_capturing(device: torch.device) -> bool:
@@ -94,20 +107,34 @@ def _kinds(lists: Sequence[Sequence[Tensor]], place: int) -> int:
 
 def _make(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int], kinds: list[int]) -> Table:
     pieces, spans, row = [], [], 0
+    device = lists[0][places[0]].device
+    chunk = _chunk(sum(lists[0][place].numel() for place in places), registry.processors(device))
     for index, place in enumerate(places):
         size = lists[0][place].numel()
-        starts = torch.arange(0, size, CHUNK, dtype=torch.int64)
+        starts = torch.arange(0, size, chunk, dtype=torch.int64)
         columns = [
             each[place].data_ptr() + starts * each[place].element_size() if each else torch.zeros_like(starts)
             for each in lists
         ]
         told = [torch.full_like(starts, kinds[index % len(kinds)])]
-        told += [(size - starts).clamp_max(CHUNK), torch.full_like(starts, place)]
+        told += [(size - starts).clamp_max(chunk), torch.full_like(starts, place)]
         pieces.append(torch.stack([*columns, *told], 1))
         spans.append((row, row + len(starts), place))
         row += len(starts)
-    device = lists[0][places[0]].device
-    return Table(dtypes, torch.cat(pieces).to(device), torch.tensor(spans, dtype=torch.int64).to(device))
+    rows, ends = torch.cat(pieces), torch.tensor(spans, dtype=torch.int64)
+    return Table(dtypes, _onto(device, rows), _onto(device, ends), _stream(device))
+
+
+def _chunk(values: int, processors: int) -> int:
+    """Values of one row: a power of two."""
+    wanted = values // (PROGRAMS * processors)
+    return min(CHUNK, max(LEAST, 1 << max(wanted, 1).bit_length() - 1))
+
+
+def _onto(device: torch.device, tensor: Tensor) -> Tensor:
+    """The tensor on the device, without waiting for what the device has yet to do. A stream that may update the same
+    parameters comes after this one, and so after the copy; torch keeps the pinned memory until it has been read."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:

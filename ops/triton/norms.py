@@ -9,7 +9,6 @@ from torch import Tensor
 
 from opforge.builders.triton import norms as declared
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.rows import FORWARD
 
 from . import registry
 
@@ -75,7 +74,8 @@ def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[
     if x.numel() == 0:
         return y, means.zero_(), rstds.fill_(eps**-0.5 if eps > 0 else float("inf"))
     rows, out = registry.as_rows(x), y.view(-1, x.shape[-1])
-    size = registry.row_size(FORWARD, [rows, out], parameters)
+    sizes = declared.forward_sizes(registry.dtype_name(op, x), op == LAYER)
+    size = registry.row_size(sizes, [rows, out], parameters)
     tensors = [rows, *parameters, out, *([means] if op == LAYER else []), rstds]
     numbers = [rows.shape[1], rows.stride(0), out.stride(0), eps]
     _kernels(op).launch(f"forward_{dtypes}_{size.name}", (rows.shape[0], 1, 1), *tensors, *numbers)

@@ -74,6 +74,7 @@ def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor
     groups = x.numel() // group_size
     if groups:
         wide = _is_wide(group_size, x, codes)
+        suffix = "aligned" if wide else "any"
         kernels = registry.kernels(OP, "TritonQuantizerBuilder")
         name = f"{'symmetric' if symmetric else 'asymmetric'}_{bits}_{dtype}"
         params = [scales, *([] if symmetric else [offsets])]
@@ -82,9 +83,11 @@ def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor
         if block:
             name, grid = f"quantize_{name}_{block if wide else 'any'}", (-(-groups // rows), 1, 1)
             kernels.launch(name, grid, x, codes, *params, groups, group_size)
+        elif groups >= 2 * registry.processors(x.device):
+            kernels.launch(f"quantize_long_{name}_{suffix}", (groups, 1, 1), x, codes, *params, group_size)
         else:
-            grid, suffix = (groups, -(-group_size // declared.PART), 1), "aligned" if wide else "any"
-            found = torch.empty((*grid[:2], 2), dtype=torch.float32, device=x.device)
+            grid = (-(-group_size // declared.PART), groups, 1)
+            found = torch.empty((groups, grid[0], 2), dtype=torch.float32, device=x.device)
             kernels.launch(f"extremes_{dtype}_{suffix}", grid, x, found, group_size)
             kernels.launch(f"encode_{name}_{suffix}", grid, x, codes, found, *params, group_size)
     return codes, scales, offsets
@@ -111,7 +114,7 @@ def _run_back(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: 
     suffix = "aligned" if _is_wide(size, codes, values) else "any"
     name = f"dequantize_{way}_{bits}_{registry.dtype_name(OP, values)}_{suffix}"
     tensors = [codes, scales.contiguous(), *([offsets.contiguous()] if offsets.numel() else []), values]
-    grid = (-(-count // declared.BLOCK), 1, 1)
+    grid = (-(-count // declared.BACK[suffix]), 1, 1)
     if count:
         registry.kernels(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, count, size)
     return values

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.rows import FORWARD
-from opforge.builders.triton.softmax import TritonSoftmaxBuilder
+from opforge.builders.triton.softmax import SIZES, TritonSoftmaxBuilder
 
 from . import registry
 
@@ -39,7 +38,7 @@ def _launch(way: str, tensors: dict[str, Tensor]) -> Tensor:
     if like.numel() == 0:
         return out
     rows = [registry.as_rows(one) for one in (*tensors.values(), out)]
-    name = f"{way}_{dtype}_{registry.row_size(FORWARD, rows).name}"
+    name = f"{way}_{dtype}_{registry.row_size(SIZES[way], rows).name}"
     strides = [one.stride(0) for one in rows]
     kernels = registry.kernels(OP, "TritonSoftmaxBuilder")
     kernels.launch(name, (rows[0].shape[0], 1, 1), *rows, rows[0].shape[1], *strides)

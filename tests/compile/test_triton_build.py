@@ -101,6 +101,19 @@ def test_each_device_gets_its_own_module(launch):
     assert calls.count("cuModuleLoadData ELF") == 2 and calls.count("cuDevicePrimaryCtxRetain") == 2
 
 
+def test_a_first_launch_may_be_captured_in_a_graph(launch):
+    do = f"{SCALE}\nop.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1, 1.0)"
+    told, calls = launch(do, FAKE_GPU_CAPTURING="1")
+    assert told["error"] == "" and calls.count("cuModuleLoadData ELF") == 2
+
+
+def test_a_thread_without_a_context_gets_one_for_the_launch_alone(launch):
+    do = f"import threading\nother = threading.Thread(target=lambda: {SCALE})\n{SCALE}\nother.start(); other.join()"
+    told, calls = launch(do)
+    assert told["error"] == "" and len([call for call in calls if call.startswith("cuLaunchKernel")]) == 2
+    assert calls.count("cuModuleLoadData ELF") == 1 and calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
 def test_an_empty_tensor_launches_nothing(launch):
     told, calls = launch("op.scale(Tensor(4096, 0), Tensor(8192, 0), 0.5)")
     assert told["error"] == "" and not [call for call in calls if call.startswith("cuLaunchKernel")]
@@ -126,6 +139,10 @@ def test_an_empty_tensor_launches_nothing(launch):
         ),
         ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
         ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "a grid of 4294967296 x 1 x 1 was asked for"),
+        (
+            {"do": "op.kernels.launch('scale_512', (1, 65536, 1), Tensor(0), Tensor(0), 1, 1.0)"},
+            "a grid of 1 x 65536 x 1 was asked for, and at most 2147483647 x 65535 x 65535 can be launched",
+        ),
         (
             {"do": "op.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1 << 63, 1.0)"},
             "its arguments do not fit what was declared",

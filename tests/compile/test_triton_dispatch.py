@@ -132,13 +132,14 @@ def test_rows_that_begin_anywhere_take_the_kernel_that_promises_nothing(launched
 
 
 def test_groups_take_the_smallest_block_that_holds_them_and_two_passes_beyond(launched):
-    for size, taken in ((128, ["quantize", "128"]), (1024, ["quantize", "1024"]), (8192, ["quantize", "8192"])):
-        (name,) = launched(ops.quantize, at(0, 2, size), size)
-        assert name.split("_")[::4] == taken
+    for size in (128, 1024, 8192, 16384):
+        assert launched(ops.quantize, at(0, 2, size), size) == [f"quantize_symmetric_8_fp32_{size}"]
     assert launched(ops.quantize, at(0, 2, 24), 24) == ["quantize_symmetric_8_fp32_any"]
     assert launched(ops.quantize, at(1, 2, 64), 64) == ["quantize_symmetric_8_fp32_any"]
-    assert launched(ops.quantize, at(0, 8208), 8208) == ["extremes_fp32_aligned", "encode_symmetric_8_fp32_aligned"]
-    assert launched(ops.quantize, at(1, 8208), 8208) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
+    assert launched(ops.quantize, at(0, 16400), 16400) == ["extremes_fp32_aligned", "encode_symmetric_8_fp32_aligned"]
+    assert launched(ops.quantize, at(1, 16400), 16400) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
+    for offset, suffix in ((0, "aligned"), (1, "any")):  # a program for each, where they keep all multiprocessors busy
+        assert launched(ops.quantize, at(offset, 2, 16400), 16400) == [f"quantize_long_symmetric_8_fp32_{suffix}"]
     assert launched(ops.quantize, at(0, 1025), 1025) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
 
 

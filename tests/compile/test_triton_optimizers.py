@@ -36,7 +36,7 @@ def test_a_mix_of_dtypes_takes_its_own_kernel_and_others_share_one():
 
 
 def test_a_table_is_kept_while_the_addresses_stay():
-    tensors = zeros(70000, 0, 3)
+    tensors = zeros(5000, 0, 3)
     names = ("params", "grads", "exp_avgs", "copies")
 
     def tables():
@@ -44,19 +44,38 @@ def test_a_table_is_kept_while_the_addresses_stay():
 
     (first,) = tables()
     assert tables()[0] is first and first.dtypes == chunks.ANY
-    assert first.rows[:, -2].tolist() == [chunks.CHUNK, 70000 - chunks.CHUNK, 3]
+    assert first.rows[:, -2].tolist() == [chunks.LEAST, 5000 - chunks.LEAST, 3]
     assert first.rows[:, -1].tolist() == [0, 0, 2] and first.spans.tolist() == [[0, 2, 0], [2, 3, 2]]
     assert first.rows[:, 0].tolist() == [
         tensors[0].data_ptr(),
-        tensors[0].data_ptr() + 4 * chunks.CHUNK,
+        tensors[0].data_ptr() + 4 * chunks.LEAST,
         tensors[2].data_ptr(),
     ]
-    tensors[0] = torch.zeros(70000)
+    tensors[0] = torch.zeros(5000)
     assert tables()[0] is not first
     for _ in range(3 * chunks.KEPT):
         tensors.append(torch.zeros(1))
         tables()
     assert len(chunks._tables) <= chunks.KEPT
+
+
+def test_chunks_are_as_large_as_leaves_every_multiprocessor_several():
+    found = {values: chunks._chunk(values, 132) for values in (1, 10 << 20, 100 << 20, 1 << 30, 1 << 34)}
+    assert list(found.values()) == [4096, 4096, 4096, 32768, 65536]
+    assert all(values // size >= 8 * 132 for values, size in found.items() if values > 1)
+    assert all(size % 1024 == 0 for size in found.values()), "blocks of the kernels"
+
+
+def test_a_table_that_another_stream_reads_is_noted_there(monkeypatch):
+    noted = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: noted.append((self.dim(), stream)))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the second")
+    tensors, names = zeros(33), ("params", "grads", "exp_avgs", "copies")
+    for number in (1, 1, 2):
+        assert noted == []
+        monkeypatch.setattr(chunks, "_stream", lambda device, number=number: number)
+        (found,) = chunks.tables("op", dict.fromkeys(names, tensors))
+    assert noted == [(2, "the second")] * 2 and found.stream == 1, "the rows and the spans"
 
 
 class Recording:

@@ -10,9 +10,9 @@ import pytest
 
 from opforge.accelerator.target import Target
 from opforge.builders.toolchains.triton import exact
-from opforge.builders.toolchains.triton_worker import beyond_the_launcher
+from opforge.builders.toolchains.triton_worker import BYTES, beyond_the_launcher, hidden_parameters
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
-from opforge.builders.triton.kernels import check
+from opforge.builders.triton.kernels import SCALARS, check
 from opforge.builders.triton.rows import BACKWARD, FORWARD, fitting
 from opforge.errors import BuilderError
 
@@ -130,3 +130,14 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
 )
 def test_a_kernel_that_asks_for_more_than_a_plain_launch_is_refused(metadata, asks):
     assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == asks
+
+
+def test_code_whose_parameters_are_not_those_declared_is_refused():
+    told = [".u64 .ptr .global .align 1 f_param_0", ".u8 f_param_1", ".f32 f_param_2", ".u64 .ptr .global f_param_3"]
+    ptx = ".visible .entry f(\n" + ",\n".join(f"\t.param {one}" for one in told) + "\n)\n.reqntid 128\n{"
+    assert hidden_parameters(ptx, ["*fp32:16", "i1", "fp32"]) == 1
+    assert hidden_parameters(ptx, ["*fp32:16", "i1", "fp32", "i64"]) == 0
+    for kinds in (["*fp32", "i1"], ["*fp32", "i32", "fp32"], ["*fp32", "i1", "fp32", "*i8", "i64"]):
+        with pytest.raises(ValueError, match=r"its code takes parameters of \[8, 1, 4, 8\] bytes, and the launcher"):
+            hidden_parameters(ptx, kinds)
+    assert BYTES.keys() == SCALARS.keys()

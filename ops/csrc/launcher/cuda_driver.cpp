@@ -12,6 +12,7 @@ constexpr Result kSuccess = 0;
 constexpr int kMajor = 75, kMinor = 76, kSharedMemoryOptIn = 97;  // CUdevice_attribute
 constexpr int kMaxDynamicSharedMemory = 8;                        // CUfunction_attribute
 constexpr unsigned kDefaultShared = 48u << 10;                    // more has to be asked for
+constexpr int kRelaxed = 2;                                       // CUstreamCaptureMode
 constexpr int kDevices = 64;
 
 struct Functions {
@@ -24,6 +25,7 @@ struct Functions {
     Result (*cuCtxGetCurrent)(void**);
     Result (*cuCtxPushCurrent)(void*);
     Result (*cuCtxPopCurrent)(void**);
+    Result (*cuThreadExchangeStreamCaptureMode)(int*);
     Result (*cuModuleLoadData)(void**, const void*);
     Result (*cuModuleGetFunction)(void**, void*, const char*);
     Result (*cuFuncSetAttribute)(void*, int, int);
@@ -51,6 +53,7 @@ public:
             {"cuCtxGetCurrent", &call_.cuCtxGetCurrent},
             {"cuCtxPushCurrent_v2", &call_.cuCtxPushCurrent},
             {"cuCtxPopCurrent_v2", &call_.cuCtxPopCurrent},
+            {"cuThreadExchangeStreamCaptureMode", &call_.cuThreadExchangeStreamCaptureMode},
             {"cuModuleLoadData", &call_.cuModuleLoadData},
             {"cuModuleGetFunction", &call_.cuModuleGetFunction},
             {"cuFuncSetAttribute", &call_.cuFuncSetAttribute},
@@ -91,8 +94,13 @@ public:
         pushed() = false;
     }
 
+    // While this thread captures a graph, loading would be refused, for it allocates: it is no part of the graph.
     const char* load(const void* image, void** module) override {
-        return said(call_.cuModuleLoadData(module, image), "cuModuleLoadData");
+        int mode = kRelaxed;
+        const Result asked = call_.cuThreadExchangeStreamCaptureMode(&mode);
+        const Result result = call_.cuModuleLoadData(module, image);
+        if (asked == kSuccess) call_.cuThreadExchangeStreamCaptureMode(&mode);
+        return said(result, "cuModuleLoadData");
     }
 
     const char* find(void* module, const char* symbol, void** function) override {

@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kParameters = 64;
 constexpr unsigned kArches = 32;
-constexpr uint64_t kGrid = 0x7fffffff;
+constexpr uint64_t kGrid = 0x7fffffff, kOtherGrid = 65535;  // blocks along x; along y and z
 
 struct Ready {
     const opforge_image* image;
@@ -179,10 +179,10 @@ OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uin
                                           const uint64_t* arguments) {
     using namespace opforge::launcher;
     if (!x || !y || !z) return nullptr;
-    if (x > kGrid || y > kGrid || z > kGrid) {
-        return refuse("a grid of %llu x %llu x %llu was asked for, and at most %llu can be launched",
-                      static_cast<unsigned long long>(x), static_cast<unsigned long long>(y),
-                      static_cast<unsigned long long>(z), static_cast<unsigned long long>(kGrid));
+    if (x > kGrid || y > kOtherGrid || z > kOtherGrid) {
+        const auto wide = [](uint64_t one) { return static_cast<unsigned long long>(one); };
+        return refuse("a grid of %llu x %llu x %llu was asked for, and at most %llu x %llu x %llu can be launched",
+                      wide(x), wide(y), wide(z), wide(kGrid), wide(kOtherGrid), wide(kOtherGrid));
     }
     const opforge_image& image = *kernel->image;
     const unsigned total = image.parameters + image.hidden;

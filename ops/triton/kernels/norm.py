@@ -12,24 +12,29 @@ import triton.language as tl
 @triton.jit
 def _moments(x, columns, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
     """The mean (0 unless CENTRED) and the sum of squares about it, of one row, read once, block by block."""
-    mean = 0.0
-    squares = 0.0
+    # The first block's mean is near the row's, as far as the row's deviation goes: nothing large cancels below. Each
+    # thread keeps sums of its own, so that none waits for the others in the loop.
+    pivot = 0.0
+    if CENTRED:
+        first = tl.arange(0, BLOCK)
+        value = tl.load(x + first, mask=first < columns, other=0.0).to(tl.float32)
+        pivot = tl.sum(value, 0) / tl.minimum(columns, BLOCK)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, columns, BLOCK):
         at = start + tl.arange(0, BLOCK)
         here = at < columns
         value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
         if CENTRED:
-            # Chan, Golub, LeVeque: the moments of a whole from those of its parts, without cancellation.
-            count = tl.minimum(columns - start, BLOCK).to(tl.float32)
-            part = tl.sum(value, 0) / count
-            about = tl.where(here, value - part, 0.0)
-            total = start + count
-            apart = part - mean
-            mean += apart * (count / total)
-            squares += tl.sum(about * about, 0) + apart * apart * (start * (count / total))
-        else:
-            squares += tl.sum(value * value, 0)
-    return mean, squares
+            value = tl.where(here, value - pivot, 0.0)
+            sums += value
+        squares += value * value
+    total = tl.sum(squares, 0)
+    if CENTRED:
+        apart = tl.sum(sums, 0) / columns
+        return pivot + apart, total - apart * apart * columns
+    else:
+        return 0.0, total
 
 
 @triton.jit
@@ -79,12 +84,13 @@ def forward(
     else:
         mean, squares = _moments(x, columns, CENTRED, BLOCK)
         rstd = 1.0 / tl.sqrt(squares / columns + eps)
-        for start in range(0, columns, BLOCK):
-            at = start + tl.arange(0, BLOCK)
+        last = (columns - 1) // BLOCK * BLOCK
+        for before in range(0, columns, BLOCK):  # backwards: what was read last is the likeliest to be in the cache
+            at = last - before + tl.arange(0, BLOCK)
             here = at < columns
-            value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+            value = tl.load(x + at, mask=here, other=0.0, eviction_policy="evict_first").to(tl.float32)
             scaled = _scaled(value, mean, rstd, weight + at, bias + at if CENTRED else bias, here, CENTRED)
-            tl.store(y + at, scaled, mask=here)
+            tl.store(y + at, scaled, mask=here, eviction_policy="evict_first")
     tl.store(rstds + row, rstd)
     if CENTRED:
         tl.store(means + row, mean)

@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, BLOCK: tl.constexpr):
+def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr):
     """One program a row. A row that is -inf throughout gives NaN, as torch's does."""
     row = tl.program_id(0).to(tl.int64)
     x += row * x_stride
@@ -17,24 +17,27 @@ def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, BLOCK: tl.con
         power = tl.exp(value - tl.max(value, 0))
         tl.store(y + at, power * (1.0 / tl.sum(power, 0)), mask=here)
     else:
-        # Each lane keeps a maximum of its own and the sum of powers below it; they meet after the last block.
-        greatest = tl.full((BLOCK,), float("-inf"), tl.float32)
-        total = tl.zeros((BLOCK,), tl.float32)
+        # Each thread keeps a maximum and the sum of powers below it of the values that it reads together, EACH of them;
+        # they meet after the last block.
+        greatest = tl.full((BLOCK // EACH,), float("-inf"), tl.float32)
+        total = tl.zeros((BLOCK // EACH,), tl.float32)
         for start in range(0, columns, BLOCK):
             at = start + tl.arange(0, BLOCK)
             value = tl.load(x + at, mask=at < columns, other=float("-inf")).to(tl.float32)
-            above = tl.maximum(greatest, value, propagate_nan=tl.PropagateNan.ALL)
-            # A lane that has seen nothing but -inf would subtract it from itself.
+            value = tl.reshape(value, (BLOCK // EACH, EACH))
+            above = tl.maximum(greatest, tl.max(value, 1), propagate_nan=tl.PropagateNan.ALL)
+            # Where nothing but -inf has been seen, it would be subtracted from itself.
             shift = tl.where(above == float("-inf"), 0.0, above)
-            total = total * tl.exp(greatest - shift) + tl.exp(value - shift)
+            total = total * tl.exp(greatest - shift) + tl.sum(tl.exp(value - shift[:, None]), 1)
             greatest = above
         top = tl.max(greatest, 0)
         scale = 1.0 / tl.sum(total * tl.exp(greatest - top), 0)
-        for start in range(0, columns, BLOCK):
-            at = start + tl.arange(0, BLOCK)
+        last = (columns - 1) // BLOCK * BLOCK
+        for before in range(0, columns, BLOCK):  # backwards: what was read last is the likeliest to be in the cache
+            at = last - before + tl.arange(0, BLOCK)
             here = at < columns
-            value = tl.load(x + at, mask=here, other=float("-inf")).to(tl.float32)
-            tl.store(y + at, tl.exp(value - top) * scale, mask=here)
+            value = tl.load(x + at, mask=here, other=float("-inf"), eviction_policy="evict_first").to(tl.float32)
+            tl.store(y + at, tl.exp(value - top) * scale, mask=here, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -58,9 +61,10 @@ def backward(dy, y, dx, columns, dy_stride, y_stride, dx_stride, ONCE: tl.conste
             given = tl.load(dy + at, mask=here, other=0.0).to(tl.float32)
             along += given * tl.load(y + at, mask=here, other=0.0).to(tl.float32)
         total = tl.sum(along, 0)
-        for start in range(0, columns, BLOCK):
-            at = start + tl.arange(0, BLOCK)
+        last = (columns - 1) // BLOCK * BLOCK
+        for before in range(0, columns, BLOCK):
+            at = last - before + tl.arange(0, BLOCK)
             here = at < columns
-            given = tl.load(dy + at, mask=here, other=0.0).to(tl.float32)
-            value = tl.load(y + at, mask=here, other=0.0).to(tl.float32)
-            tl.store(dx + at, value * (given - total), mask=here)
+            given = tl.load(dy + at, mask=here, other=0.0, eviction_policy="evict_first").to(tl.float32)
+            value = tl.load(y + at, mask=here, other=0.0, eviction_policy="evict_first").to(tl.float32)
+            tl.store(dx + at, value * (given - total), mask=here, eviction_policy="evict_first")
