@@ -77,3 +77,12 @@ def test_without_torch_an_op_that_needs_it_says_so_and_a_plain_one_fits(monkeypa
 def test_a_libstdcxx_that_does_not_tell_its_version_is_no_objection(monkeypatch):
     monkeypatch.setattr(requirements, "_libstdcxx", lambda: None)
     assert requirements.unfit(record(floors={"GLIBCXX": "3.4.99"})) is None
+
+
+def test_a_function_that_the_torch_in_this_process_lacks_is_named():
+    pytest.importorskip("torch", reason="pip install torch")
+    shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
+    told = record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
+    assert requirements.unfit({**told, "shims": shims[:1]}) is None
+    wanted = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
+    assert requirements.unfit(told) == wanted
