@@ -8,6 +8,8 @@ import threading
 
 import fakes
 
+from opforge.builders.provenance import Provenance
+
 
 def test_an_edited_header_is_another_build_and_going_back_is_a_hit(folder):
     cls = fakes.plain_op(folder, value=1)
@@ -116,3 +118,17 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(folder):
     assert op.value() == 2
     found = cls()
     assert found.obtain().origin == "cache"
+
+
+def test_a_file_that_changes_while_it_is_hashed_is_compiled_again(folder, monkeypatch):
+    cls, collect, changed = fakes.plain_op(folder, value=1), Provenance.collect, []
+
+    def change_after(*arguments):
+        found = collect(*arguments)
+        if not changed:
+            changed.append(fakes.set_value(folder, 2))
+        return found
+
+    monkeypatch.setattr(Provenance, "collect", change_after)
+    assert cls().load().value() == 2
+    assert cls().obtain().origin == "cache"

@@ -205,3 +205,18 @@ def test_where_the_file_system_has_no_locks_each_builds_for_itself(tmp_path, mon
 def test_a_free_lock_is_taken_whatever_the_timeout(tmp_path):
     for _ in range(2):
         assert turn_of(str(tmp_path / "lock"), 0) is lock.Turn.FIRST
+
+
+def test_what_came_and_answers_others_lets_nobody_build_beside_the_builder(
+    world, monkeypatch, beside, warnings_of_the_cache
+):
+    """Another state of the sources was published under the same plan: who waits for this one waits on."""
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
+    looked = []
+    with lock.held(world.store.layout.path("locks", "plan"), "a", None):
+        waiting = beside(world.build, look_again=lambda: looked.append(1))
+        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
+        os.makedirs(world.store.layout.plan("plan"))
+        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
+        assert len(looked) == 1 and world.built == 0
+    assert waiting.result(20).origin == "built" and len(looked) == 2

@@ -1,0 +1,88 @@
+"""What a prebuilt library asks of the machine that loads it: each floor, what is just enough, and what is said."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from opforge.builders import requirements
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """One of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
+    monkeypatch.setattr(requirements, "cpu_level", lambda: "x86-64-v2")
+    monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.36")
+    monkeypatch.setattr(requirements, "_libstdcxx", lambda: (3, 4, 30))
+    monkeypatch.setattr(requirements, "torch_folder", lambda: "/site/torch")
+    monkeypatch.setattr(requirements, "torch_version", lambda _folder: "2.10.1+cpu")
+    monkeypatch.setattr(requirements, "python_tag", lambda: "cpython-311")
+
+
+def record(**changes):
+    """What a manifest tells of a library that fits."""
+    told = {"target": "cpu:x86-64", "machine": os.uname().machine, "abi": "c", "floors": {}, "needs": []}
+    return {**told, "torch_target": "2.10", "requires": {}, **changes}
+
+
+EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"target": "cpu:x86-64-v2"}, None),
+        ({"target": "cpu:x86-64-v3"}, "it is built for x86-64-v3, and this processor offers x86-64-v2"),
+        ({"target": "cuda:sm_90"}, None),
+        ({"floors": {"GLIBC": "2.36"}}, None),
+        ({"floors": {"GLIBC": "2.4"}}, None),
+        ({"floors": {"GLIBC": "2.37"}}, "it needs glibc 2.37, and this system has 2.36"),
+        ({"floors": {"GLIBCXX": "3.4.30"}}, None),
+        ({"floors": {"GLIBCXX": "3.4.9"}}, None),
+        ({"floors": {"GLIBCXX": "3.4.31"}}, "it needs GLIBCXX_3.4.31, and the libstdc++ here ends at 3.4.30"),
+        ({"abi": "torch-stable"}, None),
+        ({"abi": "torch-stable", "torch_target": "2.9"}, None),
+        (
+            {"abi": "torch-stable", "torch_target": "2.11"},
+            "it needs torch 2.11 or newer, and torch 2.10.1+cpu is installed",
+        ),
+        ({"abi": "torch", "requires": EXACT}, None),
+        (
+            {"abi": "torch", "requires": {**EXACT, "torch": "2.10.0+cpu"}},
+            "it was built for torch 2.10.0+cpu, and torch 2.10.1+cpu is installed",
+        ),
+        (
+            {"abi": "torch", "requires": {**EXACT, "python": "cpython-312"}},
+            "it was built for cpython-312, and this is cpython-311",
+        ),
+    ],
+)
+def test_a_library_fits_or_the_first_thing_that_it_lacks_is_said(changes, said):
+    assert requirements.unfit(record(**changes)) == said
+
+
+def test_a_device_library_of_another_machine_is_refused_for_its_host_code():
+    told = requirements.unfit(record(target="cuda:sm_90", machine="riscv64"))
+    assert told == f"its host code is for riscv64, and this machine is {os.uname().machine}"
+
+
+def test_without_torch_an_op_that_needs_it_says_so_and_a_plain_one_fits(monkeypatch):
+    monkeypatch.setattr(requirements, "torch_folder", lambda: None)
+    assert requirements.unfit(record(abi="torch-stable")) == "it needs torch, and torch is not installed"
+    assert requirements.unfit(record()) is None
+
+
+def test_a_libstdcxx_that_does_not_tell_its_version_is_no_objection(monkeypatch):
+    monkeypatch.setattr(requirements, "_libstdcxx", lambda: None)
+    assert requirements.unfit(record(floors={"GLIBCXX": "3.4.99"})) is None
+
+
+def test_a_function_that_the_torch_in_this_process_lacks_is_named():
+    pytest.importorskip("torch", reason="pip install torch")
+    shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
+    told = record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
+    assert requirements.unfit({**told, "shims": shims[:1]}) is None
+    wanted = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
+    assert requirements.unfit(told) == wanted
