@@ -14,6 +14,8 @@ from opforge.errors import BuilderError
 from opforge.ops import CPUAdam, FusedAdam
 
 torch = pytest.importorskip("torch")
+# Inductor's own use, on its first import.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 
 SOURCE = """\
 #include <torch/csrc/stable/library.h>
@@ -100,7 +102,6 @@ def test_a_compiled_function_may_be_the_first_to_ask_for_an_ops_function(op):
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own use
 def test_inductor_compiles_pointwise_ops_mutations_views_and_new_shapes_around_an_op(op):
     def function(x, plus, view):
         op.double_(view)
@@ -227,8 +228,9 @@ def test_an_exported_program_runs_in_a_process_that_has_loaded_the_op(op, folder
     assert fakes.python(RUN, env=env) == "120.0\n"
 
 
-@pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: set OPFORGE_LONG_TESTS=1")
+@pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: set OPFORGE_LONG_TESTS=1")
 @pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning")  # torch's own use
 def test_a_package_of_aot_inductor_calls_the_op(op, tmp_path):
     model, x = Model(op).eval(), torch.randn(3, 4)
     with torch.no_grad():
