@@ -254,9 +254,7 @@ def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
     assert opened.current_store().layout.root == opened.NOWHERE and not caplog.records
-    with pytest.raises(
-        CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"
-    ):
+    with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
         opened.writable_store()
 
 
