@@ -67,7 +67,9 @@ MODES = {
 def optimizer_lists(name, param, grad, state):
     torch.manual_seed(0)
     params = [torch.randn(size, device="cuda").to(param) for size in (1, 0, 5, 3000, 200_003)]
-    grads = [torch.randn_like(one, dtype=grad) for one in params]
+    # None near zero: LAMB reads back the moments that it stored, and in float16 so small a square is stored as 0.
+    grads = [0.1 + torch.rand_like(one, dtype=grad) for one in params]
+    grads = [torch.where(torch.rand_like(one) < 0.5, one, -one) for one in grads]
     states = [[torch.zeros_like(one, dtype=state) for one in params] for _ in range(1 + (name != "lion"))]
     return [params, grads, *states]
 
