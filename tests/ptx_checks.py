@@ -107,13 +107,21 @@ def check_swiglu() -> None:
 
 
 def check_quantizer() -> None:
-    load("Quantizer", "symmetric_8_bf16", "asymmetric_4_bf16", "extremes_bf16")
+    load(
+        "Quantizer",
+        "symmetric_8_bf16",
+        "asymmetric_4_bf16",
+        "extremes_bf16",
+        "e_symmetric_8_fp32_a",
+        "e_asymmetric_4_fp32_a",
+    )
     for bits, symmetric in ((8, True), (4, False)):
         for size, count, offset in GROUPS:
             x = fresh(size * count, offset=offset).detach()
             x[size : 2 * size] = 0
             codes, scales, offsets = ops.quantize(x, size, bits, symmetric)
             back = ops.dequantize(codes, scales, offsets, bits, BF16)
+            exact = ops.dequantize(codes, scales, offsets, bits)
             device.check()
             wanted, by, low = references.quantize(x.double(), size, bits, symmetric)
             found = codes.view(torch.uint8).int()
@@ -123,7 +131,9 @@ def check_quantizer() -> None:
             assert (found - wanted).abs().max() <= 1 and (found != wanted).sum() <= max(2, found.numel() // 200)
             close(scales, by, FP32)
             close(offsets, low, FP32)
-            close(back.view(-1, size), references.dequantize(found.double(), by, low), BF16)
+            values = references.dequantize(found.double(), by, low)
+            close(back.view(-1, size), values, BF16)
+            close(exact.view(-1, size), values, FP32)
 
 
 GROUPS = [(2, 32, 0), (16, 40, 0), (100, 5, 0), (128, 33, 0), (128, 3, 1), (1024, 5, 0), (8192, 2, 0), (16384, 3, 0)]

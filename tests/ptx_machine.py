@@ -5,6 +5,8 @@ accesses outside the allocations it is told of, unaligned ones, shared memory th
 with no barrier between, two threads that write different values to one place or read what another wrote, barriers and
 shuffles that not all threads reach.
 
+For sm_80 and sm_90: from sm_100 on there is arithmetic on pairs, which it does not know.
+
 Not modelled: what ptxas makes of the PTX (it may fuse `mul` and `add`), the last bits of the approximate functions, of
 `fma` (computed in float64, then rounded) and of shuffles other than butterflies; blocks that wait for each other;
 caches, timing, streams.
@@ -216,21 +218,22 @@ class Launch:
         self.write(one.operands[0], np.zeros((), np.uint64))
 
     def _ldmatrix(self, one: Instruction) -> None:
-        self._together(WARP, "ldmatrix")
-        assert one.op[4:] == ("x1", "shared", "b16"), one.text
-        rows = self._address(one.operands[1]).reshape(-1, WARP)[:, :8]
-        lane = np.arange(WARP)
-        self.write(
-            names(one.operands[0])[0], self._load_shared((rows[:, lane // 4] + lane % 4 * 4).reshape(-1), 4, 1)[:, 0]
-        )
+        for at, name in self._matrices(one, one.operands[1], one.operands[0]):
+            self.write(name, self._load_shared(at, 4, 1)[:, 0])
 
     def _stmatrix(self, one: Instruction) -> None:
-        self._together(WARP, "stmatrix")
-        assert one.op[4:] == ("x4", "shared", "b16"), one.text
-        rows, lane = self._address(one.operands[0]).reshape(-1, WARP), np.arange(WARP)
-        for number, name in enumerate(names(one.operands[1])):
-            at = rows[:, number * 8 + lane // 4] + lane % 4 * 4
-            self._store_shared(at.reshape(-1), self.registers[name][:, None])
+        for at, name in self._matrices(one, one.operands[0], one.operands[1]):
+            self._store_shared(at, self.registers[name][:, None])
+
+    def _matrices(self, one: Instruction, address: str, registers: str) -> list[tuple[Any, str]]:
+        """Of each matrix of 8 x 8: where each thread's two values of it lie, and their register."""
+        self._together(WARP, one.op[0])
+        assert one.op[1:4] == ("sync", "aligned", "m8n8") and one.op[5:] == ("shared", "b16"), one.text
+        rows, lane = self._address(address).reshape(-1, WARP), np.arange(WARP)
+        found = []
+        for number, name in enumerate(names(registers)):
+            found.append(((rows[:, number * 8 + lane // 4] + lane % 4 * 4).reshape(-1), name))
+        return found
 
     def _ld(self, one: Instruction) -> None:
         registers = names(one.operands[0])

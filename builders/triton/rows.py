@@ -36,7 +36,7 @@ def sizes(blocks: tuple[tuple[int, int], ...], long: tuple[int, int]) -> tuple[S
     return (*fitting, Size(LONG, *long, False, True), Size(ANY, 1024, 4, False, False))
 
 
-FORWARD = sizes(((1024, 2), (4096, 8), (16384, 16)), (16384, 16))
+FORWARD = sizes(((1024, 2), (4096, 8), (16384, 16)), (8192, 16))
 HEAVY = sizes(((1024, 2), (4096, 8), (8192, 16)), (8192, 16))
 """Forward, where a value takes more registers: two blocks of threads must fit on a multiprocessor, so that one reads
 while the other adds up."""
