@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain
 from operator import is_
 from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
@@ -57,6 +58,7 @@ class ListOptimizer(Optimizer):
 
     def __init__(self, params: Params, defaults: Group) -> None:
         self._forget()
+        _keep_steps_uncompiled()
         super().__init__(params, defaults)
 
     # -- for the subclass ---------------------------------------------------------------------------------------------
@@ -99,12 +101,8 @@ class ListOptimizer(Optimizer):
         self._step_groups()
         return loss
 
-    @torch.compiler.disable(  # type: ignore[no-untyped-call, untyped-decorator]
-        reason="a step is one call of an op for each group: there is nothing in it to compile"
-    )
     @torch.no_grad()
     def _step_groups(self) -> None:
-        # Left to torch.compile, it would be compiled anew for every learning rate.
         for launch in list(self._launches()):
             self._run(launch)
             self._count(launch)
@@ -141,6 +139,7 @@ class ListOptimizer(Optimizer):
         saved = self.__dict__.get("_saved")
         super().__setstate__(state)
         self._forget()
+        _keep_steps_uncompiled()
         for group in self.param_groups:
             if "adamw_mode" in self.defaults and "decoupled_weight_decay" in group:
                 group.setdefault("adamw_mode", group.pop("decoupled_weight_decay"))
@@ -266,3 +265,14 @@ class ListOptimizer(Optimizer):
                 dtype = self._state_dtype(param, group)
                 state[name] = torch.full_like(param, self._initial(name, group), dtype=dtype, requires_grad=False)
         return state
+
+
+@cache
+def _keep_steps_uncompiled() -> None:
+    """Left to torch.compile, a step would be compiled anew for every learning rate.
+
+    Done when an optimizer is made, for which torch imports its compiler anyway: to import this module would else take a
+    second more.
+    """
+    reason = "a step is one call of an op for each group: there is nothing in it to compile"
+    ListOptimizer._step_groups = torch.compiler.disable(ListOptimizer._step_groups, reason=reason)  # type: ignore[method-assign, no-untyped-call]

@@ -151,8 +151,13 @@ def test_fakes_may_come_later_and_take_the_place_of_earlier_ones(op, folder):
 
 
 def test_fakes_for_what_torch_does_not_know_are_refused(tmp_path):
-    path = fakes.write(tmp_path, "plain.cpp", f"{fakes.EXPORT} int one() {{ return 1; }}\n")
-    name = fakes.fresh("plain")
+    path = fakes.write(tmp_path, "bound.cpp", "")
+    name = fakes.fresh("bound")
+    fakes.write(
+        tmp_path,
+        "bound.cpp",
+        f'#include <torch/python.h>\nPYBIND11_MODULE({name}, m) {{ m.def("one", [] {{ return 1; }}); }}\n',
+    )
     with pytest.raises(BuilderError) as caught:
         opforge.load(name, path, fakes={"one": fake})
     assert str(caught.value) == (
