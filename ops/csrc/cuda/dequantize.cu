@@ -38,9 +38,9 @@ struct Codes {
 struct Sums {
     using Element = float;
     using Held = Vector<float, 8>;
-    static constexpr int kFewHeld = 2, kMostHeld = 2;  // in few registers beside the sums
-    static constexpr int kResident = 1;                // blocks on a multiprocessor
-    static constexpr bool kCanBeStochastic = false;
+    static constexpr int kHeld = 2;                                        // in few registers beside the sums
+    static constexpr int kResident = 1;                                    // blocks on a multiprocessor
+    static constexpr bool kSpecialised = false, kCanBeStochastic = false;  // most of its time goes into the sums
 
     ReduceCall call;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Groups turned to codes, whatever their values come from. A group is read from memory once: the threads that share it
-// hold its values in registers while they find its range. Beyond the registers of a block, 32 Ki values of 16 bits,
+// hold its values in registers while they find its range. Beyond the registers of a block, 16 Ki values of 16 bits,
 // they are of several blocks, a cluster, where the GPU has such. What is beyond that is read again, from a cache.
 
 #include <opforge/quantizing.h>
@@ -175,12 +175,13 @@ __device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
     merge_lanes<kCentred>(range, warps);
 }
 
-// Groups of whole vectors at aligned addresses, fewer than 2^31, of fewer than 2^30 elements. A thread holds kHeld
-// vectors at a time: most groups are read once.
-template <typename Source, int kHeld, bool kStochastic>
+// Groups of whole vectors at aligned addresses, fewer than 2^31, of fewer than 2^30 elements. A thread holds `kHeld`
+// vectors of the source at a time: most groups are read once.
+template <typename Source, bool kStochastic>
 __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
     using Held = typename Source::Held;
+    constexpr int kHeld = Source::kHeld;
     __shared__ GroupRange shared[kMostInCluster * kMostThreads / kWarp];
     const bool symmetric = out.groups.symmetric;
     const Row row(shift);
@@ -217,7 +218,8 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
         merge<centred.value>(range, row, shared);
         return range;
     };
-    const GroupRange range = symmetric ? find(std::true_type{}) : find(std::false_type{});
+    const bool centred = Source::kSpecialised && symmetric;
+    const GroupRange range = centred ? find(std::bool_constant<Source::kSpecialised>{}) : find(std::false_type{});
     if (!exists) return;
 
     const GroupParams params(range, out.groups.levels(), symmetric);
@@ -240,13 +242,11 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
             load();
         }
     };
-    if (kStochastic || !symmetric) {
-        finish(out.groups.bits, std::false_type{});
-    } else if (out.groups.bits == 8) {
-        finish(Constant<8>{}, std::true_type{});
-    } else {
-        finish(Constant<4>{}, std::true_type{});
+    if constexpr (Source::kSpecialised && !kStochastic) {
+        if (symmetric && out.groups.bits == 8) return finish(Constant<8>{}, std::true_type{});
+        if (symmetric) return finish(Constant<4>{}, std::true_type{});
     }
+    finish(out.groups.bits, std::false_type{});
 }
 
 // Groups of any size at any address: element by element, or pair by pair where two share a byte.
@@ -291,13 +291,13 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 // Launches `quantize`, its rows of as many threads as hold a group, or as there may be.
-template <typename Source, int kHeld, bool kStochastic>
+template <typename Source, bool kStochastic>
 const char* launch_rows(const Source& source, const Output& out, int64_t vectors, cudaStream_t stream) {
-    const auto kernel = &quantize<Source, kHeld, kStochastic>;
+    const auto kernel = &quantize<Source, kStochastic>;
     int most = kMostThreads;
-    if (vectors > static_cast<int64_t>(kHeld) * most && has_clusters(kernel)) most *= kMostInCluster;
+    if (vectors > static_cast<int64_t>(Source::kHeld) * most && has_clusters(kernel)) most *= kMostInCluster;
     int shift = 0;
-    while (1 << shift < most && static_cast<int64_t>(kHeld) << shift < vectors) ++shift;
+    while (1 << shift < most && static_cast<int64_t>(Source::kHeld) << shift < vectors) ++shift;
     const int64_t lanes = 1 << shift;
     const int threads = lanes <= kBlockThreads ? kBlockThreads : kMostThreads;
     const int64_t blocks = (out.groups.count * lanes + threads - 1) / threads;
@@ -307,7 +307,7 @@ const char* launch_rows(const Source& source, const Output& out, int64_t vectors
         return launch_clusters(kernel, static_cast<unsigned>(lanes / threads), grid, threads, stream, source, out,
                                shift);
     }
-    quantize<Source, kHeld, kStochastic><<<grid, threads, 0, stream>>>(source, out, shift);
+    quantize<Source, kStochastic><<<grid, threads, 0, stream>>>(source, out, shift);
     return launch_problem();
 }
 
@@ -326,12 +326,9 @@ const char* launch(const Source& source, const Any& any, const Output& out, bool
         return launch_problem();
     }
     if constexpr (Source::kCanBeStochastic) {
-        if (out.stochastic) return launch_rows<Source, Source::kMostHeld, true>(source, out, vectors, stream);
+        if (out.stochastic) return launch_rows<Source, true>(source, out, vectors, stream);
     }
-    // Much for each thread to do, but at least four neighbours that read side by side.
-    if (vectors <= 4 * Source::kFewHeld)
-        return launch_rows<Source, Source::kFewHeld, false>(source, out, vectors, stream);
-    return launch_rows<Source, Source::kMostHeld, false>(source, out, vectors, stream);
+    return launch_rows<Source, false>(source, out, vectors, stream);
 }
 
 inline bool is_aligned(const void* address, size_t size) { return reinterpret_cast<uintptr_t>(address) % size == 0; }

@@ -8,9 +8,9 @@ template <typename T>
 struct Values {
     using Element = T;
     using Held = Vector<T, 4>;
-    static constexpr int kFewHeld = 4, kMostHeld = 8;
+    static constexpr int kHeld = 4;
     static constexpr int kResident = 2;  // blocks on a multiprocessor
-    static constexpr bool kCanBeStochastic = true;
+    static constexpr bool kSpecialised = true, kCanBeStochastic = true;
 
     const T* input;
 
