@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import resource
 import statistics
@@ -22,6 +23,7 @@ UNWANTED = ("subprocess", "filelock", "platformdirs", "click", "rich", "importli
 def main() -> None:
     """Print one JSON object: seconds of the import and of the loads, and what else the contender tells."""
     who, *arguments = sys.argv[1:]
+    gc.disable()  # as timeit does: a collection, which torch's objects make as long as a load, comes at one by chance
     found = CONTENDERS[who](*arguments)
     found["children_rss"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
     print(json.dumps(found))
