@@ -115,6 +115,16 @@ def test_gc_says_what_it_removes(made, monkeypatch):
     assert told("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
 
+def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
+    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
+    folder = made.layout.entry(made.add())
+    assert run("gc").exit_code == 0 and os.path.isdir(folder)
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")
+    assert "OPFORGE_CACHE_MAX_SIZE='10Q' cannot be used: expected a number with B" in run("gc").stderr
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "1B")
+    assert run("gc").exit_code == 0 and not os.path.exists(folder)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import pytest
@@ -104,6 +105,12 @@ def test_what_is_not_there_is_told(tmp_path, own_store):
     assert done.exit_code == 1 and "there is no such file or folder. Correct the path." in done.stderr
     done = CliRunner().invoke(command, ["CPULionBuilder", "--json"])
     assert done.exit_code == 1 and "Build it first: build-ops CPULionBuilder" in done.stdout
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(command, [str(tmp_path / "pipe")])
+    assert done.exit_code == 1 and "it is neither a file nor a folder. Give a library's path, or" in done.stderr
 
 
 def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, monkeypatch):

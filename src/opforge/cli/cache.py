@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -117,7 +116,6 @@ def verify_command(as_json: bool) -> None:
 
         checked = verification.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
-    left = sum(os.path.exists(one.path) for one in bad)  # in a layer of somebody else's, say
     if as_json:
         emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
     else:
@@ -130,8 +128,16 @@ def verify_command(as_json: bool) -> None:
 
 
 @group.command("gc", cls=Guarded)
-@click.option("--max-size", type=size, help="Evict what is used least, down to this, such as 2GiB.")
-@click.option("--max-age", type=age, help="Evict entries that were not used for this long, such as 30d.")
+@click.option(
+    "--max-size",
+    type=size,
+    help="Evict what is used least, down to this, such as 2GiB. By default OPFORGE_CACHE_MAX_SIZE.",
+)
+@click.option(
+    "--max-age",
+    type=age,
+    help="Evict entries that were not used for this long, such as 30d. By default OPFORGE_CACHE_MAX_AGE.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @json_option
 def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_json: bool) -> None:
@@ -139,9 +145,12 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 
     What was built or used within the last seconds stays, and so does what is pinned.
     """
+    from opforge import settings
     from opforge.cache import upkeep
 
     layout = own_store().layout
+    max_size = settings.cache_max_size() if max_size is None else max_size
+    max_age = settings.cache_max_age() if max_age is None else max_age
     _remove(layout, upkeep.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
 
 

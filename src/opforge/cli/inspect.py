@@ -52,6 +52,8 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
 def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, Any]]]:
     """The files or folders that are meant, each with its manifest, where it has one."""
     if os.path.exists(what):
+        if not os.path.isfile(what) and not os.path.isdir(what):
+            raise InspectionError(what, "it is neither a file nor a folder", "Give a library's path, or an op's name")
         return [(what, _manifest(what if os.path.isdir(what) else os.path.dirname(what)))]
     from opforge.builders.opened import current_store
 
