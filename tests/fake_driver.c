@@ -1,8 +1,9 @@
 // Stands in for a GPU's driver where there is none: writes down what it is asked to do, and refuses what it is told to.
 //
 // FAKE_GPU_LOG: where to write, a line a call. FAKE_GPU_CAPABILITY, FAKE_GPU_SHARED: what the device is. FAKE_GPU_FAIL:
-// "FUNCTION=ERROR". FAKE_GPU_CAPTURING: a graph is being captured, in the mode "global". FAKE_GPU_PARAMETERS: how many eight-byte parameters a launch has. Built with -DHIP it is the HIP
-// runtime. Where cuda.h can be found it is included, so that these are the real functions' types.
+// "FUNCTION=ERROR". FAKE_GPU_CAPTURING: a graph is being captured, in the mode "global". FAKE_GPU_PARAMETERS: how many
+// eight-byte parameters a launch has. Built with -DHIP it is the HIP runtime. Where cuda.h can be found it is included,
+// so that these are the real functions' types.
 //
 // What `fake_gpu_executes` is given executes the launches from then on (tests/ptx_machine.py).
 
