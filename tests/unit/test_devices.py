@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fakes
 import pytest
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders import devices, requirements
+from opforge.builders import devices, finding, requirements
 from opforge.errors import SettingError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
@@ -153,6 +154,23 @@ def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better
     assert requirements.device_objection(binary, ()) == (
         "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
     )
+
+
+def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, monkeypatch, tmp_path):
+    here["cuda"] = ("sm_100",)
+    monkeypatch.setattr(devices, "driver_version", lambda: (13, 1))
+    monkeypatch.setattr(finding, "_objection", lambda told: None)
+    fakes.write(tmp_path, "scale.cu", "")
+    builder = fakes.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")("cuda:sm_100")
+    found = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
+
+    class Entries:
+        def match(self, _key, unfit, *_others):
+            return next((one for one in found if unfit(one) is None), None)
+
+    assert finding._match_device(builder, Entries(), (), False, False) is found[1]
+    del found[1]
+    assert finding._match_device(builder, Entries(), (), False, False) is found[0]
 
 
 def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
