@@ -8,15 +8,21 @@ import re
 import fakes
 
 
-def test_a_layer_is_used_without_a_compiler(folder, tmp_path, monkeypatch):
-    cls = fakes.plain_op(folder, value=3)
+def prebuilt_in_a_layer(cls, tmp_path, monkeypatch):
+    """Build the op into a layer, which is before an empty store from then on; returns the layer's entry."""
     layer = str(tmp_path / "layer")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
-    cls().obtain()
+    entry = cls().obtain()
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer)
+    return entry
+
+
+def test_a_layer_is_used_without_a_compiler(folder, tmp_path, monkeypatch):
+    cls = fakes.plain_op(folder, value=3)
+    prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    entry = cls().obtain()
+    entry, layer = cls().obtain(), str(tmp_path / "layer")
     assert entry.origin == layer and entry.library.startswith(layer)
     assert cls().load().value() == 3
     assert not (tmp_path / "mine").exists(), "nothing was written"
@@ -26,16 +32,12 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
     import json
 
     cls = fakes.plain_op(folder)
-    layer = str(tmp_path / "layer")
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
-    prebuilt = cls().obtain()
+    prebuilt = prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     manifest = os.path.join(prebuilt.folder, "manifest.json")
     with open(manifest) as file:
         said = json.load(file)
     said["binary"]["floors"]["GLIBC"] = "9.9"
     fakes.write(prebuilt.folder, "manifest.json", json.dumps(said))
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
-    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer)
     builder = cls()
     assert builder.obtain().origin == "built"
     first = builder.trace[0]
@@ -45,11 +47,7 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
 
 def test_an_edited_source_is_not_answered_by_a_layer(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder, value=3)
-    layer = str(tmp_path / "layer")
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
-    cls().obtain()
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
-    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer)
+    prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     fakes.write(folder, "plain.cpp", f"{fakes.EXPORT} int value() {{ return 4; }}\n")
     builder = cls()
     assert builder.load().value() == 4
@@ -58,11 +56,7 @@ def test_an_edited_source_is_not_answered_by_a_layer(folder, tmp_path, monkeypat
 
 def test_an_edited_source_is_seen_by_a_builder_that_a_layer_has_served(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder, value=3)
-    layer = str(tmp_path / "layer")
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
-    cls().obtain()
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
-    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer)
+    prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     builder = cls()
     assert builder.load().value() == 3
     fakes.write(folder, "plain.cpp", f"{fakes.EXPORT} int value() {{ return 4; }}\n")
