@@ -182,13 +182,11 @@ def _text(problem: Exception) -> str:
 def compilers() -> list[dict[str, str]]:
     """Every toolchain, the host's linker, ninja: where it is and its version, or why it cannot be used and what to
     install."""
-    from . import ninja
-
     root, _chosen = settings.cache_dir()
     trusted = trust.objection(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     told: list[dict[str, str]] = []
-    tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": partial(_ninja, ninja.find_ninja)}
+    tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     makers: dict[str, Callable[[], Any]] = {name: partial(_make, where, place) for name, where in TOOLCHAINS.items()}
     makers["portable"] = partial(portable, "", Target("cpu"), place, Disk())
     for name, make in makers.items():
@@ -219,8 +217,10 @@ def compilers() -> list[dict[str, str]]:
     return told
 
 
-def _ninja(find: Callable[[], str]) -> tuple[str, str]:
-    path = find()
+def _ninja() -> tuple[str, str]:
+    from .ninja import find_ninja
+
+    path = find_ninja()
     return path, identity.run(
         [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
     ).strip()
