@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
-    from .candidate import Candidate, candidates
+    from .availability import Candidate, candidates
     from .capabilities import Capabilities
-    from .cpu import CPUAccelerator
-    from .interface import INTERFACE_VERSION, Accelerator
+    from .devices.cpu import CPUAccelerator
+    from .interface.accelerator import INTERFACE_VERSION, Accelerator
     from .select import get_accelerator, set_accelerator, use_accelerator
     from .target import Target
 
 _HOME = {
-    "Accelerator": "interface",
-    "CPUAccelerator": "cpu",
-    "INTERFACE_VERSION": "interface",
-    "Candidate": "candidate",
+    "Accelerator": "interface.accelerator",
+    "CPUAccelerator": "devices.cpu",
+    "INTERFACE_VERSION": "interface.accelerator",
+    "Candidate": "availability",
     "Capabilities": "capabilities",
     "Target": "target",
-    "candidates": "candidate",
+    "candidates": "availability",
     "get_accelerator": "select",
     "set_accelerator": "select",
     "use_accelerator": "select",

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from opforge import settings
 from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
 
-from . import cpu as cpu  # here rather than on first use: an import of opforge has the time, a cache hit has not
-from .discovery import entry_points
-from .interface import INTERFACE_VERSION, Accelerator
+from .entry_points import entry_points
+from .interface.accelerator import INTERFACE_VERSION, Accelerator
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,16 +21,16 @@ GROUP = "opforge.accelerators"
 """The entry-point group through which packages add accelerators: name = "module:Class"."""
 
 BUILT_IN = {
-    "npu": "opforge.accelerator.npu:NPUAccelerator",
-    "hpu": "opforge.accelerator.hpu:HPUAccelerator",
-    "mlu": "opforge.accelerator.mlu:MLUAccelerator",
-    "sdaa": "opforge.accelerator.sdaa:SDAAAccelerator",
-    "supa": "opforge.accelerator.supa:SUPAAccelerator",
-    "cuda": "opforge.accelerator.cuda:CUDAAccelerator",
-    "xpu": "opforge.accelerator.xpu:XPUAccelerator",
-    "mps": "opforge.accelerator.mps:MPSAccelerator",
-    "cpu": "opforge.accelerator.cpu:CPUAccelerator",
-    "null": "opforge.accelerator.null:NullAccelerator",
+    "npu": "opforge.accelerator.devices.npu:NPUAccelerator",
+    "hpu": "opforge.accelerator.devices.hpu:HPUAccelerator",
+    "mlu": "opforge.accelerator.devices.mlu:MLUAccelerator",
+    "sdaa": "opforge.accelerator.devices.sdaa:SDAAAccelerator",
+    "supa": "opforge.accelerator.devices.supa:SUPAAccelerator",
+    "cuda": "opforge.accelerator.devices.cuda:CUDAAccelerator",
+    "xpu": "opforge.accelerator.devices.xpu:XPUAccelerator",
+    "mps": "opforge.accelerator.devices.mps:MPSAccelerator",
+    "cpu": "opforge.accelerator.devices.cpu:CPUAccelerator",
+    "null": "opforge.accelerator.devices.null:NullAccelerator",
 }
 """Opforge's own accelerators, in the order in which they are tried.
 
@@ -159,7 +158,7 @@ def _named(name: str, asked_by: str) -> Accelerator:
     try:
         name, place, source = _find(name, asked_by)
     except UnknownAcceleratorError as unknown:
-        from .candidate import torch_only
+        from .availability import torch_only
 
         for candidate in torch_only(frozenset(unknown.known)):
             if candidate.name == name.lower():

@@ -152,7 +152,7 @@ def build_only(builder: str) -> dict[str, Any]:
 
 def bare_ninja(builder: str, folder: str) -> dict[str, Any]:
     """The compiler's part of a build: the same commands, under ninja alone."""
-    from opforge.builders.opened import writable_store
+    from opforge.cache.current import writable_store
 
     from .commands import steps_of, under_ninja
 

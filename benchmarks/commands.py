@@ -13,7 +13,7 @@ from .scratch import ChildError, write_op
 
 if TYPE_CHECKING:
     from opforge import OpBuilder
-    from opforge.builders.plan import Step
+    from opforge.builders.spec.build_plan import Step
     from opforge.cache.store import Store
 
 NAME = "bench_relu"
@@ -51,7 +51,7 @@ def builder_of(name: str, folder: str, sources: Sequence[str], abi: str) -> OpBu
 
 def empty_store(folder: str) -> Store:
     """A store in a new folder, ready to be built in."""
-    from opforge.builders.opened import open_store, writable_store
+    from opforge.cache.current import open_store, writable_store
 
     return writable_store(open_store(folder))
 
@@ -64,7 +64,7 @@ def steps_of(builder: OpBuilder, store: Store, library: str = "library.so") -> l
 
 def under_ninja(folder: str, steps: Sequence[Step]) -> Spent:
     """Run commands under ninja alone, as many at once as there are processors. Raises ChildError."""
-    from opforge.builders import ninja
+    from opforge.builders.run import ninja
 
     ninja.write_build_file(folder, steps)
     return _spend(folder, [[ninja.find_ninja(), "-C", folder, "-j", str(cores())]])

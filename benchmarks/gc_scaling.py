@@ -54,7 +54,7 @@ def run(scratch: Scratch) -> Report:
 
 def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, rounds: int) -> None:
     from opforge.builders.cpu.adam import CPUAdamBuilder
-    from opforge.cache import bounds, upkeep, usage
+    from opforge.cache.maintenance import gc, limits, listing
 
     root = scratch.fresh("gc")
     store = empty_store(root)
@@ -68,7 +68,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     year, huge = 365 * 24 * 3600.0, 1 << 60
 
     def check() -> None:
-        if bounds.enforce(layout, huge, year):
+        if limits.enforce(layout, huge, year):
             raise AssertionError("something was evicted within the limits")
 
     # The first look a day, which is for ages too, is the warm-up's.
@@ -78,17 +78,17 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     _add(tables[1], size, lambda: scratch.seconds(ours, OPFORGE_CACHE_DIR=root), lambda: scratch.seconds(bare), rounds)
     half = _walk(entries) // 2
     now = time.time() + LATER
-    chosen: list[upkeep.Condemned] = []
+    chosen: list[gc.Condemned] = []
 
     def choose() -> None:
-        chosen[:] = upkeep.surplus(layout, now, max_size=half)
+        chosen[:] = gc.surplus(layout, now, max_size=half)
 
     choices = _add(tables[2], size, choose, lambda: _read(entries), rounds)
     gone = [one.path for one in chosen if one.kind == "entry"]
     began = time.perf_counter()
-    removed = upkeep.remove(layout, chosen)
+    removed = gc.remove(layout, chosen)
     spent = time.perf_counter() - began
-    left = [one.path for one in usage.subfolders(entries)]
+    left = [one.path for one in listing.subfolders(entries)]
     if len(removed) != len(chosen) or any(os.path.exists(path) for path in gone) or len(left) + len(gone) != size:
         raise AssertionError(f"{len(removed)} of {len(chosen)} removed, {len(left)} of {size} entries left")
     as_many = left[: len(gone)]

@@ -15,7 +15,7 @@ ROUNDS = 200
 def run(scratch: Scratch) -> Report:
     """Stores of several sizes by turns in one process, each time with a builder that remembers nothing."""
     from opforge.builders.cpu.adam import CPUAdamBuilder
-    from opforge.builders.opened import open_store
+    from opforge.cache.current import open_store
     from opforge.cache.layout import VERSION
 
     report = Report(

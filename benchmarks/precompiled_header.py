@@ -14,7 +14,7 @@ from .machine import cores
 from .scratch import Scratch, too_long
 
 if TYPE_CHECKING:
-    from opforge.builders.plan import Step
+    from opforge.builders.spec.build_plan import Step
 
 PLAIN, MADE, CEILING = "without", "with, made first", "with, made before"
 KINDS: dict[str, tuple[str, tuple[int, ...], int]] = {

@@ -15,7 +15,7 @@ PROCESS_BYTES = 256 << 20
 
 def run(scratch: Scratch) -> Report:
     """All processes have imported everything and are let go together."""
-    from opforge.accelerator.cgroup import memory_left
+    from opforge.accelerator.host.cgroup import memory_left
 
     report = Report(
         "N processes load CPUAdam at the same moment from one empty cache",

@@ -7,8 +7,8 @@ import statistics
 import time
 from typing import Any
 
-from opforge.builders.opened import open_store
 from opforge.builders.triton.softmax import TritonSoftmaxBuilder
+from opforge.cache.current import open_store
 
 from .commands import empty_store, steps_of, under_ninja
 from .harness import Report, scaled

@@ -88,7 +88,7 @@ def package(scratch: Scratch) -> str:
         os.path.join(info, "METADATA"): "Metadata-Version: 2.1\nName: bench-outside\nVersion: 1.0\n",
         os.path.join(info, "entry_points.txt"): "[opforge.accelerators]\noutside = bench_outside:OutsideAccelerator\n",
         os.path.join(folder, "bench_outside.py"): (
-            "from opforge.accelerator.cpu import CPUAccelerator\n\n\n"
+            "from opforge.accelerator.devices.cpu import CPUAccelerator\n\n\n"
             "class OutsideAccelerator(CPUAccelerator):\n"
             '    name = "outside"\n'
             "    interface_version = 1\n\n"

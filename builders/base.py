@@ -9,28 +9,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
-from opforge.accelerator.cpuinfo import cpu_level
+from opforge.accelerator.host.cpuinfo import cpu_level
 from opforge.accelerator.target import Target
-from opforge.cache.disk import Disk
-from opforge.cache.entry import Entry
+from opforge.cache.current import current_store
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, PrebuiltRequiredError
 from opforge.events import emit
 
-from . import abis, loader, planning, roots
-from .compatibility import Compatibility, capabilities_for, obstacles, target_objections
-from .finding import find, tell_of_others
-from .opened import current_store
-from .requirements import device_objection
+from . import loader, planner
+from .lookup.compatibility import Compatibility, capabilities_for, obstacles, target_objections
+from .lookup.finder import find, tell_of_others
+from .lookup.host_requirements import device_objection
+from .spec import abi as abis
+from .spec import kernel_roots as roots
 from .toolchains.host import HostToolchain
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
 
-    from .description import OpDescription
-    from .ninja import Progress
-    from .plan import BuildPlan
-    from .toolchains.protocol import Toolchain
+    from .run.ninja import Progress
+    from .spec.build_plan import BuildPlan
+    from .spec.description import OpDescription
+    from .toolchains.toolchain import Toolchain
 
 log = logging.getLogger("opforge")
 LONGEST_NAME = 200
@@ -111,7 +113,7 @@ class OpBuilder:
         if asked is None:
             asked = Target("cpu") if "cpu" in self.devices else Target(self.devices[0])
         if asked.device != "cpu":
-            from .devices import concrete
+            from .lookup.device_requirements import concrete
 
             return concrete(asked)
         if not asked.arch or asked.arch == ("native",):
@@ -121,7 +123,7 @@ class OpBuilder:
 
     def question(self) -> list[Any] | None:
         """All that the plan takes from the builder, JSON-able; None where a subclass makes its plans in its own way."""
-        return planning.question(self) if _planning(type(self)) == _planning(OpBuilder) else None
+        return planner.question(self) if _planning(type(self)) == _planning(OpBuilder) else None
 
     def search_roots(self) -> tuple[roots.KernelRoot, ...]:
         """Where its sources are looked for, in order: its own folder, its kernel roots, opforge's."""
@@ -130,11 +132,11 @@ class OpBuilder:
 
     def places(self) -> dict[str, str]:
         """Where each root lies on this machine."""
-        return planning.places(self)
+        return planner.places(self)
 
     def describe(self) -> OpDescription:
         """The op before any compiler is chosen. Reads its own sources; raises SourceNotFoundError, BuilderError."""
-        from .description import describe
+        from .spec.description import describe
 
         self._check()
         return describe(self, self._mode_flags())
@@ -142,7 +144,7 @@ class OpBuilder:
     def plan(self, toolchain: Toolchain) -> BuildPlan:
         """The build plan for this target and compiler. Raises SourceNotFoundError, BuilderError."""
         self._check()
-        return planning.make_plan(self, toolchain, self.search_roots(), self._mode_flags())
+        return planner.make_plan(self, toolchain, self.search_roots(), self._mode_flags())
 
     def _mode_flags(self) -> tuple[str, ...]:
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
@@ -267,7 +269,7 @@ class OpBuilder:
             raise PrebuiltRequiredError(self.name, str(self.target), [*map(str, self.trace)])
         reasons = ["it was asked for"] if force else [*map(str, self.trace)]
         emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
-        from .building import build
+        from .run.pipeline import build
 
         return build(self, on_progress, force, jobs, store)
 

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.entry import Entry
+from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
-from .abis import PLAIN, REGISTER, STABLE
+from .spec.abi import PLAIN, REGISTER, STABLE
 
 if TYPE_CHECKING:
     from types import ModuleType

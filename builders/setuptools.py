@@ -24,7 +24,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.errors import ExecError, OptionError
 
-from .shipped import FOLDER
+from .lookup.package_layers import FOLDER
 from .wheel_tag import Tag, records, tag_of
 
 __all__ = ["commands"]

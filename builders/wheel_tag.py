@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.entry import MANIFEST
 from opforge.cache.layout import Layout, read_json
+from opforge.cache.records.entry import MANIFEST
 
-from .abis import TORCH
-from .requirements import version_of
+from .lookup.host_requirements import version_of
+from .spec.abi import TORCH
 
 RUNTIMES = (
     (5, "3.4.8", "1.3.1"),

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from opforge.errors import CacheDirError
 
-from .trust import objection
+from .filesystem.trust import objection
 
 VERSION = "v1"
 TAG = (

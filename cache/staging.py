@@ -10,8 +10,8 @@ import time
 
 from opforge.events import emit
 
-from . import ledger
 from .layout import Layout, make_folder
+from .records import size_log
 
 log = logging.getLogger("opforge.cache")
 ABANDONED_SECONDS = 24 * 3600.0
@@ -98,7 +98,7 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
         if not os.path.lexists(layout.entry(result)):
             raise
         return False
-    ledger.note(layout, ledger.size_of(layout.entry(result)))
+    size_log.note(layout, size_log.size_of(layout.entry(result)))
     return True
 
 

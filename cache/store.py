@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import tickets
-from .disk import Disk
-from .entry import MANIFEST, Entry, damage, is_record
-from .inputs import Inputs
+from .filesystem.disk import Disk
+from .filesystem.trust import Shipped
 from .keys import place_of
 from .layout import UNREADABLE, Layout, read_json
-from .trust import Shipped
+from .records import stat_record
+from .records.entry import MANIFEST, Entry, damage, is_record
+from .records.inputs import Inputs
 
 log = logging.getLogger("opforge.cache")
 USE_NOTED_NS = 3_600_000_000_000
@@ -83,8 +83,10 @@ class Store:
                 if layer is not self.layout:
                     inputs = inputs.without(vouched)
                 try:
-                    ticket = tickets.make(result, inputs, {}, roots, self.disk)
-                    verdict = tickets.holds_by_content(tickets.BLANK, inputs, roots, self.disk, {}, trust_stamps=False)
+                    ticket = stat_record.make(result, inputs, {}, roots, self.disk)
+                    verdict = stat_record.holds_by_content(
+                        stat_record.BLANK, inputs, roots, self.disk, {}, trust_stamps=False
+                    )
                     problem = unfit(entry.binary) or verdict.reason or damage(entry, owners, writable=writable)
                 except UNREADABLE:
                     problem = "its manifest cannot be read"
@@ -145,8 +147,8 @@ class Store:
             trace.append(Rejected(entry.folder, "its manifest cannot be read"))
             return None
         try:
-            renewed = tickets.make(entry.result, inputs, {**entry.binary, **_receipt(ticket)}, roots, self.disk)
-            verdict = tickets.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
+            renewed = stat_record.make(entry.result, inputs, {**entry.binary, **_receipt(ticket)}, roots, self.disk)
+            verdict = stat_record.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
         except UNREADABLE:
             trace.append(Rejected(entry.folder, "its ticket or its manifest cannot be read"))
             return None
@@ -233,13 +235,13 @@ def _read_ticket(path: str) -> dict[str, Any] | None:
 
 def is_ticket(ticket: Any) -> bool:
     """Whether this is a ticket of this format, and names an entry. Raises one of UNREADABLE where it is no object."""
-    known = ticket["format"] == tickets.FORMAT and is_record(ticket["binary"])
+    known = ticket["format"] == stat_record.FORMAT and is_record(ticket["binary"])
     return known and ticket["result"] == os.path.basename(ticket["result"]) not in ("", ".", "..")
 
 
 def _holds(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:
     try:
-        return tickets.holds_by_stamps(ticket, roots, disk)
+        return stat_record.holds_by_stamps(ticket, roots, disk)
     except UNREADABLE:
         return False
 

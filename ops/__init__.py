@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
-    from .cpu_adagrad import CPUAdagrad
-    from .cpu_adam import CPUAdam
-    from .cpu_lion import CPULion
-    from .fused_adam import FusedAdam
-    from .fused_lamb import FusedLamb
-    from .fused_lion import FusedLion
+    from .optimizers.cpu_adagrad import CPUAdagrad
+    from .optimizers.cpu_adam import CPUAdam
+    from .optimizers.cpu_lion import CPULion
+    from .optimizers.fused_adam import FusedAdam
+    from .optimizers.fused_lamb import FusedLamb
+    from .optimizers.fused_lion import FusedLion
 
 __all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FusedAdam", "FusedLamb", "FusedLion"]
 
 _MODULES = {
-    "CPUAdagrad": "cpu_adagrad",
-    "CPUAdam": "cpu_adam",
-    "CPULion": "cpu_lion",
-    "FusedAdam": "fused_adam",
-    "FusedLamb": "fused_lamb",
-    "FusedLion": "fused_lion",
+    "CPUAdagrad": "optimizers.cpu_adagrad",
+    "CPUAdam": "optimizers.cpu_adam",
+    "CPULion": "optimizers.cpu_lion",
+    "FusedAdam": "optimizers.fused_adam",
+    "FusedLamb": "optimizers.fused_lamb",
+    "FusedLion": "optimizers.fused_lion",
 }
 __getattr__, __dir__ = lazy.names(__name__, _MODULES)

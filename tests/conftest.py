@@ -61,16 +61,16 @@ def own_store(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     monkeypatch.delenv(LAYERS, raising=False)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
-    from opforge.builders import opened
-    from opforge.builders.toolchains import identity
+    from opforge.builders.toolchains import probe
+    from opforge.cache import current
 
-    opened._stores.clear()
-    identity._asked.clear()
-    identity._unsaved.clear()
+    current._stores.clear()
+    probe._asked.clear()
+    probe._unsaved.clear()
     yield folder
-    opened._stores.clear()
-    identity._asked.clear()
-    identity._unsaved.clear()
+    current._stores.clear()
+    probe._asked.clear()
+    probe._unsaved.clear()
 
 
 @pytest.fixture

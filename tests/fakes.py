@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import opforge
-from opforge.cache.disk import ABSENT, Disk, Stamp
+from opforge.cache.filesystem.disk import ABSENT, Disk, Stamp
 
 SECOND = 1_000_000_000
 _numbers = itertools.count()

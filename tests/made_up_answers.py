@@ -9,8 +9,9 @@ import fakes
 import made_up_store
 import pytest
 
-from opforge.builders import planning, roots
-from opforge.builders.toolchains import host, identity
+from opforge.builders import planner
+from opforge.builders.spec import kernel_roots
+from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
 
@@ -26,11 +27,11 @@ class World:
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
         monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
         self.plans = 0
-        self.real_plan = planning.make_plan
-        monkeypatch.setattr(planning, "make_plan", self._plan)
+        self.real_plan = planner.make_plan
+        monkeypatch.setattr(planner, "make_plan", self._plan)
         (folder / "mine").mkdir()
-        self.mine = roots.KernelRoot("mine", str(folder / "mine"))
-        self.first = roots.KernelRoot("first", str(folder / "first"))
+        self.mine = kernel_roots.KernelRoot("mine", str(folder / "mine"))
+        self.first = kernel_roots.KernelRoot("first", str(folder / "first"))
         self.attributes = {"kernel_roots": [self.first, self.mine]}
         self.cls = self.declare()
 
@@ -50,7 +51,7 @@ class World:
 
     def find(self):
         """The result that a new process would find, or None, and whether it made a plan for it."""
-        identity._asked.clear()
+        probe._asked.clear()
         before = self.plans
         entry = self.cls().find(self.store())
         return entry and entry.result, self.plans > before

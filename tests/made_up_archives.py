@@ -9,7 +9,8 @@ import tarfile
 import pytest
 from made_up_store import ME
 
-from opforge.cache import archive, verification
+from opforge.cache.maintenance import verify
+from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
 
@@ -31,7 +32,7 @@ def held(place):
 
 
 def is_whole(place):
-    checked = verification.verify(place, ME)
+    checked = verify.verify(place, ME)
     assert not [one for one in checked if one.problem]
     assert os.listdir(place.path("staging")) == []
     return {one.result for one in checked}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from vendor_modules import TOTAL
 
-from opforge.accelerator import nvml
+from opforge.accelerator.vendors import nvml
 
 
 class Nvml(types.ModuleType):

@@ -9,11 +9,13 @@ import time
 
 import fakes
 
-from opforge.cache import layout, publishing, staging, usage
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Dependency, Inputs
+from opforge.cache import layout, staging
+from opforge.cache import publish as publishing
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of, result_key
-from opforge.cache.publishing import Product
+from opforge.cache.maintenance import listing
+from opforge.cache.publish import Product
+from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
@@ -89,7 +91,7 @@ class MadeUpStore:
         monkeypatch.setattr(os, "scandir", refusing(scandir))
         monkeypatch.setattr(os, "rename", refusing(rename))
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
-        monkeypatch.setattr(usage, "read_manifest", lambda layout, one: None)
+        monkeypatch.setattr(listing, "read_manifest", lambda layout, one: None)
 
     def bake(self, monkeypatch):
         """Make the entries a lower layer of an image, whose folders overlayfs does not rename."""
@@ -177,7 +179,7 @@ def publish(builder, store, content="a library", headers=("value.h",)):
 
     Its inputs are the builder's sources and the `headers` of its own folder. Gives back the result key.
     """
-    from opforge.builders.provenance import Provenance
+    from opforge.builders.run.provenance import Provenance
 
     layout.prepare(str(store.layout), ME)
     toolchain = builder.toolchain(store)

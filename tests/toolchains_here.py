@@ -8,9 +8,9 @@ import os
 import pytest
 
 from opforge.builders import toolchains
-from opforge.builders.opened import current_store
 from opforge.builders.toolchains import host, zig
-from opforge.cache.disk import Disk
+from opforge.cache.current import current_store
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 
 HOSTS = ("g++", "clang++", "zig")

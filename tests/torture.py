@@ -24,8 +24,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import fakes
 
-from opforge.cache import staging, trust, upkeep, verification
+from opforge.cache import staging
+from opforge.cache.filesystem import trust
 from opforge.cache.layout import Layout
+from opforge.cache.maintenance import gc, verify
 
 OPS = 5
 LONGEST = 90.0
@@ -182,11 +184,11 @@ class Torture:
         swept = staging.sweep(layout)
         left_in_staging = os.listdir(layout.path("staging"))
         self.violations += [f"staging holds {name} after a sweep" for name in left_in_staging]
-        tomorrow = time.time() + upkeep.DAY
-        self.count["leftovers"] = swept + len(upkeep.remove(layout, upkeep.surplus(layout, tomorrow)))
+        tomorrow = time.time() + gc.DAY
+        self.count["leftovers"] = swept + len(gc.remove(layout, gc.surplus(layout, tomorrow)))
         for at, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {at}/{name}" for name in names if name.endswith(".tmp")]
-        for one in verification.verify(layout, trust.trusted_ids()):
+        for one in verify.verify(layout, trust.trusted_ids()):
             self.count["entries"] += 1
             self.count["damaged entries that nobody needed"] += bool(one.problem)
 

@@ -23,7 +23,9 @@ from typing import Any
 
 import torch
 
-from opforge.accelerator import host_streams, nvidia, select
+from opforge.accelerator import select
+from opforge.accelerator.fallback import streams
+from opforge.accelerator.vendors import nvidia
 
 CUDA_LIKE = """
 Event Stream StreamContext BFloat16Tensor ByteTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor _lazy_call
@@ -127,11 +129,11 @@ class Device:
             "get_rng_state": lambda device="x": self.generators[self.index(device)].get_state(),
             "set_rng_state": lambda new_state, device="x": self.generators[self.index(device)].set_state(new_state),
             "default_generators": tuple(self.generators),
-            "Stream": host_streams.HostStream,
-            "Event": host_streams.HostEvent,
-            "stream": host_streams.stream_scope,
-            "current_stream": lambda device=None: host_streams.current_stream(),
-            "default_stream": lambda device=None: host_streams.DEFAULT_STREAM,
+            "Stream": streams.HostStream,
+            "Event": streams.HostEvent,
+            "stream": streams.stream_scope,
+            "current_stream": lambda device=None: streams.current_stream(),
+            "default_stream": lambda device=None: streams.DEFAULT_STREAM,
             "empty_cache": lambda: self.calls.append("empty_cache"),
             "memory_allocated": lambda device=None: ALLOCATED,
             "max_memory_allocated": lambda device=None: PEAK,
@@ -199,7 +201,7 @@ def mps(device: Device) -> dict[str, Any]:
         """As torch.mps.Event: one queue, so no method takes a stream."""
 
         def __init__(self, enable_timing: bool = False) -> None:
-            self.host = host_streams.HostEvent(enable_timing)
+            self.host = streams.HostEvent(enable_timing)
 
         def record(self) -> None:
             self.host.record()
@@ -269,8 +271,8 @@ def hpu(device: Device) -> dict[str, Any]:
         **{name: value for name, value in shared.items() if name not in absent},
         "device_count": lambda: 1,
         "synchronize": lambda: device.calls.append("synchronize"),
-        "current_stream": host_streams.current_stream,
-        "default_stream": lambda: host_streams.DEFAULT_STREAM,
+        "current_stream": streams.current_stream,
+        "default_stream": lambda: streams.DEFAULT_STREAM,
         "memory_stats": lambda device=None: dict(stats),
         "memory_reserved": lambda device=None: TOTAL,
         "max_memory_reserved": lambda device=None: TOTAL,

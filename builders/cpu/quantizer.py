@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.builders.with_calls import OpBuilderWithCalls
+from opforge.builders.python_functions import OpBuilderWithCalls
 
 
 class QuantizerBuilder(OpBuilderWithCalls):

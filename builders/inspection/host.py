@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from opforge.builders import elf
+from . import elf
 
 HOLDERS = (".nv_fatbin", ".hip_fatbin", ".rodata", ".data")
 """The sections of a library that may hold device code."""

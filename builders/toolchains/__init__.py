@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
-    from opforge.cache.disk import Disk
+    from opforge.cache.filesystem.disk import Disk
     from opforge.cache.layout import Layout
 
-    from .protocol import Toolchain
+    from .toolchain import Toolchain
 
 TOOLCHAINS = {
     "host": "opforge.builders.toolchains.host:HostToolchain",
@@ -68,7 +68,7 @@ def code_for(device: str, portable: bool) -> tuple[str, ...]:
     if device not in DEVICES:
         return ()
     modules = {one.__module__ for one in _class_of(device).__mro__ if one.__module__.startswith("opforge.")}
-    modules |= {"opforge.accelerator.archs", "opforge.builders.devices"}
+    modules |= {"opforge.accelerator.archs", "opforge.builders.lookup.device_requirements"}
     return tuple(sorted(str(sys.modules[name].__file__) for name in modules if name in sys.modules))
 
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.builders.abis import PLAIN
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.inputs import Located
+from opforge.builders.spec.abi import PLAIN
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.records.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import identity
-from .device import SHAPE, DeviceToolchain, through
+from . import probe
+from .device_toolchain import SHAPE, DeviceToolchain, through
 from .host import launcher, on_path, place_of, prefix_maps
-from .protocol import DevicePart
+from .toolchain import DevicePart
 
 TOLD = {**SHAPE, "release": str, "known": list}
 VARIABLES = ("HIP_PATH", "ROCM_HOME", "ROCM_PATH")
@@ -52,11 +52,11 @@ class Hipcc(DeviceToolchain):
 
     def _ask(self) -> dict[str, Any]:
         name = ("hipcc", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.obeyed)))
-        return identity.remembered(name, TOLD, self._layout, self._disk, self._question)
+        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
 
     def _question(self) -> dict[str, Any]:
         # Without a device its helper prints a traceback, and it answers all the same.
-        _status, told, problem = identity.attempt(self.argv, "--version", advice=ADVICE)
+        _status, told, problem = probe.attempt(self.argv, "--version", advice=ADVICE)
         version = re.search(r"HIP version: *(\S+)", told)
         if not version:
             said = (told + problem).strip().partition("\n")[0]
@@ -89,7 +89,7 @@ class Hipcc(DeviceToolchain):
     def _configuration(self) -> dict[str, str]:
         """The folders that hipcc finds for itself, as it tells when it is asked to be verbose."""
         question = ("--offload-arch=gfx900", *NOTHING)
-        _status, out, err = identity.attempt(self.argv, *question, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
+        _status, out, err = probe.attempt(self.argv, *question, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
         return dict(CONFIGURATION.findall(out + err))
 
     def places(self) -> Mapping[str, str]:

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Located
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
+from opforge.cache.records.inputs import Located
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from . import identity
+from . import probe as identity
 
 if TYPE_CHECKING:
-    from .protocol import DevicePart
+    from .toolchain import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")

@@ -11,15 +11,15 @@ from typing import Any
 
 from opforge import settings
 from opforge.accelerator import archs
-from opforge.builders.abis import STABLE, TORCH, torch_folder, torch_states
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.inputs import Located
+from opforge.builders.spec.abi import STABLE, TORCH, torch_folder, torch_states
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.records.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import identity
-from .device import SHAPE, DeviceToolchain
+from . import probe
+from .device_toolchain import SHAPE, DeviceToolchain
 from .host import launcher, on_path, place_of, prefix_maps
-from .protocol import DevicePart
+from .toolchain import DevicePart
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
@@ -51,10 +51,10 @@ class Nvcc(DeviceToolchain):
 
     def _ask(self) -> dict[str, Any]:
         name = ("nvcc", *self.argv, *self.host.argv, *(os.environ.get(one, "") for one in ("PATH", *self.obeyed)))
-        return identity.remembered(name, TOLD, self._layout, self._disk, self._question)
+        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
 
     def _question(self) -> dict[str, Any]:
-        told = identity.run(self.argv, "--version", advice=ADVICE)
+        told = probe.run(self.argv, "--version", advice=ADVICE)
         found = re.search(r"release (\d+\.\d+), V(\S+)", told)
         if not found:
             first = told.strip().partition("\n")[0]
@@ -72,8 +72,8 @@ class Nvcc(DeviceToolchain):
         watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
         # PyPI's packages keep their libraries where their own nvcc does not look.
         libraries = [*plan["-L"], os.path.join(root, "lib")]
-        known = identity.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
-        known += identity.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
+        known = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
+        known += probe.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
             "identity": {"version": f"nvcc {found[2]}"} | {f"{name} sha256": one for name, one in digests.items()},
             "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.programs()),
@@ -91,7 +91,7 @@ class Nvcc(DeviceToolchain):
     def _refusal(self) -> str:
         """Why nvcc does not take the host compiler, in its own words; empty where it does."""
         question = ("-ccbin", self.host.argv[0], "-x", "cu", "-E", os.devnull)
-        status, _out, said = identity.attempt(self.argv, *question, advice=ADVICE)
+        status, _out, said = probe.attempt(self.argv, *question, advice=ADVICE)
         found = UNSUPPORTED.search(said)
         lines = [found[1]] if found else said.strip().splitlines() or [f"it ended with {status}"]
         return lines[0] if status else ""
@@ -228,7 +228,7 @@ def _is_file(path: str) -> bool:
 
 def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
     """What nvcc says of its own folders when it shows what it would do: a wrapper on PATH does not tell its toolkit."""
-    _status, _out, said = identity.attempt(argv, "--dryrun", *NOTHING, advice=ADVICE)
+    _status, _out, said = probe.attempt(argv, "--dryrun", *NOTHING, advice=ADVICE)
     told: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
     for line in said.splitlines():
         name, equals, value = line.removeprefix("#$ ").partition("=")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.inputs import Located
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.records.inputs import Located
 
-from .device import DeviceToolchain, through
+from .device_toolchain import DeviceToolchain, through
 from .host import place_of
-from .protocol import DevicePart
+from .toolchain import DevicePart
 
 RUNTIME = "libOpenCL.so.1"
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.builders.abis import PLAIN
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.inputs import Located
+from opforge.builders.spec.abi import PLAIN
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.records.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import identity
-from .device import SHAPE, DeviceToolchain
+from . import probe
+from .device_toolchain import SHAPE, DeviceToolchain
 from .host import launcher, on_path, place_of, prefix_maps
-from .protocol import DevicePart
+from .toolchain import DevicePart
 
 TOLD = {**SHAPE, "release": str}
 HOMES = {"CMPLR_ROOT": "bin/icpx", "ONEAPI_ROOT": "compiler/latest/bin/icpx"}
@@ -42,10 +42,10 @@ class Sycl(DeviceToolchain):
 
     def _ask(self) -> dict[str, Any]:
         name = ("icpx", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.read)))
-        return identity.remembered(name, TOLD, self._layout, self._disk, self._question)
+        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
 
     def _question(self) -> dict[str, Any]:
-        told = identity.run(self.argv, "--version", advice=ADVICE)
+        told = probe.run(self.argv, "--version", advice=ADVICE)
         version = re.search(r"Compiler (\S+)", told)
         if not version:
             first = told.strip().partition("\n")[0]

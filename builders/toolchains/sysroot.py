@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from opforge.cache.disk import Disk
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError

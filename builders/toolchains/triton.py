@@ -13,16 +13,16 @@ from typing import Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.plan import BuildPlan, Step
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Located
+from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
+from opforge.cache.records.inputs import Located
 from opforge.errors import ToolchainNotFoundError
 
-from . import identity
+from . import probe as identity
 from .host import HostToolchain
-from .protocol import Toolchain
+from .toolchain import Toolchain
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
 INSTALL = "pip install 'opforge[triton]'"

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.cache.disk import Disk
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 
-from . import identity
+from . import probe
 from .host import MACHINES, HostToolchain, on_path
 
 GLIBC = "2.28"
@@ -38,12 +38,12 @@ class ZigToolchain(HostToolchain):
     @property
     def _facts(self) -> dict[str, Any]:
         if self._known is None:
-            name = (*self.argv, *(os.environ.get(one, "") for one in identity.SWAYED_BY))
-            self._known = identity.remembered(name, identity.HOST_FACTS, self._layout, self._disk, self._ask)
+            name = (*self.argv, *(os.environ.get(one, "") for one in probe.SWAYED_BY))
+            self._known = probe.remembered(name, probe.HOST_FACTS, self._layout, self._disk, self._ask)
         return self._known
 
     def _ask(self) -> dict[str, Any]:
-        version = identity.run((self.zig,), "version", advice=ADVICE).strip()
+        version = probe.run((self.zig,), "version", advice=ADVICE).strip()
         program = os.path.realpath(self.zig)
         told = {
             "version": f"zig {version}",
@@ -54,7 +54,7 @@ class ZigToolchain(HostToolchain):
             "identity": told,
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
-            "search": identity.search(self.argv),
+            "search": probe.search(self.argv),
             "linker_flags": [],
             "tells_archives": False,
             "stamps": {program: list(self._disk.stamp(program) or ())},

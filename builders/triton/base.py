@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
 from opforge.accelerator.target import Target
-from opforge.builders import abis, roots
 from opforge.builders.base import OpBuilder
+from opforge.builders.spec import abi as abis
+from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import portable
 from opforge.builders.toolchains.host import HostToolchain
 from opforge.builders.toolchains.triton import LAUNCHER, TritonToolchain, exact
@@ -21,11 +22,13 @@ from .kernels import Kernel, check, declared
 from .launching import PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
-    from opforge.builders.description import OpDescription
-    from opforge.builders.plan import BuildPlan
-    from opforge.builders.toolchains.protocol import Toolchain
+    from opforge.builders.spec.build_plan import BuildPlan
+    from opforge.builders.spec.description import OpDescription
+    from opforge.builders.toolchains.toolchain import Toolchain
 
-KERNELS = roots.KernelRoot("opforge-triton", os.path.join(os.path.dirname(roots.OPFORGE.path), "triton"), include="")
+KERNELS = kernel_roots.KernelRoot(
+    "opforge-triton", os.path.join(os.path.dirname(kernel_roots.OPFORGE.path), "triton"), include=""
+)
 """Where opforge's own Triton kernels lie, in `kernels`. They are named by their files, never imported by module."""
 
 
@@ -52,7 +55,7 @@ class TritonOpBuilder(OpBuilder):
         """The kernels' files and the launcher's."""
         return (*dict.fromkeys(kernel.source for kernel in self.kernels), *LAUNCHER)
 
-    def search_roots(self) -> tuple[roots.KernelRoot, ...]:
+    def search_roots(self) -> tuple[kernel_roots.KernelRoot, ...]:
         own, *others = super().search_roots()
         return (own, *others[:-1], KERNELS, others[-1])
 

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.builders import roots
+from opforge.builders.spec import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
 
 from .kernels import Kernel
@@ -18,7 +18,7 @@ from .kernels import Kernel
 class JitKernels:
     """The declared kernels as Triton's own functions. Raises ToolchainNotFoundError where there is no Triton."""
 
-    def __init__(self, op: str, kernels: Iterable[Kernel], search: Sequence[roots.KernelRoot]) -> None:
+    def __init__(self, op: str, kernels: Iterable[Kernel], search: Sequence[kernel_roots.KernelRoot]) -> None:
         from opforge.builders.toolchains.triton import ADVICE
 
         try:
@@ -29,7 +29,7 @@ class JitKernels:
         self._kernels = {kernel.name: kernel for kernel in kernels}
         places = {root.name: root.path for root in search}
         names = sorted({kernel.source for kernel in self._kernels.values()})
-        located = zip(names, roots.locate(op, names, search), strict=True)
+        located = zip(names, kernel_roots.locate(op, names, search), strict=True)
         self._files = {name: os.path.join(places.get(where.root, "/"), where.path) for name, where in located}
 
     def __contains__(self, name: object) -> bool:

@@ -18,10 +18,12 @@ from typing import Any
 from triton.runtime.cache import CacheManager, FileCacheManager
 
 from opforge import settings
-from opforge.builders.opened import writable_store
-from opforge.cache import bounds, ledger, lock
+from opforge.cache.current import writable_store
+from opforge.cache.filesystem import lock
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.maintenance import limits
+from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError
 
 PATIENCE_SECONDS = 60.0
@@ -70,7 +72,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         content = data if isinstance(data, bytes) else str(data).encode()
         make_folder(self._folder)
         write_file(path, content)
-        ledger.note(self._layout, len(content))
+        size_log.note(self._layout, len(content))
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -106,7 +108,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             place = self.put(json.dumps({"child_paths": paths, "digests": told}), f"__grp__{filename}")
         finally:
             self._held.close()
-        bounds.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
+        limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
         return place
 
     def _lock_path(self) -> str:

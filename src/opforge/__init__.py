@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from opforge import ops as ops
     from opforge.accelerator.select import get_accelerator, set_accelerator, use_accelerator
     from opforge.builders.base import OpBuilder
-    from opforge.builders.roots import kernel_root
-    from opforge.builders.user import load, load_inline
     from opforge.ops.triton.caching import triton_cache
+
+    from .builders.jit import load, load_inline
+    from .builders.spec.kernel_roots import kernel_root
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -26,9 +27,9 @@ __version__ = "0.1.0"
 _PLACES = {
     "OpBuilder": "opforge.builders.base",
     "get_accelerator": "opforge.accelerator.select",
-    "kernel_root": "opforge.builders.roots",
-    "load": "opforge.builders.user",
-    "load_inline": "opforge.builders.user",
+    "kernel_root": "opforge.builders.spec.kernel_roots",
+    "load": "opforge.builders.jit",
+    "load_inline": "opforge.builders.jit",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -65,7 +66,7 @@ def __dir__() -> list[str]:
 # After torch, whose import takes seconds and brings every standard module that a load needs, the few milliseconds of
 # our own modules belong here and not in the first load; without torch they are left until somebody asks for them.
 if "torch" in sys.modules:
-    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.user"):
+    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.jit"):
         importlib.import_module(_place)
     for _place in importlib.import_module("opforge.builders.cpu").BUILDERS.values():
         importlib.import_module(_place.partition(":")[0])

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 
 from opforge.errors import SettingError
-from opforge.quantities import AGE_EXPECTED, SIZE_EXPECTED, parse_age, parse_size
+
+from .units import AGE_EXPECTED, SIZE_EXPECTED, parse_age, parse_size
 
 _LINUX = sys.platform == "linux"
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})

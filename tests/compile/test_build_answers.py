@@ -9,14 +9,15 @@ import time
 import fakes
 import pytest
 
-from opforge.builders import loader, planning, roots
-from opforge.builders.toolchains import identity
+from opforge.builders import loader, planner
+from opforge.builders.spec import kernel_roots
+from opforge.builders.toolchains import probe
 
 LOAD = """
 import os, fakes
-from opforge.builders import planning
-from opforge.builders.toolchains import identity
-from opforge.cache.disk import Disk
+from opforge.builders import planner as planning
+from opforge.builders.toolchains import probe as identity
+from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
@@ -30,20 +31,20 @@ print(op.value(), op.origin)
 @pytest.fixture(autouse=True)
 def of_age(monkeypatch):
     """What a test has just written is not young."""
-    from opforge.cache.disk import Disk
+    from opforge.cache.filesystem.disk import Disk
 
     monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fakes.SECOND)
 
 
 def plans(monkeypatch):
     """Every plan that is made from now on."""
-    made, real = [], planning.make_plan
+    made, real = [], planner.make_plan
 
     def make(*arguments):
         made.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(planning, "make_plan", make)
+    monkeypatch.setattr(planner, "make_plan", make)
     return made
 
 
@@ -51,7 +52,7 @@ def settle(cls):
     """Build, and look up until the answer is remembered."""
     cls().obtain()
     entry = cls().obtain()
-    identity._asked.clear()
+    probe._asked.clear()
     return entry
 
 
@@ -155,8 +156,8 @@ def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
         "kernel",
         abi="c",
         kernel_roots=[
-            roots.KernelRoot("mine", str(tmp_path / "mine")),
-            roots.KernelRoot("theirs", str(tmp_path / "theirs")),
+            kernel_roots.KernelRoot("mine", str(tmp_path / "mine")),
+            kernel_roots.KernelRoot("theirs", str(tmp_path / "theirs")),
         ],
     )
     settle(cls)
@@ -171,7 +172,7 @@ def test_an_include_folder_that_an_earlier_root_gains_is_searched(folder, tmp_pa
     for name in ("mine", "theirs/include"):
         (tmp_path / name).mkdir(parents=True)
     fakes.write(tmp_path / "theirs" / "include", "inner.h", "#define VALUE 1\n")
-    mine, theirs = (roots.KernelRoot(name, str(tmp_path / name)) for name in ("mine", "theirs"))
+    mine, theirs = (kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("mine", "theirs"))
     source = fakes.PLAIN.replace('"value.h"', "<inner.h>")
     cls = fakes.plain_op(folder, source=source, kernel_roots=[mine, theirs])
     settle(cls)

@@ -7,7 +7,7 @@ import subprocess
 import fakes
 import pytest
 
-from opforge.builders.provenance import folders_in
+from opforge.builders.run.provenance import folders_in
 
 SOURCE = "#include <shadowed.h>\n" + fakes.EXPORT + " int value() { return SHADOWED; }\n"
 

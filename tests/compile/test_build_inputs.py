@@ -8,7 +8,7 @@ import threading
 
 import fakes
 
-from opforge.builders.provenance import Provenance
+from opforge.builders.run.provenance import Provenance
 
 
 def test_an_edited_header_is_another_build_and_going_back_is_a_hit(folder):

@@ -7,8 +7,8 @@ import os
 import fakes
 import pytest
 
-from opforge.builders import requirements
-from opforge.cache import layer
+from opforge.builders.lookup import host_requirements
+from opforge.cache.transfer import layer
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="speaks o
 def test_a_lower_level_answers_where_the_exact_one_is_missing_and_never_when_it_was_asked_for(
     folder, tmp_path, prebuilt, monkeypatch
 ):
-    monkeypatch.setattr(requirements, "cpu_level", lambda: "x86-64-v3")
+    monkeypatch.setattr(host_requirements, "cpu_level", lambda: "x86-64-v3")
     cls = fakes.plain_op(folder, value=3)
     low = prebuilt(cls, "cpu:x86-64")
     assert cls("cpu:x86-64-v3").find().library == low.library

@@ -9,7 +9,7 @@ import shutil
 import fakes
 import pytest
 
-from opforge.builders import building, precompiled
+from opforge.builders.run import pipeline, precompiled_header
 from opforge.errors import ToolchainNotFoundError
 
 TEN = [f"unit{number}.cpp" for number in range(10)]
@@ -205,7 +205,7 @@ def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkey
 @pytest.fixture
 def plan(folder):
     cls = fakes.plain_op(folder)
-    from opforge.builders.opened import writable_store
+    from opforge.cache.current import writable_store
 
     store = writable_store()
     return cls().plan(cls().toolchain(store)), store.layout
@@ -228,22 +228,22 @@ def test_compilers_run_as_cores_and_the_measured_memory_allow(plan, monkeypatch,
     class Cores:
         threads = cores
 
-    monkeypatch.setattr(building.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(building, "memory_left", lambda: left)
+    monkeypatch.setattr(pipeline.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(pipeline, "memory_left", lambda: left)
     if measured:
-        building._note_peak(*plan, measured)
-    assert building.compiler_jobs(None, *plan) == jobs
-    assert building.compiler_jobs(3, *plan) == 3
+        pipeline._note_peak(*plan, measured)
+    assert pipeline.compiler_jobs(None, *plan) == jobs
+    assert pipeline.compiler_jobs(3, *plan) == 3
     monkeypatch.setenv("OPFORGE_JOBS", "5")
-    assert building.compiler_jobs(None, *plan) == 5
+    assert pipeline.compiler_jobs(None, *plan) == 5
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
 def test_a_garbled_measurement_stops_no_build(plan, monkeypatch, text):
-    building._note_peak(*plan, 1)
-    with open(building._peak_file(*plan), "w") as file:
+    pipeline._note_peak(*plan, 1)
+    with open(pipeline._peak_file(*plan), "w") as file:
         file.write(text)
-    assert building.compiler_jobs(None, *plan) >= 1
+    assert pipeline.compiler_jobs(None, *plan) >= 1
 
 
 def test_a_build_measures_what_a_compiler_took(folder, own_store):
@@ -284,7 +284,7 @@ def test_many_units_that_begin_with_one_header_share_it_precompiled(folder, monk
     assert titles.count("precompile <torch/csrc/stable/tensor.h>") == 1
     assert cls().load().total(1) == 7
     assert not [name for name in os.listdir(shared.folder) if "gch" in name], "it is never exported"
-    monkeypatch.setattr(precompiled, "UNITS_A_COMPILER", {})
+    monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
     alone = cls().obtain(jobs=1, force=True)
     assert alone.binary["sha256"] == shared.binary["sha256"], "the compiler saw the same text"
     assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "and what it read is accounted for"

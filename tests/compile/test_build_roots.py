@@ -7,7 +7,7 @@ import os
 import fakes
 import pytest
 
-from opforge.builders import roots
+from opforge.builders.spec import kernel_roots
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def package(tmp_path, monkeypatch):
 
 def test_kernels_of_another_package_are_read_where_they_lie(folder, package):
     folder.mkdir()
-    root = roots.package_root("theirs", "kernels_of_another")
+    root = kernel_roots.package_root("theirs", "kernels_of_another")
     cls = fakes.builder_class(folder, "theirs", abi="c", kernel_roots=[root])
     assert cls().load().value() == 11
     assert os.listdir(folder) == []
@@ -35,8 +35,8 @@ def test_kernels_of_another_package_are_read_where_they_lie(folder, package):
 def test_an_earlier_root_overrides_a_later_one(folder, package, tmp_path):
     folder.mkdir()
     (tmp_path / "mine").mkdir()
-    theirs = roots.package_root("theirs", "kernels_of_another")
-    mine = roots.KernelRoot("mine", str(tmp_path / "mine"))
+    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
+    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
     cls = fakes.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
     assert cls().load().value() == 11
     fakes.write(tmp_path / "mine", "theirs.cpp", f"{fakes.EXPORT} int value() {{ return 13; }}\n")
@@ -48,8 +48,8 @@ def test_an_earlier_root_overrides_a_later_one(folder, package, tmp_path):
 def test_an_earlier_roots_header_overrides_a_later_ones(folder, package, tmp_path):
     folder.mkdir()
     (tmp_path / "mine" / "include").mkdir(parents=True)
-    theirs = roots.package_root("theirs", "kernels_of_another")
-    mine = roots.KernelRoot("mine", str(tmp_path / "mine"))
+    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
+    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
     cls = fakes.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
     assert cls().load().value() == 11
     fakes.write(tmp_path / "mine" / "include", "theirs.h", "#define VALUE 15\n")

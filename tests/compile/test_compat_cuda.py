@@ -14,7 +14,8 @@ import subprocess
 import fakes
 import pytest
 
-from opforge.builders import abis, user
+from opforge.builders import jit
+from opforge.builders.spec import abi
 from opforge.builders.toolchains import nvcc
 from opforge.compat import cpp_extension
 from opforge.compat.cpp_extension import nvcc_flags
@@ -86,7 +87,7 @@ def torch_with_cuda(tmp_path, monkeypatch):
         (made / "lib" / name).touch()
     release = subprocess.run([nvcc.find(), "--version"], capture_output=True, text=True, check=True).stdout
     (made / "version.py").write_text(f"cuda = '{release.partition('release ')[2].partition(',')[0]}'\n")
-    for module in (abis, nvcc):
+    for module in (abi, nvcc):
         monkeypatch.setattr(module, "torch_folder", lambda: str(made))
 
 
@@ -140,7 +141,7 @@ def theirs(toolkit):
 def test_a_cuda_extension_is_built_by_the_command_and_its_module_works(
     theirs, project, torch_with_cuda, own_store, tmp_path, monkeypatch
 ):
-    from opforge.builders.elf import inspect as read
+    from opforge.builders.inspection.elf import inspect as read
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     ext = project(theirs)
@@ -172,7 +173,7 @@ print({ext.name}.value())
 def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_variable(
     toolkit, project, torch_with_cuda, own_store, monkeypatch
 ):
-    from opforge.builders.opened import current_store
+    from opforge.cache.current import current_store
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
     ext = project(toolkit)
@@ -186,7 +187,7 @@ def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_varia
     assert "-DFOR_NVCC" not in plan.compile_flags and "-DFOR_CXX" not in plan.device_flags
     assert "arch=compute_90,code=compute_90" in plan.device_flags
     assert set(CUDA_LIBRARIES) <= set(plan.stubs) and plan.libraries == ()
-    assert abis.LOADS not in plan.defines, "what is shipped registers its ops whoever opens it"
+    assert abi.LOADS not in plan.defines, "what is shipped registers its ops whoever opens it"
     own, *others = builder.include_dirs
     assert own == os.path.realpath("include")
     assert not [one for one in others if one.startswith(toolkit.CUDA_HOME)], "nvcc brings the toolkit's headers itself"
@@ -239,13 +240,13 @@ def test_load_gives_nvcc_what_torch_gives_it_and_only_where_there_is_cuda_code(m
 
     from opforge.compat.cpp_extension.jit import load_on_opforge
 
-    calls, signature = [], inspect.signature(user.load)
+    calls, signature = [], inspect.signature(jit.load)
 
     def recorded(**options):
         calls.append(options)
 
     recorded.__signature__ = signature
-    monkeypatch.setattr(user, "load", recorded)
+    monkeypatch.setattr(jit, "load", recorded)
     load = load_on_opforge("load", module)
     for source in ("a.cu", "a.sycl", "a.cpp"):
         load("a", [source], extra_cuda_cflags=["-O1 -lineinfo"], extra_sycl_cflags=["-O2"])

@@ -124,7 +124,7 @@ def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
 
 
 def test_a_limited_extension_is_named_so_and_names_no_library_of_torchs_python(built, project):
-    from opforge.builders.elf import inspect
+    from opforge.builders.inspection.elf import inspect
 
     folder = project[0] / "twicely"
     assert "libtorch_python.so" not in inspect(str(folder / "_limited.abi3.so"))["needs"]

@@ -11,7 +11,7 @@ import fakes
 import pytest
 from click.testing import CliRunner
 
-from opforge.builders import inspection
+from opforge.builders.inspection.examine import examine
 from opforge.cli.inspect import command
 
 KERNELS = """\
@@ -83,7 +83,7 @@ def test_device_code_is_told_by_architecture_and_kernel(nvcc, tmp_path):
     made = compiled(
         nvcc, tmp_path, "k.so", launch, *codes, *ptx, "-shared", "-Xcompiler=-fPIC", "-Xfatbin=-compress-mode=none"
     )
-    told = inspection.examine(made)
+    told = examine(made)
     held = {(one["kind"], one["arch"]) for one in told["images"]}
     assert held == {("SASS", "sm_80"), ("SASS", "sm_90a"), ("PTX", "compute_80")}
     kernels = by_name(told)
@@ -97,7 +97,7 @@ def test_spills_and_registers_agree_with_the_assembler(nvcc, tmp_path):
     path = fakes.write(tmp_path, "s.cu", SPILLING)
     command_line = [nvcc, "-arch=sm_90", "-cubin", "-Xptxas=-v", "-o", "s.cubin", path]
     said = subprocess.run(command_line, check=True, capture_output=True, text=True, cwd=tmp_path).stderr
-    told = inspection.examine(str(tmp_path / "s.cubin"))
+    told = examine(str(tmp_path / "s.cubin"))
     kernel = by_name(told)["spill", "sm_90"]
     assert f"Used {kernel['registers']} registers" in said and f"{kernel['stack']} bytes stack frame" in said
     assert kernel["stack"] > 0 and (kernel["spills"] is None or kernel["spills"] > 0)
@@ -112,7 +112,7 @@ def test_a_device_file_that_lies_among_the_data_is_found(nvcc, tmp_path):
         '__asm__(".section .rodata\\n.balign 64\\n.incbin \\"k.cubin\\"\\n.byte 1,2,3\\n");\nint f(void) { return 1; }',
     )
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", "h.so", "h.c"], check=True, cwd=tmp_path)
-    told = inspection.examine(str(tmp_path / "h.so"))
+    told = examine(str(tmp_path / "h.so"))
     assert told["images"] == [
         {"kind": "SASS", "arch": "sm_80", "size": os.path.getsize(tmp_path / "k.cubin"), "compression": ""}
     ]
@@ -126,7 +126,7 @@ def test_hsaco_is_told_by_architecture_and_kernel(tmp_path):
         pytest.skip("needs hipcc (apt install hipcc)")
     source = "#include <hip/hip_runtime.h>\n" + KERNELS + 'extern "C" void launch(float* x) { add<<<1, 32>>>(x, 9); }\n'
     options = ("--offload-arch=gfx90a", "--offload-arch=gfx908", "-fPIC", "-shared")
-    told = inspection.examine(compiled(hipcc, tmp_path, "k.so", source, *options))
+    told = examine(compiled(hipcc, tmp_path, "k.so", source, *options))
     assert {(one["kind"], one["arch"]) for one in told["images"]} == {("HSACO", "gfx90a"), ("HSACO", "gfx908")}
     kernels = by_name(told)
     assert kernels["share", "gfx90a"]["shared"] == 1024

@@ -344,7 +344,7 @@ def test_one_result_is_one_module_in_a_process(loaded, relu):
 
 
 def test_a_second_load_looks_at_the_ops_own_files_only(relu, monkeypatch):
-    from opforge.cache.disk import Disk
+    from opforge.cache.filesystem.disk import Disk
 
     cls, store = relu
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)

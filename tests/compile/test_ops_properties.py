@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opforge.ops import CPUAdagrad, CPUAdam, CPULion, FusedAdam, FusedLamb, FusedLion, reference
-from opforge.ops.cpu_optimizer import load_op
+from opforge.ops.optimizers.cpu_optimizer import load_op
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fakes
 import pytest
 
-from opforge.builders import devices
+from opforge.builders.lookup import device_requirements
 from opforge.builders.toolchains import nvcc
-from opforge.cache import layer
-from opforge.cli import explain
+from opforge.cache.transfer import layer
+from opforge.cli.cache import explain
 from opforge.cli.selection import Selected
 from opforge.errors import PrebuiltRequiredError, SettingError, ToolchainNotFoundError
 
@@ -73,9 +73,9 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
     cls = fakes.builder_class(tmp_path, fakes.fresh("twice"), abi="c", sources=["twice.cu"], devices=["cuda"])
     built = ship(cls("cuda:sm_80+sm_90+ptx"), tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
-    monkeypatch.setattr(devices, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     here = []
-    monkeypatch.setattr(devices, "present", lambda device: tuple(here) if device == "cuda" else ())
+    monkeypatch.setattr(device_requirements, "present", lambda device: tuple(here) if device == "cuda" else ())
     for device, fits in (("sm_86", True), ("sm_90", True), ("sm_120", True), ("sm_75", False)):
         here[:] = [device]
         builder = cls()

@@ -9,8 +9,8 @@ import types
 import fakes
 import pytest
 
-from opforge.builders import shipped
-from opforge.cache import layer
+from opforge.builders.lookup import package_layers
+from opforge.cache.transfer import layer
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def package(tmp_path, monkeypatch):
     cls.__module__ = f"{name}.ops"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = cls("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(folder / shipped.FOLDER), builder.obtain(), builder.describe().key)
+    layer.add(str(folder / package_layers.FOLDER), builder.obtain(), builder.describe().key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     return cls
 
@@ -41,7 +41,7 @@ def test_a_package_serves_its_own_builders_and_no_setting_is_needed(package, tmp
 
 def test_another_packages_builders_are_not_served(package, tmp_path):
     other = fakes.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert shipped.layers_of(package) and not shipped.layers_of(other) and other().find() is None
+    assert package_layers.layers_of(package) and not package_layers.layers_of(other) and other().find() is None
 
 
 def test_a_library_may_be_as_open_as_the_code_beside_it_and_no_more(package, tmp_path):

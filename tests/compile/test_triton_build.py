@@ -9,7 +9,7 @@ import fakes
 import pytest
 import triton_parts
 
-from opforge.builders.inspection import examine
+from opforge.builders.inspection.examine import examine
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -39,7 +39,7 @@ def parts(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
         builder = triton_parts.scale_op(folder / "op", "prebuilt_scale")
-        from opforge.cache import layer
+        from opforge.cache.transfer import layer
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             made = builder(target)
@@ -219,7 +219,7 @@ def test_what_is_declared_is_part_of_the_key(tmp_path):
 
 
 def _store():
-    from opforge.builders.opened import current_store
+    from opforge.cache.current import current_store
 
     return current_store()
 

@@ -12,8 +12,8 @@ import pytest
 import triton_parts
 
 import opforge
-from opforge.cache import upkeep
 from opforge.cache.layout import Layout
+from opforge.cache.maintenance import gc
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -102,11 +102,11 @@ def test_kernels_count_for_the_bounds_and_are_cleared(compile_it, own_store):
     compile_it()
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
-    assert upkeep.surplus(layout, later, max_size=1 << 30) == []
-    condemned = upkeep.surplus(layout, later, max_size=1)
+    assert gc.surplus(layout, later, max_size=1 << 30) == []
+    condemned = gc.surplus(layout, later, max_size=1)
     assert [one.kind for one in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {one.kind for one in upkeep.surplus(layout, later + 31 * upkeep.DAY)}
-    assert upkeep.remove(layout, [one for one in upkeep.everything(layout) if one.kind == "Triton kernel"])
+    assert "Triton kernel" in {one.kind for one in gc.surplus(layout, later + 31 * gc.DAY)}
+    assert gc.remove(layout, [one for one in gc.everything(layout) if one.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 
 

@@ -163,7 +163,7 @@ def test_a_captured_step_follows_what_lies_on_the_device(name, monkeypatch):
 @pytest.mark.parametrize("optimizer", [FusedAdam, FusedLion, FusedLamb])
 def test_the_optimizers_step_by_these_ops_as_by_those_of_the_host(optimizer, monkeypatch):
     """bfloat16 parameters with float32 master weights and states, in one pass; and with states in bfloat16."""
-    from opforge.ops import fused_optimizer
+    from opforge.ops.optimizers import fused_optimizer
 
     host = fused_optimizer.load_op
     mine = {f"Fused{name}Builder": f"Triton{name}Builder" for name in ("Adam", "Lion", "Lamb")}

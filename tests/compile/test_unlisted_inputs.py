@@ -9,7 +9,7 @@ import shutil
 import fakes
 import pytest
 
-from opforge.builders.provenance import files_in
+from opforge.builders.run.provenance import files_in
 
 COMPILERS = [
     "g++",

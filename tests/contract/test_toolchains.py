@@ -11,8 +11,8 @@ from toolchains_here import DEVICES, HOSTS, has_libcxx, made, needs, use
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
-from opforge.builders.opened import current_store
 from opforge.builders.toolchains import host, zig
+from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError
 
 pytestmark = pytest.mark.compile

@@ -9,8 +9,8 @@ import fakes
 import pytest
 from toolchains_here import made
 
-from opforge.builders.opened import current_store
 from opforge.builders.toolchains import nvcc
+from opforge.cache.current import current_store
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 pytestmark = pytest.mark.compile
@@ -76,9 +76,9 @@ def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
 
 
 def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
-    from opforge.builders.toolchains import identity
+    from opforge.builders.toolchains import probe
 
-    monkeypatch.setattr(identity, "PATIENCE", 0.2)
+    monkeypatch.setattr(probe, "PATIENCE", 0.2)
     fakes.compiler(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="gave no answer"):
         made("nvcc").identity()

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import opforge
-from opforge.accelerator import Target, nvml
-from opforge.accelerator.cuda import CUDAAccelerator
+from opforge.accelerator import Target
+from opforge.accelerator.devices.cuda import CUDAAccelerator
+from opforge.accelerator.vendors import nvml
 
 _reason = CUDAAccelerator().unavailable_reason()
 pytestmark = [pytest.mark.device, pytest.mark.skipif(bool(_reason), reason=f"needs a CUDA or ROCm device: {_reason}")]
@@ -188,7 +189,7 @@ def test_capabilities_are_the_cards(accelerator):
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 def test_nccl_is_started_by_the_accelerator(tmp_path):
     code = (
-        "import sys, torch; from opforge.accelerator.cuda import CUDAAccelerator\n"
+        "import sys, torch; from opforge.accelerator.devices.cuda import CUDAAccelerator\n"
         "CUDAAccelerator().init_distributed(init_method='file://' + sys.argv[1], rank=0, world_size=1)\n"
         "value = torch.ones(3, device='cuda'); torch.distributed.all_reduce(value)\n"
         "print(torch.distributed.get_backend(), value.sum().item()); torch.distributed.destroy_process_group()\n"

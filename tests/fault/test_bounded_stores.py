@@ -11,14 +11,15 @@ import fakes
 import pytest
 
 from opforge.builders import loader
-from opforge.cache import ledger, pins, upkeep
 from opforge.cache.layout import Layout
+from opforge.cache.maintenance import gc, pins
+from opforge.cache.records import size_log
 from opforge.errors import LoadError, SettingError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """
 import os, fakes
-from opforge.cache import upkeep
+from opforge.cache.maintenance import gc as upkeep
 upkeep.YOUNG_SECONDS = float(os.environ["YOUNG"])
 for number in range(int(os.environ["COUNT"])):
     value = int(os.environ["FIRST"]) + number
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 
 def bytes_of(store):
-    return ledger.count(Layout(str(store)))
+    return size_log.count(Layout(str(store)))
 
 
 def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_store, monkeypatch):
@@ -54,14 +55,14 @@ def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_s
     assert highest < 16 * one, "what is young may be beyond the limit, and no more than that"
     time.sleep(0.4)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", str(limit))
-    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.3)
+    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.3)
     fakes.plain_op(folder, value=99)().obtain()
     assert bytes_of(own_store) <= limit
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
 def test_what_is_pinned_outlives_every_limit(folder, own_store, monkeypatch):
-    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
     first = fakes.plain_op(folder, value=1)().obtain()
     pins.pin(Layout(str(own_store)), first.result)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "1")
@@ -85,7 +86,7 @@ def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store
 
 def evict(own_store):
     layout = Layout(str(own_store))
-    return upkeep.remove(layout, upkeep.surplus(layout, time.time() + 3600, max_size=0))
+    return gc.remove(layout, gc.surplus(layout, time.time() + 3600, max_size=0))
 
 
 def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
@@ -172,9 +173,9 @@ def test_files_that_a_killed_process_had_begun_are_swept_when_they_are_old(folde
     layout = Layout(str(own_store))
     for path in drafts:
         path.write_text("half")
-    upkeep.remove(layout, upkeep.surplus(layout, time.time()))
+    gc.remove(layout, gc.surplus(layout, time.time()))
     assert all(path.exists() for path in drafts), "somebody may be writing them"
-    gone = upkeep.remove(layout, upkeep.surplus(layout, time.time() + 7200))
+    gone = gc.remove(layout, gc.surplus(layout, time.time() + 7200))
     assert not [path for path in drafts if path.exists()]
     assert {one.kind for one in gone} == {"unfinished file"}
     assert fakes.builder_class(folder, "plain", abi="c")().obtain().origin == "cache"
@@ -226,7 +227,7 @@ def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):
 
 WAIT = """
 import os, fakes
-from opforge.cache import lock
+from opforge.cache.filesystem import lock
 lock.FIRST_NOTICE = 0.2
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)

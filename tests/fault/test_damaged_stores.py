@@ -12,7 +12,7 @@ import fakes
 import pytest
 
 import opforge
-from opforge.cache import layer
+from opforge.cache.transfer import layer
 from opforge.errors import BuildResourceError, CacheDirError, LoadError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]

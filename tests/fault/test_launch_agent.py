@@ -14,7 +14,7 @@ import pytest
 import opforge
 from opforge.errors import LauncherNotFoundError, LaunchError
 from opforge.launch.agent import TOLD, end_descendants
-from opforge.launch.binding import Wishes
+from opforge.launch.binding.rank_binding import Wishes
 from opforge.launch.channel import answers
 from opforge.launch.plan import Options, make_plan
 from opforge.launch.run import connected, run

@@ -12,7 +12,7 @@ import fakes
 import pytest
 from mpis import MPIS, folder_of
 
-from opforge.launch import mpi
+from opforge.launch.engines import mpi
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
 

@@ -14,7 +14,7 @@ import fakes
 import pytest
 from mpis import MPIS, folder_of
 
-from opforge.launch.machine import format_list
+from opforge.launch.binding.machine import format_list
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 if not SSHD or not shutil.which("ssh"):

@@ -11,7 +11,7 @@ import time
 import fakes
 import pytest
 
-from opforge.cache import lock as locks
+from opforge.cache.filesystem import lock as locks
 from opforge.errors import CompileError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
@@ -137,7 +137,7 @@ def test_a_failure_is_not_kept_for_those_who_come_later(folder):
 WITHOUT_LOCK = (
     """
 import contextlib
-from opforge.cache import lock
+from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
     yield lock.Turn.FIRST

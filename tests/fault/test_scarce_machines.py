@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
 import os, resource, fakes
-from opforge.builders.toolchains import identity
+from opforge.builders.toolchains import probe as identity
 from opforge.errors import OpforgeError
 limited = getattr(resource, os.environ["LIMIT"])
 usual = resource.getrlimit(limited)

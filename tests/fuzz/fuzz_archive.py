@@ -19,7 +19,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from made_up_store import ME, MadeUpStore
 
-from opforge.cache import archive, layout, verification
+from opforge.cache import layout
+from opforge.cache.maintenance import verify
+from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
 RECIPE = 0xFF
@@ -75,7 +77,7 @@ class ArchiveTarget:
             archive.unpack(place, path, ME)
         except ArchiveError:
             pass
-        checked = verification.verify(place, ME)
+        checked = verify.verify(place, ME)
         assert not [one for one in checked if one.problem], checked
         assert os.listdir(place.path("staging")) == []
         assert sorted(os.listdir(self.folder)) == before

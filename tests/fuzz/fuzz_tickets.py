@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import fakes
 import made_up_store
 
-from opforge.builders.toolchains import host, identity
+from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
 FILES = ("ticket", "manifest", "answer")
@@ -53,7 +53,7 @@ class TicketTarget:
         return Store(self.root, made_up_store.ME, disk=fakes.LaterDisk())
 
     def _find(self) -> str | None:
-        identity._asked.clear()
+        probe._asked.clear()
         entry = self.cls().find(self._store())
         return entry and entry.result
 

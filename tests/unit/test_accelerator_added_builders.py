@@ -9,15 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from opforge import OpBuilder
-from opforge.accelerator import added_builders, select, use_accelerator
-from opforge.accelerator.builder_link import target_for
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.discovery import EntryPoint
-from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator import select, use_accelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
+from opforge.accelerator.entry_points import EntryPoint
+from opforge.accelerator.interface import external_builders
+from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.target import Target
-from opforge.builders import reporting
-from opforge.cli import build, group
+from opforge.cli import group
+from opforge.cli.prebuild import command
 from opforge.errors import BuilderError, OpNotFoundError
+from opforge.report import facts
 
 GOOD = """
 from opforge import OpBuilder
@@ -33,12 +35,14 @@ number = 3
 def add(tmp_path, monkeypatch):
     """Adds a builder as another package would: add("cpu.GoodBuilder", "added_ops:GoodBuilder")."""
     points = []
-    monkeypatch.setattr(added_builders, "entry_points", lambda group: [one for one in points if one.group == group])
+    monkeypatch.setattr(external_builders, "entry_points", lambda group: [one for one in points if one.group == group])
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "added_ops.py").write_text(GOOD)
     (tmp_path / "added_broken.py").write_text("raise OSError('libquick.so is missing')")
     (tmp_path / "added_leaving.py").write_text("raise SystemExit('no licence')")
-    yield lambda name, value, source="quick 2.0": points.append(EntryPoint(added_builders.GROUP, name, value, source))
+    yield lambda name, value, source="quick 2.0": points.append(
+        EntryPoint(external_builders.GROUP, name, value, source)
+    )
     for name in [name for name in sys.modules if name.startswith("added_")]:
         del sys.modules[name]
 
@@ -70,7 +74,7 @@ def test_one_added_to_the_accelerator_goes_before_one_added_to_the_host(add):
 
 def test_the_entry_points_are_read_for_a_name_that_opforge_lacks_and_once(monkeypatch):
     reads = []
-    monkeypatch.setattr(added_builders, "entry_points", lambda group: reads.append(group) or [])
+    monkeypatch.setattr(external_builders, "entry_points", lambda group: reads.append(group) or [])
     accelerator = CPUAccelerator()
     assert accelerator.create_op_builder("CPUAdamBuilder") is not None
     assert reads == []
@@ -142,8 +146,8 @@ def test_the_commands_list_them_and_report_says_what_is_wrong(add, monkeypatch):
     add("cpu.CPUAdamBuilder", "added_ops:GoodBuilder")
     monkeypatch.setenv("OPFORGE_ACCELERATOR", "cpu")
     monkeypatch.setattr(select, "_active", None)
-    monkeypatch.setattr(reporting, "compilers", list)
-    listed = json.loads(CliRunner().invoke(build.command, ["--list", "--json", "--target", "cpu"]).stdout)
+    monkeypatch.setattr(facts, "compilers", list)
+    listed = json.loads(CliRunner().invoke(command.command, ["--list", "--json", "--target", "cpu"]).stdout)
     assert {"name": "HostBuilder", "accelerator": "cpu"} in listed
     assert [one["name"] for one in listed].count("CPUAdamBuilder") == 1
     ran = CliRunner().invoke(group, ["report", "--json"])

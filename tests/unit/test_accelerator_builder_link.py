@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from opforge.accelerator.builder_link import target_for
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
+from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
 

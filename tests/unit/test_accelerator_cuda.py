@@ -13,7 +13,9 @@ import vendor_modules
 from made_up_nvml import DIVIDED, TWO, Nvml, free, serve
 from vendor_modules import FREE, TOTAL
 
-from opforge.accelerator import Target, candidates, cuda, nvidia, nvml, rocm, select
+from opforge.accelerator import Target, candidates, select
+from opforge.accelerator.devices import cuda
+from opforge.accelerator.vendors import nvidia, nvml, rocm
 
 INFORMATION = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{}\nDevice Minor: \t 0\n"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from opforge.accelerator import discovery
+from opforge.accelerator import entry_points
 
 GROUP = "opforge.accelerators"
 
@@ -44,13 +44,13 @@ def site(tmp_path, monkeypatch):
 @pytest.fixture
 def scans(monkeypatch):
     scanned = []
-    scan = discovery._scan
-    monkeypatch.setattr(discovery, "_scan", lambda folder: scanned.append(folder) or scan(folder))
+    scan = entry_points._scan
+    monkeypatch.setattr(entry_points, "_scan", lambda folder: scanned.append(folder) or scan(folder))
     return scanned
 
 
 def found(group: str = GROUP):
-    return [(point.name, point.value, point.source) for point in discovery.entry_points(group)]
+    return [(point.name, point.value, point.source) for point in entry_points.entry_points(group)]
 
 
 def index(tmp_path):

@@ -11,12 +11,12 @@ import torch.distributed
 import vendor_modules
 
 import opforge
-from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.errors import CommunicationError
 
 RANK = """
 import sys, torch, torch.distributed as distributed
-from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
 rendezvous, rank = sys.argv[1], int(sys.argv[2])
 accelerator = CPUAccelerator()
 accelerator.init_distributed(init_method=f"file://{rendezvous}", rank=rank, world_size=2)

@@ -12,7 +12,7 @@ import opforge
 
 HEAVY = """
 torch importlib.metadata filelock platformdirs click rich subprocess inspect dataclasses packaging
-opforge.accelerator.added_builders
+opforge.accelerator.interface.external_builders
 """.split()  # noqa: SIM905
 
 CHOOSE = """
@@ -70,7 +70,8 @@ def test_an_installed_packages_accelerator_is_chosen_without_a_scan(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 2.0\n")
     (info / "entry_points.txt").write_text("[opforge.accelerators]\nquick = quick_device:Quick\n")
     (site / "quick_device.py").write_text(
-        "from opforge.accelerator.null import NullAccelerator\nclass Quick(NullAccelerator):\n    name = 'quick'\n"
+        "from opforge.accelerator.devices.null import NullAccelerator\n\n\n"
+        "class Quick(NullAccelerator):\n    name = 'quick'\n"
     )
     os.utime(site, (1, 1))
     code = f"import sys; sys.path.insert(0, {str(site)!r}); sys.path.remove('')\n" + CHOOSE.format(heavy=HEAVY)

@@ -9,14 +9,14 @@ import threading
 import pytest
 
 from opforge.accelerator import candidates, get_accelerator, select, set_accelerator, use_accelerator
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.discovery import EntryPoint
-from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
+from opforge.accelerator.entry_points import EntryPoint
 from opforge.accelerator.select import make_accelerator
 from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
 
 QUICK = """
-from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
 class Quick(NullAccelerator):
     name = "quick"
     interface_version = {version}

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from opforge.accelerator.host_streams import HostEvent, HostStream
-from opforge.accelerator.interface import Accelerator
+from opforge.accelerator.fallback.streams import HostEvent, HostStream
+from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.target import Target
 
 

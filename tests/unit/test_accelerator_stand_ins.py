@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.host_streams import HostEvent, HostStream, current_stream, stream_scope
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.fallback.streams import HostEvent, HostStream, current_stream, stream_scope
 
 
 def test_events_measure_real_milliseconds():

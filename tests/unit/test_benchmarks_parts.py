@@ -100,8 +100,8 @@ def test_commands_run_in_their_folder_one_after_another(part, tmp_path):
 
 
 def test_each_unit_waits_for_the_precompiled_header_and_names_it_before_its_source(part):
-    from opforge.builders.plan import Step
-    from opforge.cache.inputs import Located
+    from opforge.builders.spec.build_plan import Step
+    from opforge.cache.records.inputs import Located
 
     def compiling(number):
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", f"/op/{number}.cpp", "-o", f"{number}.o")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from opforge.builders import timeline
+from opforge.builders.run import timeline
 
 ROWS = ("0 100 1 libtorch_cpu.so ab", "0 400 2 0.a.o cd", "100 900 3 1.b.o ef", "900 1000 4 a.so 01")
 LOG = "# ninja log v7\n" + "".join(row.replace(" ", "\t") + "\n" for row in ROWS)

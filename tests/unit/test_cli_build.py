@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
-from opforge.builders.plan import BuildPlan
-from opforge.cache.entry import Entry
-from opforge.cli import build, progress
+from opforge.builders.spec.build_plan import BuildPlan
+from opforge.cache.records.entry import Entry
+from opforge.cli import progress
+from opforge.cli.prebuild import command
 from opforge.cli.selection import Selected
 from opforge.errors import CompileError, OpIncompatibleError
 
@@ -59,8 +60,8 @@ def run(monkeypatch):
 
     def invoke(*options, named=True, **builders):
         selected = [Made(name, Builder.target, lambda one=one: one, named) for name, one in builders.items()]
-        monkeypatch.setattr(build, "select", lambda ops, targets: selected)
-        return CliRunner().invoke(build.command, list(options))
+        monkeypatch.setattr(command, "select", lambda ops, targets: selected)
+        return CliRunner().invoke(command.command, list(options))
 
     return invoke
 
@@ -226,14 +227,14 @@ def test_beside_json_nothing_is_said(capsys):
 
 
 def test_the_command_is_one(run):
-    assert isinstance(build.command, click.Command) and build.command.name == "build-ops"
+    assert isinstance(command.command, click.Command) and command.command.name == "build-ops"
 
 
 def test_portable_ops_are_for_every_level_unless_a_target_is_named(monkeypatch):
     asked = []
-    monkeypatch.setattr(build, "select", lambda ops, targets: asked.append([str(one) for one in targets]) or [])
-    CliRunner().invoke(build.command, ["--portable"])
-    CliRunner().invoke(build.command, ["--portable", "--cpu-level", "x86-64-v3"])
-    CliRunner().invoke(build.command, [])
+    monkeypatch.setattr(command, "select", lambda ops, targets: asked.append([str(one) for one in targets]) or [])
+    CliRunner().invoke(command.command, ["--portable"])
+    CliRunner().invoke(command.command, ["--portable", "--cpu-level", "x86-64-v3"])
+    CliRunner().invoke(command.command, [])
     levels = ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:aarch64"]
     assert asked == [levels, ["cpu:x86-64-v3"], []]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opforge.cache.differences import Difference
-from opforge.cli.explain import describe
+from opforge.cache.maintenance.explain import Difference
+from opforge.cli.cache.explain import describe
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from opforge.cli import output, quantities
+from opforge.cli import output, units
 
 
 @pytest.mark.parametrize(
@@ -38,22 +38,22 @@ def test_ages(seconds, text):
     [("0", 0), ("512", 512), ("2GiB", 2 << 30), ("2G", 2 << 30), ("500MB", 500_000_000), ("1.5 kib", 1536), ("7b", 7)],
 )
 def test_sizes_are_read(text, size):
-    assert quantities.size(text) == size
+    assert units.size(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "age"), [("30d", 2592000), ("12h", 43200), ("90min", 5400), ("45s", 45), ("2w", 1209600)]
 )
 def test_ages_are_read(text, age):
-    assert quantities.age(text) == age
+    assert units.age(text) == age
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "GiB", "1 2", "nan", "inf"])
 def test_what_is_no_quantity_is_refused(text):
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no size: expected a number with B, KiB"):
-        quantities.size(text)
+        units.size(text)
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no age: expected a number with s, min"):
-        quantities.age(text)
+        units.age(text)
 
 
 def test_a_table_in_a_pipe_has_one_line_a_row(capsys):
@@ -77,7 +77,7 @@ def test_markup_in_a_cell_is_text(capsys, monkeypatch):
     assert "[bold]x[/bold]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("parse", [quantities.size, quantities.age])
+@pytest.mark.parametrize("parse", [units.size, units.age])
 def test_a_number_beyond_all_bounds_is_refused(parse):
     with pytest.raises(click.BadParameter, match="is too large"):
         parse("9" * 400)

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
-from opforge.builders import reporting
-from opforge.builders.compatibility import Compatibility
+from opforge.builders.lookup.compatibility import Compatibility
 from opforge.cli import group
+from opforge.report import facts
 
 CANDIDATES = [
     {"name": "cuda", "available": False, "reason": "no device", "source": "torch"},
@@ -37,7 +37,7 @@ class Accelerator:
 
 
 def readiness(builder):
-    return reporting.readiness(reporting.Offer("OpBuilder", Accelerator(builder)))
+    return facts.readiness(facts.Offer("OpBuilder", Accelerator(builder)))
 
 
 def broken(*, target):
@@ -79,12 +79,12 @@ def test_an_op_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
 
 def test_compilers_that_are_missing_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    host = reporting.compilers()[0]
+    host = facts.compilers()[0]
     assert host["name"] == "host" and host["problem"].startswith("No C++ compiler was found. Looked for:")
 
 
 def triton_row():
-    (told,) = [one for one in reporting.compilers() if one["name"] == "triton"]
+    (told,) = [one for one in facts.compilers() if one["name"] == "triton"]
     return told
 
 
@@ -96,7 +96,7 @@ def host_compiler(monkeypatch):
     from opforge.builders.toolchains import triton
 
     told = (("search", "made up"), ("version", "g++ 12"))
-    monkeypatch.setattr(reporting, "TOOLCHAINS", {"triton": reporting.TOOLCHAINS["triton"]})
+    monkeypatch.setattr(facts, "TOOLCHAINS", {"triton": facts.TOOLCHAINS["triton"]})
     monkeypatch.setattr(triton, "HostToolchain", lambda layout, disk: SimpleNamespace(identity=lambda: told))
 
 
@@ -119,33 +119,33 @@ def test_a_triton_that_is_not_installed_says_how_to_install_it_and_is_no_problem
 
 
 def test_a_device_compiler_that_is_missing_is_told_in_full_and_is_no_problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(reporting, "TOOLCHAINS", {"nvcc": reporting.TOOLCHAINS["nvcc"]})
+    monkeypatch.setattr(facts, "TOOLCHAINS", {"nvcc": facts.TOOLCHAINS["nvcc"]})
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     os.chmod(fakes.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
-    (told,) = [one for one in reporting.compilers() if one["name"] == "nvcc"]
+    (told,) = [one for one in facts.compilers() if one["name"] == "nvcc"]
     assert told["version"] == f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" and told["problem"] == ""
     assert f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" in told["missing"]
 
 
 def test_the_versions_of_both_compilers_are_told():
     both = {"version": "g++ 12", "cuda version": "nvcc 13.0", "cuda ptxas sha256": "ab"}
-    assert reporting.compilers_in(both) == "nvcc 13.0 with g++ 12"
-    assert reporting.compilers_in({"version": "g++ 12", "triton version": "3.9"}) == "triton 3.9 with g++ 12"
-    assert reporting.compilers_in({"version": "zig 0.17"}) == "zig 0.17" and reporting.compilers_in({}) == ""
+    assert facts.compilers_in(both) == "nvcc 13.0 with g++ 12"
+    assert facts.compilers_in({"version": "g++ 12", "triton version": "3.9"}) == "triton 3.9 with g++ 12"
+    assert facts.compilers_in({"version": "zig 0.17"}) == "zig 0.17" and facts.compilers_in({}) == ""
 
 
 def test_opencl_is_told_to_have_no_compiler_of_its_own(monkeypatch):
     from types import SimpleNamespace
 
     made = SimpleNamespace(argv=("g++",), root="opencl", identity=lambda: (("version", "g++ 12"),))
-    monkeypatch.setattr(reporting, "TOOLCHAINS", {"opencl": "unused:unused"})
-    monkeypatch.setattr(reporting, "_make", lambda where, place: made)
-    assert reporting.compilers()[0]["version"] == "no compiler of its own: text, put into the library by g++ 12"
+    monkeypatch.setattr(facts, "TOOLCHAINS", {"opencl": "unused:unused"})
+    monkeypatch.setattr(facts, "_make", lambda where, place: made)
+    assert facts.compilers()[0]["version"] == "no compiler of its own: text, put into the library by g++ 12"
 
 
 def test_a_cache_that_is_not_made_yet(own_store):
-    told = reporting.cache()
+    told = facts.cache()
     assert told["path"] == str(own_store) and told["chosen"] and not told["exists"] and told["problem"] == ""
     assert told["entries"] == 0 and not own_store.exists()
 
@@ -153,7 +153,7 @@ def test_a_cache_that_is_not_made_yet(own_store):
 def test_a_cache_that_cannot_be_trusted(own_store):
     own_store.mkdir()
     own_store.chmod(0o777)
-    assert reporting.cache()["problem"] == f"{own_store} can be written by everybody. Run: chmod go-w {own_store}."
+    assert facts.cache()["problem"] == f"{own_store} can be written by everybody. Run: chmod go-w {own_store}."
 
 
 @pytest.fixture
@@ -166,10 +166,10 @@ def machine(monkeypatch):
         "capabilities": {"device": "cpu", "total_memory": 1 << 30, "triton": False, "simd": ["avx", "sse"], "x": None},
     }
     compiler = {"name": "host", "path": "/usr/bin/g++", "version": "g++ 12", "problem": ""}
-    monkeypatch.setattr(reporting, "environment", lambda: _environment({"version": "2.13.0", "path": "/torch"}))
-    monkeypatch.setattr(reporting, "accelerators", lambda: accelerators)
-    monkeypatch.setattr(reporting, "compilers", lambda: [compiler])
-    monkeypatch.setattr(reporting, "offers", lambda devices=(): [reporting.Offer("ReluBuilder", Accelerator(Agreeing))])
+    monkeypatch.setattr(facts, "environment", lambda: _environment({"version": "2.13.0", "path": "/torch"}))
+    monkeypatch.setattr(facts, "accelerators", lambda: accelerators)
+    monkeypatch.setattr(facts, "compilers", lambda: [compiler])
+    monkeypatch.setattr(facts, "offers", lambda devices=(): [facts.Offer("ReluBuilder", Accelerator(Agreeing))])
     return {"accelerators": accelerators, "compiler": compiler}
 
 
@@ -217,9 +217,7 @@ def test_a_missing_compiler_fails_the_report(machine):
 
 
 def test_a_missing_torch_is_told(machine, monkeypatch):
-    monkeypatch.setattr(
-        reporting, "environment", lambda: _environment({"problem": "torch is not installed. Install it"})
-    )
+    monkeypatch.setattr(facts, "environment", lambda: _environment({"problem": "torch is not installed. Install it"}))
     done = report()
     assert done.exit_code == 1 and "torch is not installed. Install it\n" in done.stdout
 
@@ -235,13 +233,13 @@ def test_a_broken_builder_package_hides_nothing_else(machine, monkeypatch):
     def fail(devices=()):
         raise ImportError("no module named x")
 
-    monkeypatch.setattr(reporting, "offers", fail)
+    monkeypatch.setattr(facts, "offers", fail)
     done = report()
     assert done.exit_code == 1 and "problem: ImportError: no module named x" in done.stdout
     assert "host\tg++ 12\t/usr/bin/g++" in done.stdout
 
 
 def test_an_unusable_op_fails_the_report(machine, monkeypatch):
-    monkeypatch.setattr(reporting, "offers", lambda devices=(): [reporting.Offer("ReluBuilder", Accelerator(Refusing))])
+    monkeypatch.setattr(facts, "offers", lambda devices=(): [facts.Offer("ReluBuilder", Accelerator(Refusing))])
     done = report()
     assert done.exit_code == 1 and "ReluBuilder\tcpu\tcpu:x86-64\tunusable\tit needs a device" in done.stdout

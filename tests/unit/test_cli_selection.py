@@ -9,9 +9,9 @@ import fakes
 import pytest
 
 from opforge.accelerator.target import Target
-from opforge.builders import reporting
 from opforge.cli import selection
 from opforge.errors import BuilderError, OpIncompatibleError, UnknownAcceleratorError
+from opforge.report import facts
 
 
 class Accelerator:
@@ -42,9 +42,9 @@ def offered(monkeypatch, tmp_path):
         unknown = [one for one in devices if one not in ("cuda", "cpu")]
         if unknown:
             raise UnknownAcceleratorError(unknown[0], ["cpu", "cuda"], "the target")
-        return [reporting.Offer(name, one) for one in machines if one.name in devices for name in one.ops]
+        return [facts.Offer(name, one) for one in machines if one.name in devices for name in one.ops]
 
-    monkeypatch.setattr(reporting, "offers", offers)
+    monkeypatch.setattr(facts, "offers", offers)
 
 
 def chosen(*names, targets=()):

@@ -7,9 +7,9 @@ import types
 
 import pytest
 
-from opforge.accelerator import added_builders
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.discovery import EntryPoint
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.entry_points import EntryPoint
+from opforge.accelerator.interface import external_builders
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.compat import deepspeed
@@ -76,8 +76,8 @@ def test_without_deepspeed_the_error_says_what_to_install(monkeypatch):
 
 def accelerator_offering(monkeypatch, **places):
     """The CPU accelerator with builders that another package adds: class name = what its entry point names."""
-    points = [EntryPoint(added_builders.GROUP, f"cpu.{name}", value, "quick 2.0") for name, value in places.items()]
-    monkeypatch.setattr(added_builders, "entry_points", lambda group: points)
+    points = [EntryPoint(external_builders.GROUP, f"cpu.{name}", value, "quick 2.0") for name, value in places.items()]
+    monkeypatch.setattr(external_builders, "entry_points", lambda group: points)
     return CPUAccelerator()
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.errors import SettingError
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from opforge.accelerator import cpuid, cpuinfo
+from opforge.accelerator.host import cpuid, cpuinfo
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 ASK = "import sys; sys.path.insert(0, sys.argv[1]); import cpuid; print(cpuid.level())"

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from opforge.accelerator import cpuinfo
-from opforge.accelerator.cpu import CPUAccelerator
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.host import cpuinfo
 
 V1 = "fpu cx8 cmov mmx fxsr sse sse2 syscall lm smep"
 V2 = f"{V1} pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm"

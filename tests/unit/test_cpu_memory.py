@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from opforge.accelerator import cgroup
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.process_memory import ProcessMemory
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.host import cgroup
+from opforge.accelerator.host.process_memory import ProcessMemory
 
 KB, MB = 1 << 10, 1 << 20
 MEMINFO = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   6000 kB\nHugePages_Total:   3\n"

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from opforge.accelerator.cpu import CPUAccelerator
-from opforge.accelerator.host_files import parse_list
-from opforge.accelerator.topology import Topology
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.host.files import parse_list
+from opforge.accelerator.host.topology import Topology
 from opforge.errors import SettingError
 
 

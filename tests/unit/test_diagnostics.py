@@ -7,7 +7,7 @@ import errno
 import fakes
 import pytest
 
-from opforge.builders import diagnostics
+from opforge.builders.run import diagnostics
 from opforge.errors import BuildResourceError, CompileError
 
 LOG = "/store/v1/logs/plan.log"

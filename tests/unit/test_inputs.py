@@ -9,7 +9,7 @@ from fakes import FakeDisk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, Located
 
 
 def inputs(**parts):

@@ -8,8 +8,8 @@ import struct
 import pytest
 from click.testing import CliRunner
 
-from opforge.builders import inspection
 from opforge.builders.inspection import fatbin, shims
+from opforge.builders.inspection.examine import examine
 from opforge.cli.inspect import command
 
 PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { ret; }\n"
@@ -52,7 +52,7 @@ def test_compressed_code_without_its_reader_is_said_and_not_guessed(tmp_path, mo
     monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: None)
     path = tmp_path / "a.fatbin"
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
-    told = inspection.examine(str(path))
+    told = examine(str(path))
     assert told["kind"] == "fatbin" and told["kernels"] == []
     assert told["images"] == [{"kind": "SASS", "arch": "sm_90", "size": 2, "compression": "zstd"}]
     (note,) = told["notes"]
@@ -73,7 +73,7 @@ def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
 def test_ptx_tells_its_target(tmp_path):
     path = tmp_path / "a.ptx"
     path.write_bytes(b"// made by hand\n" + PTX)
-    told = inspection.examine(str(path))
+    told = examine(str(path))
     assert told["kind"] == "PTX" and told["images"][0]["arch"] == "compute_90a"
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_built_file_is_refused(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"no library|damaged|no ELF"):
-        inspection.examine(str(path))
+        examine(str(path))
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 1 and "cannot be inspected" in done.stderr
 

@@ -11,7 +11,7 @@ import pytest
 
 import opforge
 from opforge import OpBuilder, kernel_root
-from opforge.builders import roots
+from opforge.builders.spec import kernel_roots
 from opforge.errors import BuilderError, SourceNotFoundError
 
 
@@ -53,7 +53,7 @@ def test_a_whole_package_is_a_root_as_intels_extension_has_it(packages):
 
 def test_opforges_own_kernels_are_a_package_like_any_other():
     cls = declare("opforge.ops", prefix="cuda", folder="csrc")
-    assert cls.cuda_kernel_path("cpu/adam.cpp") == os.path.join(roots.OPFORGE.path, "cpu", "adam.cpp")
+    assert cls.cuda_kernel_path("cpu/adam.cpp") == os.path.join(kernel_roots.OPFORGE.path, "cpu", "adam.cpp")
 
 
 def test_later_roots_override_earlier_ones_of_the_prefix(packages):
@@ -64,7 +64,7 @@ def test_later_roots_override_earlier_ones_of_the_prefix(packages):
     assert over.sycl_kernel_path("base.cpp") == str(packages / "kernels_base" / "csrc" / "base.cpp")
     assert base.sycl_kernel_path("both.cpp") != f"{mine}/both.cpp"
     assert [one.name for one in over.kernel_roots] == ["sycl:kernels_mine/csrc", "sycl:kernels_base/csrc"]
-    (source,) = roots.locate("op", over.sources, over().search_roots()[1:])
+    (source,) = kernel_roots.locate("op", over.sources, over().search_roots()[1:])
     assert source == ("sycl:kernels_mine/csrc", "both.cpp")
 
 
@@ -110,7 +110,7 @@ def test_the_same_root_twice_is_refused(packages):
 
 
 def test_two_folders_of_one_name_are_refused(packages):
-    both = [roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
+    both = [kernel_roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
     cls = type("Twice", (OpBuilder,), {"name": "twice", "sources": ["csrc/both.cpp"], "kernel_roots": both})
     with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each a name of its own"):
         cls().describe()
@@ -142,9 +142,9 @@ def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
 
 
 def planned_folders(builder):
-    from opforge.builders import planning
+    from opforge.builders import planner
 
-    return planning._include_dirs(builder, builder.search_roots())
+    return planner._include_dirs(builder, builder.search_roots())
 
 
 def test_kernel_root_is_a_public_name_that_costs_no_torch():

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.builders import abis
-from opforge.builders.description import OpDescription
-from opforge.builders.plan import BuildPlan
-from opforge.builders.toolchains.protocol import Toolchain
+from opforge.builders.spec import abi
+from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.spec.description import OpDescription
+from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache import keys
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, Located
 
 PLAN = BuildPlan(
     op="relu",
@@ -224,10 +224,10 @@ def test_the_key_holds_a_builders_every_wish(tmp_path):
 
 @pytest.mark.parametrize("version", ["2", "2.10.1", "2.x", "", "2.256", "v2.10"])
 def test_a_bad_torch_version_says_what_was_expected(version):
-    with pytest.raises(abis.BuilderError, match=r'torch_target=.*Expected "MAJOR.MINOR", such as "2.10"'):
-        abis.version_constant("relu", version)
+    with pytest.raises(abi.BuilderError, match=r'torch_target=.*Expected "MAJOR.MINOR", such as "2.10"'):
+        abi.version_constant("relu", version)
 
 
 def test_a_torch_version_is_a_byte_a_part():
-    assert abis.version_constant("relu", "2.10") == "0x020a000000000000"
-    assert abis.version_constant("relu", "2.16") == "0x0210000000000000"
+    assert abi.version_constant("relu", "2.10") == "0x020a000000000000"
+    assert abi.version_constant("relu", "2.16") == "0x0210000000000000"

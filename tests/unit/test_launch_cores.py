@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.accelerator.host_files import parse_list
+from opforge.accelerator.host.files import parse_list
 from opforge.errors import CoresError, SettingError
-from opforge.launch.binding import Wishes, bindings, bound, check_environment, parse_cores
-from opforge.launch.cores import Core, share_out
-from opforge.launch.devices import KINDS, device_nodes
-from opforge.launch.machine import Machine, format_list
+from opforge.launch.binding.cores import Core, share_out
+from opforge.launch.binding.devices import KINDS, device_nodes
+from opforge.launch.binding.machine import Machine, format_list
+from opforge.launch.binding.rank_binding import Wishes, bindings, bound, check_environment, parse_cores
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator import use_accelerator
-from opforge.accelerator.null import NullAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
 from opforge.cli import group
 from opforge.errors import LauncherNotFoundError, LaunchError, SettingError
-from opforge.launch import mpi, slurm, torchrun
+from opforge.launch.engines import mpi, slurm, torchrun
 from opforge.launch.numbers import Numbers, first_host, read_numbers
 from opforge.launch.plan import Options, make_plan
 

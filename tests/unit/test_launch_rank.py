@@ -13,7 +13,7 @@ import sys
 import fakes
 import pytest
 
-from opforge.launch.memory_policy import set_policy
+from opforge.launch.binding.memory_policy import set_policy
 from opforge.launch.rank import TOLD
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
@@ -98,7 +98,9 @@ def test_a_forbidden_memory_policy_is_one_warning_and_cores_are_bound(errno, rea
 
 
 def test_a_policy_for_a_node_that_is_not_there_is_refused_with_a_reason():
-    refused = fakes.python("from opforge.launch.memory_policy import set_policy; print(set_policy('bind', [1023]))")
+    refused = fakes.python(
+        "from opforge.launch.binding.memory_policy import set_policy; print(set_policy('bind', [1023]))"
+    )
     assert refused.startswith("set_mempolicy: ") and callable(set_policy)
 
 

@@ -9,11 +9,11 @@ import threading
 import pytest
 from made_up_store import ME, MadeUpStore
 
-from opforge.builders.opened import current_store
-from opforge.cache import layer
+from opforge.cache.current import current_store
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.store import Store
+from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError
 
 DESCRIPTION = key_of(["description", "relu"])

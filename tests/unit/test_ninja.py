@@ -8,8 +8,8 @@ import re
 import fakes
 import pytest
 
-from opforge.builders import diagnostics, ninja
-from opforge.builders.plan import Step
+from opforge.builders.run import diagnostics, ninja
+from opforge.builders.spec.build_plan import Step
 from opforge.errors import (
     ToolchainNotFoundError,
 )

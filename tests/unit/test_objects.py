@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from opforge.cache import layout, objects
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache import layout
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.records import objects
+from opforge.cache.records.inputs import Dependency, Inputs, Located
 
 ME = frozenset({os.geteuid()})
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from opforge.builders.opened import current_store
+from opforge.cache.current import current_store
 
 
 def heard():

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.cuda.amp
 
-from opforge.accelerator.interface import Accelerator
+from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.select import BUILT_IN
 from opforge.port import names, vendors
 

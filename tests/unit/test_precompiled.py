@@ -5,9 +5,10 @@ from __future__ import annotations
 import fakes
 import pytest
 
-from opforge.builders import abis, precompiled
-from opforge.builders.plan import Step
-from opforge.cache.inputs import Located
+from opforge.builders.run import precompiled_header
+from opforge.builders.spec import abi as abis
+from opforge.builders.spec.build_plan import Step
+from opforge.cache.records.inputs import Located
 
 HEADER = "<torch/extension.h>"
 
@@ -30,11 +31,11 @@ def steps_of(folder, *texts):
 
 
 def share(folder, steps, abi=abis.TORCH, jobs=1):
-    return precompiled.share(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder))
+    return precompiled_header.share(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder))
 
 
 def users(steps):
-    return [step.output for step in steps if precompiled.maker_of(step, steps)]
+    return [step.output for step in steps if precompiled_header.maker_of(step, steps)]
 
 
 def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):

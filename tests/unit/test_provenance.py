@@ -12,9 +12,9 @@ from fakes import FakeDisk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.builders.provenance import Provenance, parse_depfile
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Located
+from opforge.builders.run.provenance import Provenance, parse_depfile
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.records.inputs import Located
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import fakes
 import pytest
 from made_up_store import World
 
-from opforge.cache import publishing, store
-from opforge.cache.disk import Disk, Stamp
+from opforge.cache import publish, store
+from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.keys import place_of
 from opforge.errors import CacheDirError
 
@@ -114,7 +114,7 @@ def test_what_another_has_built_while_we_waited_is_taken(world):
 
 
 def test_a_disk_that_returns_other_bytes_is_an_error_that_says_so(world, monkeypatch, warnings_of_the_cache):
-    monkeypatch.setattr("opforge.cache.publishing.damage", lambda *_arguments, **_options: "the digest differs")
+    monkeypatch.setattr("opforge.cache.publish.damage", lambda *_arguments, **_options: "the digest differs")
     with pytest.raises(
         CacheDirError, match=r"reads back wrong \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
     ):
@@ -124,7 +124,7 @@ def test_a_disk_that_returns_other_bytes_is_an_error_that_says_so(world, monkeyp
 
 
 def test_a_description_folder_that_is_evicted_meanwhile_is_made_again(world, monkeypatch):
-    real, folders = publishing.make_folder, []
+    real, folders = publish.make_folder, []
 
     def evicted(path):
         real(path)
@@ -132,7 +132,7 @@ def test_a_description_folder_that_is_evicted_meanwhile_is_made_again(world, mon
             folders.append(path)
             os.rmdir(path)
 
-    monkeypatch.setattr(publishing, "make_folder", evicted)
+    monkeypatch.setattr(publish, "make_folder", evicted)
     entry = world.build()
     assert os.listdir(folders[0]) == [entry.result]
 

@@ -14,9 +14,11 @@ import fakes
 import pytest
 from made_up_store import World
 
-from opforge.cache import failures, lock, staging
+from opforge.cache import staging
+from opforge.cache.filesystem import lock
 from opforge.cache.layout import read_json
-from opforge.cache.publishing import SharedFailure
+from opforge.cache.publish import SharedFailure
+from opforge.cache.records import failures
 from opforge.errors import CompileError, LockTimeoutError
 
 

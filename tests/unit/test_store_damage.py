@@ -11,9 +11,9 @@ import fakes
 import pytest
 from made_up_store import LIBRARY, ME, World
 
-from opforge.cache import entry as entries
-from opforge.cache.disk import Disk
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import read_json
+from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
 
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_up_store import World
 
-from opforge.builders.requirements import unfit
-from opforge.cache import entry as entries
-from opforge.cache import tickets
+from opforge.builders.lookup.host_requirements import unfit
 from opforge.cache.layout import read_json
+from opforge.cache.records import entry as entries
+from opforge.cache.records import stat_record
 
 
 @pytest.fixture
@@ -142,5 +142,5 @@ def test_a_ticket_cannot_lead_out_of_the_store(world, tmp_path):
 
 def test_a_ticket_of_an_older_format_is_not_read(world, monkeypatch):
     world.build()
-    monkeypatch.setattr(tickets, "FORMAT", tickets.FORMAT + 1)
+    monkeypatch.setattr(stat_record, "FORMAT", stat_record.FORMAT + 1)
     assert world.get() is None

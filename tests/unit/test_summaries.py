@@ -9,7 +9,7 @@ import shutil
 import pytest
 from made_up_store import MadeUpStore
 
-from opforge.cache import summaries, usage
+from opforge.cache.maintenance import listing, summaries
 
 
 @pytest.fixture
@@ -26,51 +26,51 @@ def unread(made, monkeypatch):
     """The listing, with no manifest read."""
     with monkeypatch.context() as patch:
         patch.setattr(summaries, "_summary", lambda _manifest: pytest.fail("a manifest was read"))
-        return usage.entries(made.layout)
+        return listing.entries(made.layout)
 
 
 def test_a_second_listing_reads_no_manifest_and_says_the_same(made, monkeypatch):
     made.add("relu")
     made.add("adam")
-    first = usage.entries(made.layout)
+    first = listing.entries(made.layout)
     assert [one.op for one in first] == ["adam", "relu"] and not any(one.problem for one in first)
     assert unread(made, monkeypatch) == first
     made.add("gelu")
-    assert [one.op for one in usage.entries(made.layout)] == ["adam", "gelu", "relu"]
+    assert [one.op for one in listing.entries(made.layout)] == ["adam", "gelu", "relu"]
     assert len(lines(made)) == 3, "each was added once"
 
 
 def test_a_manifest_that_has_changed_is_read_again(made):
     result = made.add("relu")
-    usage.entries(made.layout)
+    listing.entries(made.layout)
     path = os.path.join(made.layout.entry(result), "manifest.json")
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
     manifest["binary"]["op"] = "gelu"
     with open(path, "w", encoding="utf-8") as file:
         json.dump(manifest, file)
-    assert [one.op for one in usage.entries(made.layout)] == ["gelu"]
+    assert [one.op for one in listing.entries(made.layout)] == ["gelu"]
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")
-    assert [one.problem for one in usage.entries(made.layout)] == ["its manifest cannot be read"]
+    assert [one.problem for one in listing.entries(made.layout)] == ["its manifest cannot be read"]
 
 
 @pytest.mark.parametrize("line", [b"", b"[", b"null", b'["a"]', b'["a", [1], 1, 2, 3, 4, 5, 6]', b"\xff\xfe"])
 def test_a_line_that_tells_nothing_is_left_out(made, line):
     made.add("relu")
-    first = usage.entries(made.layout)
+    first = listing.entries(made.layout)
     with open(made.layout.path(summaries.FILE), "wb") as file:
         file.write(line + b"\n")
-    assert usage.entries(made.layout) == first
+    assert listing.entries(made.layout) == first
 
 
 def test_lines_of_entries_that_are_gone_are_forgotten_in_the_end(made, monkeypatch):
     monkeypatch.setattr(summaries, "SPARE", 2)
     results = [made.add(f"op{number}") for number in range(6)]
-    usage.entries(made.layout)
+    listing.entries(made.layout)
     for result in results[1:]:
         shutil.rmtree(made.layout.entry(result))
-    usage.entries(made.layout)
+    listing.entries(made.layout)
     assert [json.loads(line)[0] for line in lines(made)] == results[:1]
 
 
@@ -84,4 +84,4 @@ def test_a_store_that_cannot_be_written_is_listed_all_the_same(made, monkeypatch
         return opened(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", to_read_only)
-    assert [one.op for one in usage.entries(made.layout)] == ["relu"]
+    assert [one.op for one in listing.entries(made.layout)] == ["relu"]

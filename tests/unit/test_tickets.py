@@ -8,8 +8,8 @@ import fakes
 import pytest
 from fakes import SECOND, FakeDisk, sha256
 
-from opforge.cache import tickets
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache.records import stat_record
+from opforge.cache.records.inputs import Dependency, Inputs, Located
 
 ROOTS = {"own": "/p", "torch": "/site/torch", "system": "/"}
 BINARY = {"file": "x.so", "size": 1, "sha256": "00"}
@@ -44,15 +44,15 @@ INPUTS = Inputs(
 
 
 def ticket_of(disk):
-    return json.loads(json.dumps(tickets.make("result", INPUTS, BINARY, ROOTS, disk)))
+    return json.loads(json.dumps(stat_record.make("result", INPUTS, BINARY, ROOTS, disk)))
 
 
 def by_stamps(ticket, disk, roots=ROOTS):
-    return tickets.holds_by_stamps(ticket, roots, disk)
+    return stat_record.holds_by_stamps(ticket, roots, disk)
 
 
 def by_content(ticket, disk, roots=ROOTS, trust=True):
-    return tickets.holds_by_content(ticket, INPUTS, roots, disk, {}, trust)
+    return stat_record.holds_by_content(ticket, INPUTS, roots, disk, {}, trust)
 
 
 def test_an_untouched_tree_holds_by_stamps_and_nothing_is_hashed(disk):
@@ -68,7 +68,7 @@ def test_a_young_file_is_hashed_until_it_is_of_age(disk):
     assert not by_stamps(ticket, disk)
     assert by_content(ticket, disk).holds
     assert disk.hashed == ["/p/a.cpp"]
-    disk.now += tickets.YOUNG_NS + 1
+    disk.now += stat_record.YOUNG_NS + 1
     assert not by_stamps(ticket, disk), "the ticket's own time counts: that is when the stamp was taken"
     assert by_stamps(ticket_of(disk), disk)
 
@@ -241,19 +241,19 @@ def test_a_stamp_from_before_the_hashing_is_kept_over_a_later_one(disk):
     before = disk.stamp("/p/a.cpp")
     disk.write("/p/a.cpp", "int b;")
     disk.now += 10 * SECOND
-    ticket = tickets.make("result", INPUTS, BINARY, ROOTS, disk, {("own", "a.cpp"): before})
+    ticket = stat_record.make("result", INPUTS, BINARY, ROOTS, disk, {("own", "a.cpp"): before})
     assert not by_stamps(ticket, disk), "the file has changed since it was hashed"
 
 
 def test_one_look_up_hashes_a_file_once_for_all_tickets(disk):
     digests: dict[str, str | None] = {}
     for _ticket in range(3):
-        assert tickets.holds_by_content(ticket_of(disk), INPUTS, ROOTS, disk, digests, False).holds
+        assert stat_record.holds_by_content(ticket_of(disk), INPUTS, ROOTS, disk, digests, False).holds
     assert len(disk.hashed) == 3
 
 
 def test_the_real_disk_answers_as_the_fake_one_does(tmp_path):
-    from opforge.cache.disk import Disk
+    from opforge.cache.filesystem.disk import Disk
 
     real = Disk()
     path = str(tmp_path / "a")

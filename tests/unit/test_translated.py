@@ -8,8 +8,8 @@ import sys
 import fakes
 import pytest
 
-from opforge.builders.provenance import parse_depfile
-from opforge.builders.toolchains import translated
+from opforge.builders.run.provenance import parse_depfile
+from opforge.builders.toolchains import source_translation
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,12 @@ from opforge.builders.toolchains import translated
     ],
 )
 def test_cuda_becomes_hip(cuda, hip):
-    assert translated.hip_of(cuda) == hip
+    assert source_translation.hip_of(cuda) == hip
 
 
 def test_a_translation_keeps_its_lines(tmp_path):
     source = "#include <cuda_runtime.h>\n\n__global__ void f() {}\ncudaError_t g();\n"
-    assert translated.hip_of(source).count("\n") == source.count("\n")
+    assert source_translation.hip_of(source).count("\n") == source.count("\n")
 
 
 def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tm
     )
     fakes.write(folder / "more", "b.h", '#include "../c.h"\ncudaEvent_t b;\n')
     fakes.write(folder, "c.h", '#include "more/b.h"\ncudaEvent_t c;\n')
-    made = translated.translate(str(folder / "a.cu"), "0.a.o.hip", [str(folder)])
+    made = source_translation.translate(str(folder / "a.cu"), "0.a.o.hip", [str(folder)])
     assert sorted(made.values()) == [str(folder / one) for one in ("a.cu", "c.h", "more/b.h")]
     text = (work / "0.a.o.hip").read_text()
     assert text.startswith(f'#line 1 "{folder}/a.cu"\n#include "{work}/translated/')
@@ -64,7 +64,9 @@ def test_the_originals_are_in_the_depfile(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fakes.write(tmp_path, "my kernel.cu", "int x;\n")
     write = "open('x.d', 'w').write('x.o: made.hip \\\\\\n /usr/include/a.h\\n')"
-    status = translated.main(["x.d", str(tmp_path / "my kernel.cu"), "made.hip", "--", sys.executable, "-c", write])
+    status = source_translation.main(
+        ["x.d", str(tmp_path / "my kernel.cu"), "made.hip", "--", sys.executable, "-c", write]
+    )
     assert status == 0
     read = parse_depfile((tmp_path / "x.d").read_text())
     assert read == ["made.hip", "/usr/include/a.h", str(tmp_path / "my kernel.cu")]
@@ -73,12 +75,12 @@ def test_the_originals_are_in_the_depfile(tmp_path, monkeypatch):
 def test_a_compiler_that_fails_is_passed_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fakes.write(tmp_path, "a.cu", "int x;\n")
-    assert translated.main(["x.d", "a.cu", "a.hip", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert source_translation.main(["x.d", "a.cu", "a.hip", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
 
 
 def test_opencl_becomes_a_string_that_holds_it_to_the_letter():
     text = 'kernel void f() { printf("a\\n"); } // \\\n'
-    made = translated.c_of("/x/my-kernel.cl", text)
+    made = source_translation.c_of("/x/my-kernel.cl", text)
     assert "const char opforge_cl_my_kernel[] =\n" in made
     literal = made.partition("=\n")[2].rstrip(";\n")
     assert "".join(eval(line) for line in literal.splitlines()) == text

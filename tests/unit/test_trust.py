@@ -8,8 +8,8 @@ import stat
 import fakes
 import pytest
 
-from opforge.builders import opened
-from opforge.cache import layout, trust
+from opforge.cache import current, layout
+from opforge.cache.filesystem import trust
 from opforge.errors import CacheDirError, LayerError
 
 ME = frozenset({0, os.geteuid()})
@@ -121,7 +121,7 @@ def test_another_users_folder_is_refused(folder):
 def test_a_library_of_another_user_is_not_loaded_from_a_trusted_folder(folder):
     import hashlib
 
-    from opforge.cache.entry import Entry, damage
+    from opforge.cache.records.entry import Entry, damage
 
     path = fakes.write(folder, "a.so", "x")
     os.chown(path, STRANGER, STRANGER)
@@ -144,13 +144,13 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_its_mend(own_st
     own_store.chmod(0o777)
     text = rf"{own_store} cannot be used: {own_store} can be written by everybody. Run: chmod go-w {own_store}"
     with pytest.raises(CacheDirError, match=text):
-        opened.current_store()
+        current.current_store()
 
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
     fakes.write(own_store.parent, own_store.name, "")
     with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
-        opened.writable_store()
+        current.writable_store()
 
 
 def test_a_default_folder_that_cannot_be_trusted_gives_way_with_one_warning(
@@ -162,8 +162,8 @@ def test_a_default_folder_that_cannot_be_trusted_gives_way_with_one_warning(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "opforge").mkdir()
     (tmp_path / "opforge").chmod(0o777)
-    root = opened.writable_store().layout.root
-    assert {root} == {opened.current_store().layout.root, opened.writable_store().layout.root}
+    root = current.writable_store().layout.root
+    assert {root} == {current.current_store().layout.root, current.writable_store().layout.root}
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
@@ -172,7 +172,7 @@ def test_a_default_folder_that_cannot_be_trusted_gives_way_with_one_warning(
 
 
 def test_looking_creates_nothing(own_store):
-    opened.current_store()
+    current.current_store()
     assert not own_store.exists()
 
 
@@ -181,7 +181,7 @@ def test_a_layer_that_cannot_be_trusted_is_an_error_not_a_silence(tmp_path, monk
     (tmp_path / "layer").chmod(0o777)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
     with pytest.raises(LayerError, match=r"layer can be written by everybody. A layer must belong to root, to you or"):
-        opened.current_store()
+        current.current_store()
 
 
 @as_root
@@ -189,10 +189,10 @@ def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     os.chown(folder, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
     with pytest.raises(LayerError, match=f"belongs to user {STRANGER}.* or to one of OPFORGE_TRUSTED_OWNERS") as told:
-        opened.current_store()
+        current.current_store()
     assert str(told.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(told.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
-    assert opened.current_store().layers == (layout.Layout(str(folder)),)
+    assert current.current_store().layers == (layout.Layout(str(folder)),)
 
 
 @as_root
@@ -201,12 +201,12 @@ def test_the_users_own_store_may_not_belong_to_a_named_owner(own_store, monkeypa
     os.chown(own_store, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
     with pytest.raises(CacheDirError, match=f"belongs to user {STRANGER}"):
-        opened.current_store()
+        current.current_store()
 
 
 AS_NOBODY = """
 import logging, os, sys, tempfile, grp, pwd, random, shutil
-from opforge.builders import opened
+from opforge.cache import current as opened
 from opforge.errors import CacheDirError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
@@ -253,9 +253,9 @@ def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(m
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
-    assert opened.current_store().layout.root == opened.NOWHERE and not caplog.records
+    assert current.current_store().layout.root == current.NOWHERE and not caplog.records
     with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
-        opened.writable_store()
+        current.writable_store()
 
 
 def _no_temporary_folder(**_options):

@@ -8,9 +8,15 @@ import fakes
 import pytest
 from made_up_store import MadeUpStore
 
-from opforge.cache.differences import ChangedFile, Difference, component_differences, file_differences, nearest
-from opforge.cache.disk import Disk
-from opforge.cache.inputs import Dependency, Inputs, Located
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.maintenance.explain import (
+    ChangedFile,
+    Difference,
+    component_differences,
+    file_differences,
+    nearest,
+)
+from opforge.cache.records.inputs import Dependency, Inputs, Located
 
 NOW = {"op": "relu", "target": "cpu:x86-64-v3", "compile_flags": ["-O3"], "toolchain": {"version": "g++ 12"}}
 

@@ -12,7 +12,10 @@ import time
 import pytest
 from made_up_store import ME, MadeUpStore
 
-from opforge.cache import lock, staging, upkeep, verification
+from opforge.cache import staging
+from opforge.cache.filesystem import lock
+from opforge.cache.maintenance import gc as upkeep
+from opforge.cache.maintenance import verify
 from opforge.errors import CacheDirError
 
 
@@ -36,7 +39,7 @@ def gc(made, **options):
 def test_sound_entries_pass(made):
     made.add("relu"), made.add("adam")
     heard = []
-    checked = verification.verify(made.layout, ME, lambda done, total: heard.append((done, total)))
+    checked = verify.verify(made.layout, ME, lambda done, total: heard.append((done, total)))
     assert sorted(one.op for one in checked) == ["adam", "relu"] and not any(one.problem for one in checked)
     assert heard == [(1, 2), (2, 2)]
 
@@ -44,7 +47,7 @@ def test_sound_entries_pass(made):
 def test_a_damaged_library_is_set_aside(made, caplog):
     bad, good = made.add("relu"), made.add("adam")
     made.spoil(bad)
-    problems = {one.op: one.problem for one in verification.verify(made.layout, ME)}
+    problems = {one.op: one.problem for one in verify.verify(made.layout, ME)}
     assert problems == {"relu": "the library's digest differs from its manifest's", "adam": ""}
     assert made.held() == {good}
     assert len(os.listdir(made.layout.path("quarantine"))) == 1
@@ -54,7 +57,7 @@ def test_a_damaged_library_is_set_aside(made, caplog):
 def test_an_entry_under_a_wrong_key_is_set_aside(made):
     result = made.add()
     os.rename(made.layout.entry(result), made.layout.entry("f" * 32))
-    (checked,) = verification.verify(made.layout, ME)
+    (checked,) = verify.verify(made.layout, ME)
     assert checked.problem == "its manifest speaks of another entry" and made.held() == set()
 
 
@@ -66,7 +69,7 @@ def test_an_entry_without_a_whole_manifest_is_set_aside(made, content, problem):
     result = made.add()
     with open(os.path.join(made.layout.entry(result), "manifest.json"), "w") as file:
         file.write(content)
-    (checked,) = verification.verify(made.layout, ME)
+    (checked,) = verify.verify(made.layout, ME)
     assert checked.problem == problem and made.held() == set()
 
 
@@ -77,8 +80,8 @@ def test_an_entry_that_another_process_removes_meanwhile_is_no_damage(made, monk
         os.rename(made.layout.entry(result), made.layout.path("staging", "taken"))
         return "the library cannot be opened (No such file or directory)"
 
-    monkeypatch.setattr(verification, "damage", removed)
-    assert verification.verify(made.layout, ME) == []
+    monkeypatch.setattr(verify, "damage", removed)
+    assert verify.verify(made.layout, ME) == []
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -257,7 +260,7 @@ def test_entries_that_came_with_an_image_can_be_evicted_and_set_aside(made, monk
     made.add("adam")
     made.spoil(bad)
     made.bake(monkeypatch)
-    assert [one.op for one in verification.verify(made.layout, ME) if one.set_aside] == ["relu"]
+    assert [one.op for one in verify.verify(made.layout, ME) if one.set_aside] == ["relu"]
     assert len(os.listdir(made.layout.path("quarantine"))) == 1
     assert [one.op for one in gc(made, max_size=0) if one.kind == "entry"] == ["adam"]
     assert made.held() == set() and os.listdir(made.layout.path("staging")) == []
@@ -277,7 +280,7 @@ def test_gc_beside_builders_loses_nothing_and_raises_nothing(made, monkeypatch):
         while not stop.is_set():
             try:
                 gc(made, now=time.time(), max_size=0, max_age=0)
-                verification.verify(made.layout, ME)
+                verify.verify(made.layout, ME)
             except Exception as error:
                 problems.append(error)
 

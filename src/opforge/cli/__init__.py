@@ -14,8 +14,8 @@ import opforge
 from .guard import GuardedGroup
 
 COMMANDS = {
-    "build-ops": ("opforge.cli.build:command", "Build ops ahead of time; also a command of its own."),
-    "cache": ("opforge.cli.cache:group", "Look at the cache, check it, bound it, explain a miss."),
+    "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time; also a command of its own."),
+    "cache": ("opforge.cli.cache.commands:group", "Look at the cache, check it, bound it, explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "port": ("opforge.cli.port:command", "Make code that is tied to one vendor's device run on all."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
@@ -68,7 +68,7 @@ def main() -> None:
 
 def build_ops() -> None:
     """The command `build-ops`."""
-    from .build import command
+    from .prebuild.command import command
 
     _prepare_streams()
     command(prog_name="build-ops")

@@ -55,7 +55,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         if not os.path.isfile(what) and not os.path.isdir(what):
             raise InspectionError(what, "it is neither a file nor a folder", "Give a library's path, or an op's name")
         return [(what, _manifest(what if os.path.isdir(what) else os.path.dirname(what)))]
-    from opforge.builders.opened import current_store
+    from opforge.cache.current import current_store
 
     layout = current_store().layout
     is_key = all(one in "0123456789abcdef" for one in what)
@@ -86,7 +86,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
 def _manifest(folder: str) -> dict[str, Any]:
     """What the entry's manifest says of its library and its build; nothing where there is none."""
-    from opforge.builders.reporting import compilers_in
+    from opforge.report.facts import compilers_in
 
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
@@ -100,14 +100,14 @@ def _manifest(folder: str) -> dict[str, Any]:
 
 
 def _examine(path: str, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from opforge.builders import inspection
+    from opforge.builders.inspection.examine import examine, files_of
 
-    files = inspection.files_of(path) if os.path.isdir(path) else [path]
+    files = files_of(path) if os.path.isdir(path) else [path]
     told, refused = [], []
     for file in files:
         try:
             entry = dict(manifest) if os.path.basename(file) == manifest.get("file") else {}
-            told.append({**inspection.examine(file), "entry": entry})
+            told.append({**examine(file), "entry": entry})
         except (OSError, ValueError) as error:
             refused.append(str(error))
     if not told:

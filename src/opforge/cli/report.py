@@ -38,19 +38,19 @@ def command(as_json: bool) -> None:
 
 def gather() -> dict[str, Any]:
     """All that the report says, JSON-able."""
-    from opforge.builders import reporting
+    from opforge.report import facts
 
     where = os.path.dirname(os.path.abspath(opforge.__file__))
     told: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": where}}
-    told |= reporting.environment()
-    told["accelerators"] = reporting.accelerators()
-    told["compilers"] = reporting.compilers()
-    told["cache"] = reporting.cache()
+    told |= facts.environment()
+    told["accelerators"] = facts.accelerators()
+    told["compilers"] = facts.compilers()
+    told["cache"] = facts.cache()
     told["ops"], told["ops_problem"], told["ops_left_out"] = [], "", []
     devices = () if told["accelerators"]["in_use"] else ("cpu",)
     try:
-        told["ops"] = [reporting.readiness(offer)._asdict() for offer in reporting.offers(devices)]
-        told["ops_left_out"] = reporting.refused(devices)
+        told["ops"] = [facts.readiness(offer)._asdict() for offer in facts.offers(devices)]
+        told["ops_left_out"] = facts.refused(devices)
     except Exception as problem:  # a broken builder package: the rest of the report helps to mend it
         told["ops_problem"] = f"{type(problem).__name__}: {problem}"
     problems = [told["torch"].get("problem"), told["cache"]["problem"], told["ops_problem"]]

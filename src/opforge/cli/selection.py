@@ -15,7 +15,7 @@ from opforge.errors import BuilderError, OpIncompatibleError, SettingError, Unkn
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.builders.reporting import Offer
+    from opforge.report.facts import Offer
 
 OWN = "One of your own: package.module:Class."
 SANITIZERS = frozenset({"address", "leak", "thread", "undefined"})
@@ -127,7 +127,7 @@ def offered(targets: Sequence[Target], reached: Container[str] = ()) -> list[Off
 
     A device without an accelerator is refused, except one of those `reached`: an op of one's own is for it.
     """
-    from opforge.builders.reporting import offers
+    from opforge.report.facts import offers
 
     try:
         return offers(dict.fromkeys(target.device for target in targets))
@@ -161,7 +161,7 @@ def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.devices import ACCELERATORS
+    from opforge.builders.lookup.device_requirements import ACCELERATORS
 
     # An accelerator is known by its name in any case; what a device's name must look like, the builder says.
     named_so = offer.accelerator.name.lower()

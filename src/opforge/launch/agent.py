@@ -24,7 +24,7 @@ from typing import Any
 import opforge
 from opforge.errors import LaunchError, OpforgeError
 
-from .binding import Wishes, describe
+from .binding.rank_binding import Wishes, describe
 from .parent_death import adopt_orphans, die_with
 
 TOLD = b"opforge-agent: "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opforge.errors import LauncherNotFoundError, SettingError
 
-from .binding import Wishes, check_environment, parse_cores
+from .binding.rank_binding import Wishes, check_environment, parse_cores
 from .hostfile import Host, first_slots, read_hostfile, select
 
 LAUNCHERS = ("torchrun", "mpi", "slurm")

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 from opforge.errors import CoresError, OpforgeError
 
-from .binding import SMT, Binding, Wishes, bind_cpus, bound, parse_cores
-from .hydra import wait_for
-from .memory_policy import set_policy
+from .binding.memory_policy import set_policy
+from .binding.rank_binding import SMT, Binding, Wishes, bind_cpus, bound, parse_cores
+from .engines.hydra import wait_for
 from .numbers import Numbers, first_host, read_numbers
 from .parent_death import die_with
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from opforge.errors import LaunchError
 
-from . import mpi, slurm, torchrun
 from .channel import GRACE_SECONDS, Channel, answers, pass_on
+from .engines import mpi, slurm, torchrun
 from .hostfile import Host
 from .plan import Plan, is_here
 

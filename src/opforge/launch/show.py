@@ -10,7 +10,7 @@ from typing import Any
 
 from opforge.errors import LaunchError
 
-from .binding import describe
+from .binding.rank_binding import describe
 from .hostfile import Host
 from .plan import Plan, is_here
 from .rank import TOLD

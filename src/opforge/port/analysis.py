@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from . import device_values, import_statements, tensor_members, vendor_names
 from .findings import KEEP
+from .rules import device_values, import_statements, tensor_members, vendor_names
 from .syntax import Syntax, children, dotted
 from .ties import Module, Tie
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import libcst as cst
 
 from .conversions import without_comma
-from .device_strings import Spelt, device_argument, spelt
 from .names import Rule
 from .positions import is_number
+from .rules.device_strings import Spelt, device_argument, spelt
 from .ties import Module
 
 NUMBER_NOTE = "takes a device's number: where this is a torch.device, pass its .index"

@@ -15,7 +15,7 @@ from opforge.errors import PortError
 
 from .analysis import runs_at_import, ties
 from .findings import CONVERTED, LEFT, NOTE, Finding
-from .import_statements import with_imports
+from .rules.import_statements import with_imports
 from .syntax import Syntax
 from .ties import Module, Tie
 from .vendors import HINT

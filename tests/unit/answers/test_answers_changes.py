@@ -10,7 +10,7 @@ import made_up_store
 import pytest
 from made_up_answers import World
 
-from opforge.builders import answers
+from opforge.builders.lookup import memo
 
 
 def edit_header(world):
@@ -69,8 +69,8 @@ def library_spoiled(world):
 
 
 def planning_code_changes(world):
-    edited = [answers.CODE[0] + 1, *answers.CODE[1:]]  # as a process sees it that imports the file after the edit
-    world.patch.setattr(answers, "CODE", edited)
+    edited = [memo.CODE[0] + 1, *memo.CODE[1:]]  # as a process sees it that imports the file after the edit
+    world.patch.setattr(memo, "CODE", edited)
 
 
 def path_is_shorter(world):

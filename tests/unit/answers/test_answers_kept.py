@@ -11,13 +11,13 @@ import fakes
 import pytest
 
 from opforge.builders.base import OpBuilder
-from opforge.builders.toolchains import identity
-from opforge.cache.disk import Disk
+from opforge.builders.toolchains import probe
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
 
 
 def test_the_second_look_up_makes_no_plan_and_asks_no_compiler(world, monkeypatch):
-    monkeypatch.setattr(identity, "attempt", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
+    monkeypatch.setattr(probe, "attempt", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
     assert world.find() == (world.result, False)
     assert len(world.answers()) == 1
 

@@ -8,15 +8,16 @@ import fakes
 import pytest
 from made_up_compiler import OBEYED
 
-from opforge.builders import answers, roots
 from opforge.builders.base import OpBuilder
+from opforge.builders.lookup import memo
+from opforge.builders.spec import kernel_roots
 
 
 @pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED])
 def test_a_variable_that_compilers_obey_asks_another_question(world, name):
-    asked = answers._file(world.cls(), world.store(), world.cls().places())
+    asked = memo._file(world.cls(), world.store(), world.cls().places())
     world.patch.setenv(name, "/some/where")
-    assert answers._file(world.cls(), world.store(), world.cls().places()) != asked
+    assert memo._file(world.cls(), world.store(), world.cls().places()) != asked
     assert world.find()[0] == world.long_way()
 
 
@@ -65,7 +66,7 @@ PERTURBED = {
     "abi": "torch-stable",
     "version": "2",
     "include_dirs": ["near"],
-    "kernel_roots": [roots.KernelRoot("more", "/tmp", "")],
+    "kernel_roots": [kernel_roots.KernelRoot("more", "/tmp", "")],
     "defines": {"X": "1"},
     "cxx_flags": ["-DY"],
     "device_flags": {"cpu": ["-Z"]},
@@ -94,13 +95,13 @@ def test_an_attribute_that_shapes_a_plan_asks_another_question(world, tmp_path, 
     changed = {"name": "plain", **attributes, name: value}
     other = type("OtherBuilder", (plain,), {**changed, "__module__": plain.__module__})
     store = world.store()
-    assert answers._file(plain(), store, plain().places()) != answers._file(other(), store, other().places())
+    assert memo._file(plain(), store, plain().places()) != memo._file(other(), store, other().places())
 
 
 @pytest.mark.parametrize("options", [{"debug": True}, {"sanitize": "address"}, {"target": "cpu:x86-64"}], ids=str)
 def test_an_argument_that_shapes_a_plan_asks_another_question(world, options):
     store, places = world.store(), world.cls().places()
-    assert answers._file(world.cls(**options), store, places) != answers._file(world.cls(), store, places)
+    assert memo._file(world.cls(**options), store, places) != memo._file(world.cls(), store, places)
 
 
 def test_an_attribute_of_the_instance_asks_another_question(world):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from made_up_store import ME, MadeUpStore
 
-from opforge.cache import archive, layout
+from opforge.cache import layout
+from opforge.cache.transfer import archive
 
 
 @pytest.fixture

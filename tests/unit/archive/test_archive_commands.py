@@ -71,7 +71,7 @@ def test_pin_and_unpin_take_names_and_keys(mine):
 def test_an_archive_that_cannot_be_written_is_a_sentence(made):
     from click.testing import CliRunner
 
-    from opforge.cli.transfer import export_command
+    from opforge.cli.cache.transfer import export_command
 
     made.add("relu")
     done = CliRunner().invoke(export_command, [str(made.layout.root) + "/no/such/dir/x.tar"])

@@ -12,7 +12,8 @@ import pytest
 from made_up_archives import held, members, refused, rewrite
 from made_up_store import ME
 
-from opforge.cache import archive, layout
+from opforge.cache import layout
+from opforge.cache.transfer import archive
 
 CUT = "was refused: Compressed file ended before the end-of-stream marker was reached. "
 NO_ARCHIVE = "was refused: it is no tar archive, or its beginning is damaged. "

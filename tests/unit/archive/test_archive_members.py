@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from made_up_archives import KEY, held, is_whole, member, members, refused, rewrite
 from made_up_store import ME
 
-from opforge.cache import archive, layout
+from opforge.cache import layout
+from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
 

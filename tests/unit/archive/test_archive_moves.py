@@ -13,8 +13,9 @@ import pytest
 from made_up_archives import is_whole
 from made_up_store import ME
 
-from opforge.cache import archive, layout
+from opforge.cache import layout
 from opforge.cache.store import Store
+from opforge.cache.transfer import archive
 
 
 def test_the_same_entries_give_the_same_bytes(made, packed, tmp_path):

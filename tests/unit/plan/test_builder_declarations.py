@@ -38,9 +38,9 @@ def test_an_op_for_another_device_is_not_compatible_and_says_so(tmp_path, bin):
 
 
 def test_a_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
-    from opforge.builders import requirements
+    from opforge.builders.lookup import host_requirements
 
-    monkeypatch.setattr(requirements, "cpu_level", lambda: "x86-64-v2")
+    monkeypatch.setattr(host_requirements, "cpu_level", lambda: "x86-64-v2")
     found = fakes.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
     assert found.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
     with pytest.raises(

@@ -9,8 +9,8 @@ import fakes
 import pytest
 from made_up_compiler import ANSWERS, asked, toolchain
 
-from opforge.builders.toolchains import host, identity
-from opforge.cache.disk import Disk
+from opforge.builders.toolchains import host, probe
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout, prepare
 from opforge.errors import (
     SettingError,
@@ -23,7 +23,7 @@ def test_the_compiler_is_asked_once_and_remembered_across_processes(tmp_path, bi
     first = toolchain(tmp_path).identity()
     questions = asked(bin)
     assert questions > 0
-    identity._asked.clear()  # as a new process would begin
+    probe._asked.clear()  # as a new process would begin
     assert toolchain(tmp_path).identity() == first
     assert asked(bin) == questions
 
@@ -56,7 +56,7 @@ def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}/earlier:{os.environ['PATH']}")
     for _process in range(2):
         assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first)["ld sha256"]
-        identity._asked.clear()
+        probe._asked.clear()
 
 
 @pytest.mark.parametrize("name", ["as", "ld"])
@@ -66,7 +66,7 @@ def test_a_program_that_appears_earlier_on_path_is_seen_by_the_next_process(tmp_
     fakes.compiler(bin, name, "exit 0")
     first = toolchain(tmp_path).identity()
     fakes.compiler(tmp_path / "early", name, "exit 1")
-    identity._asked.clear()
+    probe._asked.clear()
     assert dict(toolchain(tmp_path).identity())[f"{name} sha256"] != dict(first)[f"{name} sha256"]
 
 
@@ -84,7 +84,7 @@ def test_the_identity_does_not_depend_on_what_was_set_when_it_was_first_asked(tm
     monkeypatch.delenv("CPATH")
     said = []
     for store in ("store", "another store"):
-        identity._asked.clear()
+        probe._asked.clear()
         one = toolchain(tmp_path, store)
         said.append((one.identity(), one.search_folders()))
     assert said[0] == said[1]
@@ -108,7 +108,7 @@ def test_a_garbled_record_of_a_compiler_is_asked_anew(tmp_path, bin, text):
     folder = tmp_path / "store" / "v1" / "toolchains"
     (record,) = folder.iterdir()
     record.write_text(text)
-    identity._asked.clear()
+    probe._asked.clear()
     assert toolchain(tmp_path).identity() == said
 
 

@@ -10,7 +10,7 @@ import fakes
 import pytest
 from made_up_compiler import OBEYED, plan_of, toolchain
 
-from opforge.builders import roots
+from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host
 from opforge.errors import (
     SourceNotFoundError,
@@ -73,7 +73,7 @@ def test_a_missing_source_names_every_folder_that_was_searched(tmp_path, bin):
     cls = fakes.plain_op(tmp_path / "src", sources=["plain.cpp", "gone.cpp"])
     message = (
         "The op 'plain' names 'gone.cpp', which does not exist. Looked in:"
-        f"\n  - {tmp_path}/src\n  - {roots.OPFORGE.path}\n"
+        f"\n  - {tmp_path}/src\n  - {kernel_roots.OPFORGE.path}\n"
         "Correct the name, or add the folder that holds it."
     )
     for act in (lambda: cls().describe(), lambda: plan_of(cls(), tmp_path)):
@@ -93,39 +93,42 @@ def test_an_earlier_root_overrides_a_later_one(tmp_path):
         (tmp_path / name).mkdir()
         fakes.write(tmp_path / name, "b.cpp", "")
     fakes.write(tmp_path / "second", "c.cpp", "")
-    places = [roots.KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
-    assert roots.locate("op", ["b.cpp", "c.cpp"], places) == (("first", "b.cpp"), ("second", "c.cpp"))
+    places = [kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
+    assert kernel_roots.locate("op", ["b.cpp", "c.cpp"], places) == (("first", "b.cpp"), ("second", "c.cpp"))
 
 
 def test_an_absolute_name_is_placed_below_the_nearest_root(tmp_path):
     (tmp_path / "inner").mkdir()
     path = fakes.write(tmp_path / "inner", "a.cpp", "")
-    places = [roots.KernelRoot("outer", str(tmp_path)), roots.KernelRoot("inner", str(tmp_path / "inner"))]
-    assert roots.locate("op", [path], places) == (("inner", "a.cpp"),)
-    assert roots.locate("op", [path], places[:1]) == (("outer", "inner/a.cpp"),)
-    assert roots.locate("op", [path], []) == (("system", path[1:]),)
+    places = [
+        kernel_roots.KernelRoot("outer", str(tmp_path)),
+        kernel_roots.KernelRoot("inner", str(tmp_path / "inner")),
+    ]
+    assert kernel_roots.locate("op", [path], places) == (("inner", "a.cpp"),)
+    assert kernel_roots.locate("op", [path], places[:1]) == (("outer", "inner/a.cpp"),)
+    assert kernel_roots.locate("op", [path], []) == (("system", path[1:]),)
     with pytest.raises(SourceNotFoundError):
-        roots.locate("op", [str(tmp_path / "gone.cpp")], places)
+        kernel_roots.locate("op", [str(tmp_path / "gone.cpp")], places)
 
 
 def test_a_package_that_is_not_installed_is_called_so():
     with pytest.raises(SourceNotFoundError, match=r"\(the package no_such_package_here is not installed\)"):
-        roots.package_root("x", "no_such_package_here")
+        kernel_roots.package_root("x", "no_such_package_here")
     with pytest.raises(SourceNotFoundError, match=r"names 'json/csrc', which does not exist"):
-        roots.package_root("x", "json")
+        kernel_roots.package_root("x", "json")
 
 
 def test_pythons_headers_are_found_where_sysconfig_says(tmp_path, monkeypatch):
     import sysconfig
 
-    from opforge.builders import abis
+    from opforge.builders.spec import abi
 
-    abis.python_include.cache_clear()
+    abi.python_include.cache_clear()
     try:
-        assert abis.python_include() == os.path.realpath(sysconfig.get_path("include"))
-        abis.python_include.cache_clear()
+        assert abi.python_include() == os.path.realpath(sysconfig.get_path("include"))
+        abi.python_include.cache_clear()
         monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
         monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / f"its-{name}"))
-        assert abis.python_include() == str(tmp_path / "its-include"), "where no header lies at the usual place"
+        assert abi.python_include() == str(tmp_path / "its-include"), "where no header lies at the usual place"
     finally:
-        abis.python_include.cache_clear()
+        abi.python_include.cache_clear()

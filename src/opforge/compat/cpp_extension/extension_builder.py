@@ -8,16 +8,16 @@ import sysconfig
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge.accelerator.cpuinfo import read_cpuinfo
+from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
-from opforge.builders import abis
 from opforge.builders.base import OpBuilder
+from opforge.builders.spec import abi as abis
 
 from . import nvcc_flags
 
 if TYPE_CHECKING:
-    from opforge.builders.plan import BuildPlan
-    from opforge.builders.toolchains.protocol import Toolchain
+    from opforge.builders.spec.build_plan import BuildPlan
+    from opforge.builders.toolchains.toolchain import Toolchain
 
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 

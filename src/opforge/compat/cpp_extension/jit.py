@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opforge.builders import abis, user
+from opforge.builders import jit
 from opforge.builders.loader import LoadedOp
+from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 REFUSALS = (BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
@@ -27,7 +28,7 @@ def load_on_opforge(name: str, theirs: Any) -> Callable[..., Any]:
 
     It takes and gives what torch's does: the module, or the library's path where `is_python_module` is false.
     """
-    original, ours = getattr(theirs, name), getattr(user, name)
+    original, ours = getattr(theirs, name), getattr(jit, name)
     signature, known = inspect.signature(original), inspect.signature(ours).parameters
 
     @functools.wraps(original)
@@ -63,10 +64,10 @@ def _translated(function: str, given: dict[str, Any], for_nvcc: Sequence[str]) -
         if _has_code(function, given, kind):
             options[f"extra_{kind}_cflags"] = [*common, *_words(flags)]
     if given.get("is_python_module", True):
-        options["abi"] = abis.TORCH  # a Python module is wanted, whatever else the sources hold
+        options["abi"] = abi.TORCH  # a Python module is wanted, whatever else the sources hold
     elif function == "load":
-        stable = user.detect_abi(_paths(given["sources"])) == abis.STABLE
-        options["abi"] = abis.STABLE if stable else abis.TORCH
+        stable = jit.detect_abi(_paths(given["sources"])) == abi.STABLE
+        options["abi"] = abi.STABLE if stable else abi.TORCH
     return options
 
 

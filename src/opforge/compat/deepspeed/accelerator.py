@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opforge.accelerator.interface import Accelerator
+    from opforge.accelerator.interface.accelerator import Accelerator
 
 PINNING = ("pin_memory", "pin_empty", "pin_empty_like", "is_pinned", "unpin_memory", "_torch_pins_host_memory")
 """Left to DeepSpeed, which keeps an account of pinned memory; it does the work through the `_torch_` methods, ours.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
-    from opforge.accelerator.interface import Accelerator
+    from opforge.accelerator.interface.accelerator import Accelerator
     from opforge.accelerator.target import Target
 
 ON_DEVICE = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder")

@@ -1,0 +1,1 @@
+"""The accelerators that opforge knows: one file for each."""

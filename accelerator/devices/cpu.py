@@ -1,0 +1,226 @@
+"""The CPU as an accelerator: work is done when a call returns, memory is the process's own, devices are NUMA nodes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
+from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
+from opforge.accelerator.interface.rng import OneGenerator
+from opforge.accelerator.target import Target
+from opforge.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+    import torch
+
+    from opforge.accelerator.host.process_memory import ProcessMemory
+
+VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
+"""A comma list of NUMA node numbers: the only ones that count as devices."""
+
+
+class CPUAccelerator(OneGenerator, Accelerator):
+    """The host's processors.
+
+    `torch` knows one CPU device, so a device number does no more than tell the processes of one machine apart.
+    Memory figures are of the whole process and what it may use, whatever the number.
+    """
+
+    name = torch_device = "cpu"
+    synchronous = True
+    interface_version = INTERFACE_VERSION
+    _oneccl = True
+    _visible_devices = (VISIBLE_NODES,)
+    _exported = ("OMP_", "KMP_", "GOMP_", "GLOO_", "CCL_")
+
+    def __init__(self, root: str = "/") -> None:
+        super().__init__()
+        self.root = root
+        self._memory: ProcessMemory | None = None
+        self._thread: Any = None
+
+    # devices
+
+    def is_available(self) -> bool:
+        """Whether the CPU can be used: always."""
+        return True
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """Give `cpu`: torch has one CPU device, and tensors on `cpu:1` would not compare equal to it."""
+        return "cpu"
+
+    def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
+        """Give a context manager in which `current_device` is this number, in the calling thread."""
+        from opforge.accelerator.fallback.device_scope import device_scope
+
+        return device_scope(self, device_index)
+
+    def set_device(self, device_index: int) -> None:
+        """Make `current_device` this number, in the calling thread. Binds no core: that is the launcher's work."""
+        if self._thread is None:
+            from threading import local
+
+            self._thread = local()
+        self._thread.device = int(device_index)
+
+    def current_device(self) -> int:
+        """Give the number set in this thread, else LOCAL_RANK, else 0."""
+        chosen: int | None = getattr(self._thread, "device", None)
+        return _whole_number("LOCAL_RANK", "a process's number on its machine, from 0") if chosen is None else chosen
+
+    def device_count(self) -> int:
+        """Give LOCAL_SIZE where a launcher set it, else the number of NUMA nodes with cores that this process may use.
+
+        OPFORGE_VISIBLE_NUMA_NODES leaves only the nodes that it lists; there is always at least one.
+        """
+        local_size = _whole_number("LOCAL_SIZE", "the number of processes on this machine")
+        if local_size:
+            return local_size
+        from opforge.accelerator.host.topology import usable_cpus, usable_nodes
+
+        visible = _visible_nodes()
+        nodes = usable_nodes(self.root, set(usable_cpus(self.root)))
+        return len([node for node in nodes if not visible or node.number in visible]) or 1
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Return at once: nothing is ever under way."""
+
+    def _find_target(self) -> Target:
+        level = cpu_level(self.root)
+        return Target("cpu", (level,) if level else ())
+
+    def _model(self) -> str:
+        return read_cpuinfo(self.root).model or self.name
+
+    def _simd(self) -> tuple[str, ...]:
+        return read_cpuinfo(self.root).simd
+
+    # random numbers: torch keeps one generator for the host, in `torch` itself
+
+    def _device_module(self) -> Any:
+        import torch
+
+        return torch
+
+    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+        """Give the host's one generator."""
+        import torch
+
+        return torch.default_generator
+
+    # memory
+
+    def _process(self) -> ProcessMemory:
+        if self._memory is None:
+            from opforge.accelerator.host.process_memory import ProcessMemory
+
+            self._memory = ProcessMemory(self.root)
+        return self._memory
+
+    def get_rss(self) -> int:
+        """Give the bytes of the process's resident set."""
+        return self._process().resident()
+
+    def reset_rss(self) -> int:
+        """Let the peak start from the present resident set, and give that."""
+        self._process().reset_peak()
+        return self.get_rss()
+
+    def empty_cache(self) -> None:
+        """Do nothing: torch keeps no cache of host memory."""
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        """Give the bytes of the process's resident set: all its memory, not the tensors' alone."""
+        return self.get_rss()
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        """Give the largest resident set since the start or the last reset, as the kernel counted it."""
+        return self._process().peak()
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        """Let the peak start from the present resident set; see ProcessMemory for kernels that forbid it."""
+        self._process().reset_peak()
+
+    memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
+    reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Give the bytes of the machine's memory, or of the cgroup's limit where that is lower."""
+        return self._process().total()
+
+    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+        """Give (available, total) bytes, both within the cgroup's limit."""
+        return self._process().available(), self._process().total()
+
+    # data types
+
+    def is_bf16_supported(self) -> bool:
+        """Whether the CPU computes in bfloat16: always, if slowly where it has no instructions for it."""
+        return True
+
+    def is_fp16_supported(self) -> bool:
+        """Whether matrix products in float16 are native; elsewhere torch goes through float32."""
+        import torch
+
+        try:
+            return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+        except (AttributeError, RuntimeError):  # torch built without oneDNN
+            return False
+
+    def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
+        import torch
+
+        names = {
+            "bfloat16": "BFloat16Tensor",
+            "uint8": "ByteTensor",
+            "float64": "DoubleTensor",
+            "float32": "FloatTensor",
+            "float16": "HalfTensor",
+            "int32": "IntTensor",
+            "int64": "LongTensor",
+        }
+        maker: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
+        return maker
+
+    # pinning: there is no device that would copy, so nothing needs page-locking
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return tensor.new_empty(tuple(shape))
+
+    def pin_memory(self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True) -> torch.Tensor:
+        """Give the tensor itself (flat, where neither a copy nor its shape is asked for): no device copies from it."""
+        return tensor if make_copy or match_shape else tensor.reshape(-1)
+
+    # surroundings
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Call back at once, and give the result: there is nothing to set up."""
+        return callback()
+
+
+def _visible_nodes() -> tuple[int, ...]:
+    from opforge.accelerator.host.files import parse_list
+
+    text = os.environ.get(VISIBLE_NODES, "").strip()
+    try:
+        nodes = parse_list(text) if not text.strip("0123456789,-") else ()
+    except ValueError:
+        nodes = ()
+    if text and not nodes:
+        raise SettingError(VISIBLE_NODES, text, "a comma list of NUMA node numbers, such as 0,1 or 0-3")
+    return nodes
+
+
+def _whole_number(variable: str, meaning: str) -> int:
+    text = os.environ.get(variable, "").strip()
+    if text and not (text.isascii() and text.isdecimal()):
+        raise SettingError(variable, text, f"{meaning}, a whole number")
+    return int(text or 0)

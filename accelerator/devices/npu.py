@@ -1,0 +1,74 @@
+"""Huawei's Ascend devices, by torch_npu."""
+
+from __future__ import annotations
+
+from threading import local
+from typing import TYPE_CHECKING
+
+from opforge.accelerator.vendors.vendor import Vendor
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from opforge.accelerator.target import Target
+
+_MAPPED = 2
+"""ACL_HOST_REG_MAPPED of CANN's aclrtHostRegisterV2: page-locked, and mapped into the device's addresses."""
+
+
+class NPUAccelerator(Vendor):
+    """One Ascend processor a device."""
+
+    name = torch_device = "npu"
+    package = "torch_npu"
+    device_files = "dev/davinci[0-9]*"
+    _communication_backend = "hccl"
+    _visible_devices = ("ASCEND_RT_VISIBLE_DEVICES",)
+    _exported = ("ASCEND_", "HCCL_", "LD_LIBRARY_PATH", "PATH")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mstx: _Ranges | None = None
+
+    def _find_target(self) -> Target:
+        from opforge.accelerator.target import Target
+
+        return Target("npu", (str(self._device_module().get_device_name()),))  # the processor's name: Ascend910B3
+
+    def _ranges(self) -> Any:
+        if self._mstx is None:
+            self._mstx = _Ranges(self._device_module())
+        return self._mstx
+
+    def pin_memory_alignment(self) -> int:
+        """Give 4096: CANN maps whole pages."""
+        return 4096
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock the memory and map it; False where this torch_npu cannot, or CANN refuses."""
+        runtime = self._device_function("npurt")
+        return runtime is not None and runtime().npuHostRegister(address, num_bytes, _MAPPED) == 0
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo that. RuntimeError where CANN refuses, for then the memory must not be freed."""
+        runtime = self._device_function("npurt")
+        code = 0 if runtime is None else runtime().npuHostUnregister(address)
+        if code:
+            raise RuntimeError(f"npuHostUnregister({address:#x}) failed with code {code}: keep the memory allocated.")
+
+
+class _Ranges:
+    """MSTX gives a number for each range; the open ones are kept by thread, so that the last one closes first."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._open = local()
+
+    def range_push(self, msg: str) -> None:
+        opened = self._module.mstx.range_start(msg, self._module.current_stream())
+        self._open.__dict__.setdefault("ranges", []).append(opened)
+
+    def range_pop(self) -> None:
+        ranges = self._open.__dict__.get("ranges")
+        if ranges:
+            self._module.mstx.range_end(ranges.pop())

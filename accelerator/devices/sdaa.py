@@ -1,0 +1,16 @@
+"""Tecorigin's devices, by torch_sdaa."""
+
+from __future__ import annotations
+
+from opforge.accelerator.vendors.vendor import Vendor
+
+
+class SDAAAccelerator(Vendor):
+    """One core group of a Teco card a device; without graphs, which the host records and repeats instead."""
+
+    name = torch_device = "sdaa"
+    package = "torch_sdaa"
+    device_files = "dev/tcaicard[0-9]*"
+    _communication_backend = "tccl"
+    _visible_devices = ("SDAA_VISIBLE_DEVICES",)
+    _exported = ("TCCL_", "SDAA_", "LD_LIBRARY_PATH", "PATH")

@@ -1,0 +1,1 @@
+"""Stand-ins for devices without an own implementation: device scopes, streams and graphs."""

@@ -1,0 +1,1 @@
+"""What the operating system reports about the host: processors, memory, cgroups."""

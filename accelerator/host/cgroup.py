@@ -1,0 +1,107 @@
+"""The limits that control groups set on this process: memory and processor time, version 1 and 2.
+
+A limit binds everything below it, so each one is sought from the process's own group up to the top of the mount.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+
+from .files import read_fields, read_number, read_text
+
+
+def memory_limit(root: str = "/") -> int | None:
+    """Give the bytes that this process and those in its group may use together; None where nothing limits them."""
+    limits = [limit for limit, _ in _memory_limits(root)]
+    return min(limits, default=None)
+
+
+def memory_left(root: str = "/") -> int | None:
+    """Give the bytes that are left of the tightest limit; page cache that can be dropped counts as free."""
+    return min((max(0, limit - used) for limit, used in _memory_limits(root)), default=None)
+
+
+def cpu_quota(root: str = "/") -> float | None:
+    """Give the processor time granted, in cores (1.5: one and a half); None where nothing limits it."""
+    quotas = []
+    for folder in _folders(root, "cpu"):
+        quota, _, period = (read_text(root, f"{folder}/cpu.max") or "").partition(" ")
+        if quota.isdecimal() and period.strip().isdecimal():
+            quotas.append(int(quota) / int(period))
+        granted = read_number(root, f"{folder}/cpu.cfs_quota_us")
+        of = read_number(root, f"{folder}/cpu.cfs_period_us")
+        if granted is not None and of and granted > 0:
+            quotas.append(granted / of)
+    return min(quotas, default=None)
+
+
+def cap_cores(count: int, quota: float | None) -> int:
+    """Give how many of `count` cores a quota keeps busy: rounded up, at least one."""
+    return count if quota is None else max(1, min(count, math.ceil(quota)))
+
+
+def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
+    """Give (limit, used) in bytes of each group that has a limit."""
+    for folder in _folders(root, "memory"):
+        for limit_file, used_file, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit = read_number(root, f"{folder}/{limit_file}")
+            # Version 1 writes "no limit" as the largest page-aligned number.
+            if limit is not None and limit < 1 << 62:
+                used = read_number(root, f"{folder}/{used_file}") or 0
+                yield limit, max(0, used - read_fields(root, f"{folder}/memory.stat").get(cache, 0))
+
+
+def _folders(root: str, controller: str) -> Iterator[str]:
+    """Give the folders, relative to root, of the groups that hold this process: its own first, then those above."""
+    mounts = _mounts(root)
+    for line in (read_text(root, "proc/self/cgroup") or "").splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        key = "" if hierarchy == "0" and not controllers else controller
+        if key and key not in controllers.split(","):
+            continue
+        if key in mounts:
+            top, mount = mounts[key]
+        else:
+            top, mount = "/", f"sys/fs/cgroup/{key}".rstrip("/")
+        yield from _upwards(mount, _below(top, path))
+
+
+def _mounts(root: str) -> dict[str, tuple[str, str]]:
+    """Give, by controller ('' for version 2), the group that is mounted and where it is mounted."""
+    mounts: dict[str, tuple[str, str]] = {}
+    for line in (read_text(root, "proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if len(fields) < 5 or len(kinds) < 3:
+            continue
+        place = (fields[3], fields[4].lstrip("/"))
+        if kinds[0] == "cgroup2":
+            mounts.setdefault("", place)
+        elif kinds[0] == "cgroup":
+            for option in kinds[2].split(","):
+                mounts.setdefault(option, place)
+    return mounts
+
+
+def _below(top: str, path: str) -> str:
+    """Give the group's path below the mounted one; '' where it lies elsewhere, as a container's view may have it."""
+    if top == "/":
+        below = path
+    elif path == top or path.startswith(f"{top}/"):
+        below = path[len(top) :]
+    else:
+        below = ""
+    return "" if ".." in below.split("/") else below.strip("/")
+
+
+def _upwards(mount: str, below: str) -> Iterator[str]:
+    while below:
+        yield f"{mount}/{below}"
+        below = os.path.dirname(below)
+    yield mount

@@ -1,0 +1,120 @@
+"""How work is queued: streams, events and graphs. A device without them gets working stand-ins on the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .device import Devices
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+
+class Streams(Devices):
+    """The stream and event part of the interface."""
+
+    def _has_streams(self) -> bool:
+        return not self.is_synchronized_device() and hasattr(self._device_module(), "Stream")
+
+    @property
+    def Stream(self) -> type[Any]:
+        """The class of a stream, called as `Stream(device=None, priority=0)`.
+
+        Its objects have synchronize, query, wait_stream, wait_event and record_event.
+        """
+        if self._has_streams():
+            found: type[Any] = self._device_module().Stream
+            return found
+        from opforge.accelerator.fallback.streams import HostStream
+
+        return HostStream
+
+    @property
+    def Event(self) -> type[Any]:
+        """The class of an event, called as `Event(enable_timing=False)`.
+
+        Its objects have record, wait, query, synchronize, and elapsed_time(end), in milliseconds.
+        """
+        if self._has_streams():
+            found: type[Any] = self._device_module().Event
+            return found
+        from opforge.accelerator.fallback.streams import HostEvent
+
+        return HostEvent
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """Give a context manager in which the stream is the current one; None changes nothing."""
+        if self._has_streams():
+            context: AbstractContextManager[Any] = self._device_module().stream(stream)
+            return context
+        from opforge.accelerator.fallback.streams import stream_scope
+
+        return stream_scope(stream)
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        """Give the stream that work is queued on now."""
+        if self._has_streams():
+            return self._device_module().current_stream(device_index)
+        from opforge.accelerator.fallback.streams import current_stream
+
+        return current_stream()
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """Give the stream that is current where no other was chosen."""
+        if self._has_streams():
+            module = self._device_module()
+            # xpu names no default stream: the one that is current outside every scope is the nearest thing it has.
+            return getattr(module, "default_stream", module.current_stream)(device_index)
+        from opforge.accelerator.fallback.streams import DEFAULT_STREAM
+
+        return DEFAULT_STREAM
+
+
+class Graphs(Devices):
+    """The graph part of the interface."""
+
+    def _graph_class(self) -> type[Any] | None:
+        """Give torch's class of a graph on this device, or None where the device captures none."""
+        if self.is_synchronized_device():
+            return None
+        module = self._device_module()
+        found: type[Any] | None = getattr(module, f"{self.torch_device.upper()}Graph", None)
+        return found if hasattr(module, "graph") else None
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether what is asked for now goes into a graph."""
+        if self._graph_class() is not None:
+            return bool(self._device_module().is_current_stream_capturing())
+        from opforge.accelerator.fallback.graph import is_recording
+
+        return is_recording()
+
+    def create_graph(self) -> Any:
+        """Give an empty graph, to be filled by `capture_to_graph`."""
+        graph = self._graph_class()
+        if graph is not None:
+            return graph()
+        from opforge.accelerator.fallback.graph import RecordedGraph
+
+        return RecordedGraph()
+
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> AbstractContextManager[Any]:
+        """Give a context manager whose body goes into the graph.
+
+        A device captures the body without running it. The stand-in of a device without graphs runs it as well, so
+        that its results are there straight away, and ignores `pool` and `stream`.
+        """
+        if self._graph_class() is not None:
+            context: AbstractContextManager[Any] = self._device_module().graph(graph, pool=pool, stream=stream)
+            return context
+        from opforge.accelerator.fallback.graph import recording
+
+        return recording(graph)
+
+    def replay_graph(self, graph: Any) -> None:
+        """Do what was captured again, on the same tensors: read the inputs afresh, write the same outputs.
+
+        RuntimeError where nothing was captured.
+        """
+        graph.replay()

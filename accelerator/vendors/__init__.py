@@ -1,0 +1,1 @@
+"""What several accelerators share: device files, drivers, vendor libraries."""

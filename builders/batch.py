@@ -1,0 +1,113 @@
+"""Builds many ops in one run: what is stored is not built, and the rest share one budget of compilers."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.cache.current import current_store
+from opforge.cache.maintenance import listing
+from opforge.cache.records.entry import Entry
+from opforge.errors import ToolchainNotFoundError
+from opforge.events import emit
+
+from .run import diagnostics, jobserver, timeline
+from .spec.build_plan import BuildPlan
+
+if TYPE_CHECKING:
+    from opforge.cache.layout import Layout
+
+    from .base import OpBuilder
+
+UNIT_SECONDS = 3.0
+"""How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
+FAREWELL_SECONDS = 5.0
+"""How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
+
+
+def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
+    """What answers `builder` already, or the plan of what is to be built.
+
+    Raises PrebuiltRequiredError where building is forbidden, and what `OpBuilder.find` and `plan` do.
+    """
+    began = time.perf_counter()
+    entry = None if force else builder.find(exact=True)
+    if entry:
+        emit("hit", op=builder.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        return entry
+    if settings.prebuilt() == "require":
+        return builder.obtain(force=force, exact=True)  # which refuses, with its reasons
+    try:
+        return builder.plan(builder.toolchain(current_store()))
+    except ToolchainNotFoundError as error:
+        raise error.after([*map(str, builder.trace)]) from None
+
+
+def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
+    """About how many seconds each plan takes: as long as it took before, or by how much there is to compile."""
+    took: dict[tuple[str, str], float] = {}
+    for one in listing.entries(layout):
+        took[one.op, one.target] = max(one.seconds, took.get((one.op, one.target), 0.0))
+    found = []
+    for plan in plans:
+        parts = len(plan.sources) * len(plan.target.partition(":")[2].split("+"))
+        found.append(took.get((plan.op, plan.target)) or UNIT_SECONDS * parts)
+    return found
+
+
+def in_parallel(
+    work: Mapping[int, Callable[[], None]],
+    order: Sequence[int],
+    shared: jobserver.Budget,
+    line: timeline.Timeline | None,
+) -> Iterator[int]:
+    """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
+
+    One build more than there are compilers is under way, so that a compiler has work while another build reads what it
+    was built from. Left by an exception, such as Ctrl-C, it ends every compiler and waits for the builds to clear up.
+    """
+    waiting: SimpleQueue[int] = SimpleQueue()
+    ended: SimpleQueue[int | BaseException] = SimpleQueue()
+    for number in order:
+        waiting.put(number)
+
+    def builds() -> None:
+        jobserver.use(shared)
+        timeline.use(line)
+        while not shared.stopped:
+            try:
+                number = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                work[number]()
+                ended.put(number)
+            except BaseException as error:
+                ended.put(error)
+                return
+
+    threads = [threading.Thread(target=builds, daemon=True) for _ in range(min(len(order), shared.slots + 1))]
+    try:
+        for thread in threads:
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more can be started; one does all the work
+                if thread is threads[0]:
+                    ended.put(diagnostics.out_of("build-ops", OSError(errno.EAGAIN, "")) or error)
+                break
+        for _ in order:
+            one = ended.get()
+            if isinstance(one, BaseException):
+                raise one
+            yield one
+    finally:
+        shared.stop()
+        farewell = time.monotonic() + FAREWELL_SECONDS
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, farewell - time.monotonic()))

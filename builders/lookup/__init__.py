@@ -1,0 +1,1 @@
+"""Is the op built already, and does that entry fit this machine?"""

@@ -1,0 +1,1 @@
+"""Runs a build plan, records every file that was read, publishes the result."""

@@ -1,0 +1,122 @@
+"""The three ABIs: what each adds to a build, and what it ties the binary to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import NamedTuple
+
+from opforge.cache.records.inputs import Located
+from opforge.errors import BuilderError, OpIncompatibleError
+
+STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
+OLDEST_TORCH = "2.10"
+REGISTER = "opforge_register"
+LOADS = ("OPFORGE_LOADS", "")
+"""The definition by which torch's registration macros wait for the loader: see torch/library.h among our headers."""
+
+
+class AbiPart(NamedTuple):
+    """What an ABI contributes to a plan."""
+
+    standard: str
+    defines: tuple[tuple[str, str], ...]
+    system_include: tuple[Located, ...]
+    stubs: tuple[str, ...]
+    requires: tuple[tuple[str, str], ...]
+    compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
+    """Two versions of a library in one process share no symbol."""
+    link_flags: tuple[str, ...] = ()
+
+
+def torch_folder() -> str | None:
+    """Where torch is installed, without importing it; None where it is not."""
+    loaded = sys.modules.get("torch")
+    file = getattr(loaded, "__file__", None)
+    if not file:
+        import importlib.util
+
+        spec = importlib.util.find_spec("torch")
+        file = spec.origin if spec else None
+    return os.path.dirname(file) if file else None
+
+
+def torch_version(folder: str) -> str:
+    """The version that torch's own version.py states, without importing torch."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and hasattr(loaded, "__version__"):
+        return str(loaded.__version__)
+    stated = torch_states(folder, "__version__")
+    if stated is None:
+        raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
+    return stated
+
+
+def torch_states(folder: str, name: str) -> str | None:
+    """What torch's own version.py states as `name`, such as `cuda`, without importing torch; None for None."""
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(name):
+                value = line.partition("=")[2].strip()
+                return None if value == "None" else value.strip("'\"")
+    return None
+
+
+def python_tag() -> str:
+    """The tag of this interpreter's binary interface, such as cpython-311."""
+    return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
+
+
+@cache
+def python_include() -> str:
+    """Where this interpreter's headers lie.
+
+    Where sysconfig's schemes for POSIX have them, if they are there: to import sysconfig takes longer than a hit.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+    usual = os.path.join(sys.base_prefix, "include", version)
+    if not os.path.exists(os.path.join(usual, "Python.h")):
+        import sysconfig
+
+        usual = sysconfig.get_path("include")
+    return os.path.realpath(usual)
+
+
+def version_constant(op: str, version: str) -> str:
+    """TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of their own, in hex."""
+    parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
+        raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
+    return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"
+
+
+def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
+    """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
+    if abi == PLAIN:
+        # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
+        return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))
+    if abi == STABLE:
+        return AbiPart(
+            standard="c++17",
+            defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
+            system_include=(Located("torch", "include"),),
+            stubs=("libtorch_cpu.so",),
+            requires=(),
+        )
+    if abi == TORCH:
+        folder = torch_folder()
+        if folder is None:
+            raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
+        return AbiPart(
+            standard="c++20",
+            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
+            system_include=(
+                Located("torch", "include"),
+                Located("torch", "include/torch/csrc/api/include"),
+                Located("python", ""),
+            ),
+            stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
+            requires=(("python", python_tag()), ("torch", torch_version(folder))),
+        )
+    raise BuilderError(op, f"abi={abi!r}", f"Expected one of {STABLE!r}, {PLAIN!r}, {TORCH!r}")

@@ -1,0 +1,70 @@
+"""The build plan: everything that is known before a compiler starts, without a path or a time in it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opforge.cache.keys import key_of
+from opforge.cache.records.inputs import Located
+
+FORMAT = 2
+
+
+class BuildPlan(NamedTuple):
+    """A frozen plan. Its key is the first of the cache's two addresses."""
+
+    op: str
+    version: str
+    abi: str
+    target: str
+    toolchain: tuple[tuple[str, str], ...]
+    """Who the compiler is: versions and digests of its programs, never their paths."""
+    sources: tuple[Located, ...]
+    include: tuple[Located, ...]
+    """Folders for -I, in order; system headers (torch's) are in `system_include`."""
+    system_include: tuple[Located, ...]
+    defines: tuple[tuple[str, str], ...]
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    stubs: tuple[str, ...]
+    """Sonames that are linked against by name alone: the real libraries are in the process already."""
+    requires: tuple[tuple[str, str], ...]
+    """torch and Python, where the ABI ties the binary to them."""
+    environment: tuple[tuple[str, str], ...]
+    """The variables that compilers read: CPATH, LIBRARY_PATH, ..."""
+    device_flags: tuple[str, ...] = ()
+    """The flags for the device's own sources, where the target is a device; `compile_flags` are the host's."""
+    debug_roots: tuple[tuple[str, str], ...] = ()
+    """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
+    kernels: tuple[tuple[str, str], ...] = ()
+    """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
+
+    @property
+    def key(self) -> str:
+        """The plan key."""
+        return key_of([FORMAT, self.components()])
+
+    def components(self) -> dict[str, Any]:
+        """The key's components by name, JSON-able: what `explain` compares."""
+        return {
+            **self._asdict(),
+            "toolchain": dict(self.toolchain),
+            "requires": dict(self.requires),
+            "environment": dict(self.environment),
+            "debug_roots": dict(self.debug_roots),
+            "kernels": dict(self.kernels),
+        }
+
+
+class Step(NamedTuple):
+    """One command of a build, for ninja to run."""
+
+    output: str
+    inputs: tuple[str, ...]
+    argv: tuple[str, ...]
+    title: str
+    depfile: str = ""
+    """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
+    unit: Located | None = None
+    """The source that it compiles, if it compiles one."""

@@ -1,0 +1,1 @@
+"""Disk access, locks, file ownership."""

@@ -1,0 +1,65 @@
+"""Checks every entry of a store in full; what is damaged is set aside, and rebuilt when it is next needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from opforge.cache import staging
+from opforge.cache.keys import result_key
+from opforge.cache.layout import Layout
+from opforge.cache.records.entry import Entry, damage, is_record
+from opforge.events import emit
+
+from . import listing
+
+
+class Checked(NamedTuple):
+    """One entry after a full check; `problem` is empty where it is sound."""
+
+    result: str
+    op: str
+    path: str
+    problem: str
+    set_aside: bool
+    """Whether it was damaged, and could be moved out of the way."""
+
+
+def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
+    """Hash every library and compare every result key; set damaged entries aside. `on_each` hears how many are done."""
+    checked, began = [], time.perf_counter()
+    folders = listing.subfolders(layout.path("entries"))
+    for number, folder in enumerate(folders):
+        manifest = listing.read_manifest(layout, folder.name)
+        problem = listing.UNREADABLE
+        entry = Entry(folder.name, folder.path, {}, "cache")
+        if manifest is not None:
+            entry = entry._replace(binary=manifest["binary"])
+            problem = _problem(entry, manifest, owners)
+        if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
+            aside = bool(problem) and staging.set_aside(layout, folder.name, problem)
+            library = entry.library if is_record(entry.binary) else folder.path
+            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, aside))
+        if on_each:
+            on_each(number + 1, len(folders))
+    damaged = sum(bool(one.problem) for one in checked)
+    emit("verify", path=str(layout), entries=len(checked), damaged=damaged, seconds=time.perf_counter() - began)
+    return checked
+
+
+def _problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
+    if not is_record(entry.binary):
+        return "its manifest is incomplete"
+    try:
+        problem = damage(entry, owners, full=True)
+        inputs = manifest["inputs"]["files"]  # type: ignore[index]
+        key = result_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _seal in inputs])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return "its manifest is incomplete"
+    except OSError as error:
+        return f"the library cannot be read ({error.strerror})"
+    if not problem and key != entry.result:
+        return "its manifest speaks of another entry"
+    return problem or ""

@@ -1,0 +1,78 @@
+"""Object files by the unit that they were compiled from, so that one edited source of ten recompiles one.
+
+    v1/objects/UNIT/DIGEST.o       the object file, named by its own digest
+    v1/objects/UNIT/DIGEST.json    what it was compiled from
+
+UNIT is the key of all that a compilation is told; as with entries, the files that it read decide whether it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import bytes_digest
+from opforge.cache.layout import UNREADABLE, Layout, make_folder, read_json, write_file
+
+from . import size_log, stat_record
+from .inputs import Inputs
+
+KEPT = 8
+"""How many objects a unit keeps: the newest."""
+
+
+def reuse(
+    layout: Layout,
+    unit: str,
+    roots: Mapping[str, str],
+    disk: Disk,
+    digests: dict[str, str | None],
+    target: str,
+) -> Inputs | None:
+    """Copy an object whose inputs are as they are now to `target` and return what it was compiled from, or None.
+
+    `digests` remembers what has been hashed, for the next unit of the same build.
+    """
+    folder = layout.path("objects", unit)
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".json")]
+    except OSError:
+        return None
+    for name in names:
+        try:
+            inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
+            verdict = stat_record.holds_by_content(stat_record.BLANK, inputs, roots, disk, digests, trust_stamps=False)
+            if not verdict.holds or not inputs.files:  # one that names no file would hold for ever
+                continue
+            with open(os.path.join(folder, name[:-5] + ".o"), "rb") as file:
+                content = file.read()
+        except UNREADABLE:
+            continue
+        if bytes_digest(content) == name[:-5]:
+            with open(target, "wb") as file:
+                file.write(content)
+            return inputs
+    return None
+
+
+def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
+    """Store a unit's object file. Failing to costs the next build a compilation, nothing else."""
+    folder = layout.path("objects", unit)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        name = os.path.join(folder, bytes_digest(content))
+        make_folder(folder)
+        record = json.dumps(inputs.to_json()).encode()
+        write_file(name + ".o", content)
+        write_file(name + ".json", record)
+        size_log.note(layout, len(content) + len(record))
+        records = [os.path.join(folder, one) for one in os.listdir(folder) if one.endswith(".json")]
+        for old in sorted(records, key=lambda one: os.stat(one).st_mtime_ns)[:-KEPT]:
+            os.unlink(old)
+            os.unlink(old[:-5] + ".o")
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Archives and layers: how entries leave a store and enter another."""

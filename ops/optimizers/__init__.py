@@ -1,0 +1,1 @@
+"""The optimizers: classes for the host and for GPUs."""

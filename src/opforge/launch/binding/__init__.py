@@ -1,0 +1,1 @@
+"""Which cores, memory nodes and devices each rank is bound to."""

@@ -1,0 +1,1 @@
+"""The programs that start ranks: torchrun, MPI, Slurm."""

@@ -1,0 +1,20 @@
+"""The engine torchrun: torch.distributed's elastic agent, one on each host."""
+
+from __future__ import annotations
+
+import sys
+
+from opforge.launch.hostfile import Host
+from opforge.launch.plan import Plan
+
+
+def engine_command(plan: Plan, host: Host) -> list[str]:
+    """The command that runs the ranks of one host."""
+    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(len(host.chosen))]
+    if plan.master_port is None:
+        # Without an address of its own the agent looks up this host's full name, which may lead nowhere.
+        argv += ["--standalone", "--local-addr", "127.0.0.1"]
+    else:
+        argv += ["--nnodes", str(len(plan.hosts)), "--node-rank", str(plan.hosts.index(host))]
+        argv += ["--master-addr", plan.master_addr, "--master-port", str(plan.master_port)]
+    return [*argv, "--no-python", *plan.rank_command("torchrun", host)]

@@ -1,0 +1,1 @@
+"""The rewriting rules: one file for each kind of construct."""
