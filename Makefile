@@ -35,7 +35,7 @@ bench: $(STAMP)
 
 # Kills and corruption at length; a short round of it is among the tests.
 torture: $(STAMP)
-	$(BIN)/python tests/torture.py --kills 1000 --processes 16
+	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
 
 docs: $(STAMP)
 	$(BIN)/python -W error::UserWarning -m pdoc --docformat google --output-directory docs/_build $(PUBLIC)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 import pytest
-
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # `import fakes`, from any folder of tests
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,7 +79,7 @@ def builds_are_shared(own_store, shared_store, monkeypatch):
 @pytest.fixture
 def relu_folder(tmp_path):
     """A folder with relu.cpp, on the stable ABI, whose namespace no other test has; `relu_folder.name` says which."""
-    import fakes
+    from support import fakes
 
     folder = tmp_path / fakes.fresh("relu")
     folder.mkdir()

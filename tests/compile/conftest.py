@@ -23,7 +23,7 @@ def needs_a_compiler():
 def interpreted(monkeypatch):
     """Each Triton op anew, launched by the interpreter."""
     import torch
-    import triton_interpreter
+    from support.gpu import triton_interpreter
 
     triton_interpreter.start(monkeypatch)
     torch.manual_seed(0)

@@ -47,11 +47,11 @@ BEFORE = {
 }
 """What a piece of code takes for granted."""
 ELSEWHERE = {
-    ("docs/compat.md", 0): "tests/compile/test_compat_deepspeed.py trains so",
+    ("docs/compat.md", 0): "tests/compile/compat/test_deepspeed.py trains so",
     (
         "docs/toolchains.md",
         0,
-    ): "needs a torch with CUDA; tests/compile/test_ops_device_builds.py builds",
+    ): "needs a torch with CUDA; tests/compile/ops/test_device_builds.py builds",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from toolchains_here import INSTALL
+from support.compilers.installed_compilers import INSTALL
 
 from opforge.builders.toolchains import nvcc, triton, zig
 from opforge.errors import ToolchainNotFoundError

@@ -1,5 +1,5 @@
 """What every accelerator promises, asked of each of our own: the real one where its device is here, and elsewhere one
-over a recorded stand-in for its maker's module (tests/vendor_modules.py).
+over a recorded stand-in for its maker's module (tests/support/devices/vendor_modules.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import pytest
 import torch
 import torch.utils.cpp_extension  # reads torch.version at import, so before a test changes that
-import vendor_modules
+from support.devices import vendor_modules
 
 from opforge.accelerator import INTERFACE_VERSION, Accelerator, Capabilities, Target, select
 from opforge.errors import OpNotFoundError

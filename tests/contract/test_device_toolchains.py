@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-import fakes
 import pytest
-from toolchains_here import DEVICES, needs
+from support import fakes
+from support.compilers.installed_compilers import DEVICES, needs
 
 from opforge.errors import CompileError, OpIncompatibleError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-import fakes
 import pytest
-from toolchains_here import has_libcxx
+from support import fakes
+from support.compilers.installed_compilers import has_libcxx
 
 from opforge.builders.cpu import BUILDERS
 from opforge.builders.toolchains import zig

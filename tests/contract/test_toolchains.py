@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 
-import fakes
 import pytest
-from toolchains_here import DEVICES, HOSTS, has_libcxx, made, needs, use
+from support import fakes
+from support.compilers.installed_compilers import DEVICES, HOSTS, has_libcxx, made, needs, use
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains

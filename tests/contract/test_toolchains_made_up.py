@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 
-import fakes
 import pytest
-from toolchains_here import made
+from support import fakes
+from support.compilers.installed_compilers import made
 
 from opforge.builders.toolchains import nvcc
 from opforge.cache.current import current_store

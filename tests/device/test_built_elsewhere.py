@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import triton_parts
+from support.gpu import triton_parts
 
 from opforge.accelerator.target import Target
 from opforge.builders.cuda import BUILDERS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fakes
 import pytest
+from support import fakes
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import device_requirements

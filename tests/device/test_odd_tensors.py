@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-import triton_parts
+from support.gpu import triton_parts
 
 from opforge.ops import triton as ops
 

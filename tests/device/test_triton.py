@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-import fakes
 import pytest
 import torch
-import triton_parts
+from support import fakes
+from support.gpu import triton_parts
 
 from opforge.ops import triton as ops
 from opforge.ops.triton import references

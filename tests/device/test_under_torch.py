@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-import triton_parts
+from support.gpu import triton_parts
 
 from opforge.ops import FusedAdam, FusedLamb, FusedLion
 from opforge.ops import triton as ops

@@ -7,8 +7,8 @@ import os
 import shutil
 import time
 
-import fakes
 import pytest
+from support import fakes
 
 from opforge.builders import loader
 from opforge.cache.layout import Layout

@@ -8,8 +8,8 @@ import shutil
 import signal
 import subprocess
 
-import fakes
 import pytest
+from support import fakes
 
 import opforge
 from opforge.cache.transfer import layer

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 
-import fakes
 import pytest
+from support import fakes
 
 pytestmark = [
     pytest.mark.compile,

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 
-import fakes
 import pytest
+from support import fakes
 
 import opforge
 from opforge.errors import LauncherNotFoundError, LaunchError

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 
-import fakes
 import pytest
-from mpis import MPIS, folder_of
+from support import fakes
+from support.hosts.installed_mpis import MPIS, folder_of
 
 from opforge.launch.engines import mpi
 

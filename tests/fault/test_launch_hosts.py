@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 
-import fakes
 import pytest
+from support import fakes
 
 if not shutil.which("ip"):
     pytest.skip("network namespaces need iproute2: apt install iproute2", allow_module_level=True)

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 
-import fakes
 import pytest
+from support import fakes
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 PARTS = {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}

@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 
-import fakes
 import pytest
-from mpis import MPIS, folder_of
+from support import fakes
+from support.hosts.installed_mpis import MPIS, folder_of
 
 from opforge.launch.binding.machine import format_list
 

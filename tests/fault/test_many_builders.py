@@ -8,8 +8,8 @@ import re
 import threading
 import time
 
-import fakes
 import pytest
+from support import fakes
 
 from opforge.cache.filesystem import lock as locks
 from opforge.errors import CompileError
@@ -205,7 +205,7 @@ def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path)
 
 START_METHODS = """
 import multiprocessing, os, sys, warnings
-import fakes
+from support import fakes
 
 def load(_number=0):
     return fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()

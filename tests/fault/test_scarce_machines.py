@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 
-import fakes
 import pytest
+from support import fakes
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 
-import fakes
 import pytest
+from support import fakes
+from support.paths import TESTS
 
 pytestmark = [
     pytest.mark.compile,
@@ -17,7 +18,7 @@ pytestmark = [
 
 
 def test_builders_that_are_killed_and_stores_that_are_corrupted_leave_nothing_wrong():
-    script = os.path.join(fakes.HERE, "torture.py")
+    script = os.path.join(TESTS, "fault", "torture.py")
     done = subprocess.run(
         [sys.executable, script, "--kills", "20", "--processes", "4", "--seed", "11"],
         env=fakes.environment(),

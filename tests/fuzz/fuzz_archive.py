@@ -17,7 +17,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from made_up_store import ME, MadeUpStore
+from support.store.fake_store import ME, MadeUpStore
 
 from opforge.cache import layout
 from opforge.cache.maintenance import verify

@@ -16,8 +16,8 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import fakes
-import made_up_store
+from support import fakes
+from support.store import fake_store
 
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
@@ -34,7 +34,7 @@ class TicketTarget:
         host.LINKERS = ()
         self.cls = fakes.plain_op(os.path.join(folder, "op"))
         self.root = os.path.join(folder, "store")
-        self.result = made_up_store.publish(self.cls(), self._store())
+        self.result = fake_store.publish(self.cls(), self._store())
         assert self._find() == self.result
         v1 = os.path.join(self.root, "v1")
         (plan,) = os.listdir(os.path.join(v1, "plans"))
@@ -50,7 +50,7 @@ class TicketTarget:
         self.library_content = self._read(os.path.join(os.path.dirname(self.paths["manifest"]), self.library))
 
     def _store(self) -> Store:
-        return Store(self.root, made_up_store.ME, disk=fakes.LaterDisk())
+        return Store(self.root, fake_store.ME, disk=fakes.LaterDisk())
 
     def _find(self) -> str | None:
         probe._asked.clear()

@@ -6,8 +6,8 @@ import json
 import os
 import threading
 
-import fakes
 import pytest
+from support import fakes
 
 from opforge.events import emit
 

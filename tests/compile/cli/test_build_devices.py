@@ -1,0 +1,74 @@
+"""`build-ops` for a device that is not here, beside the CPU, in one run; and why what it built fits no other one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from support import fakes
+
+MODULE = """\
+from opforge import OpBuilder
+
+class Host(OpBuilder):
+    name, sources, abi = "host", ["host.cpp"], "c"
+
+class Device(OpBuilder):
+    name, sources, abi, devices = "device", ["device.cu"], "c", ("cuda",)
+"""
+DEVICE = """\
+__global__ void add(float* x) { x[threadIdx.x] += 1; }
+extern "C" __attribute__((visibility("default"))) int launch(float* x) {
+  add<<<1, 32>>>(x);
+  return cudaGetLastError();
+}
+"""
+run = fakes.command
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)),
+    reason="needs nvcc (apt install nvidia-cuda-toolkit, or pip install nvidia-cuda-nvcc)",
+)
+
+
+def states(done):
+    return [line.split()[:2] for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    place = tmp_path / "work"
+    place.mkdir()
+    fakes.write(place, "devops.py", MODULE)
+    fakes.write(place, "host.cpp", fakes.EXPORT + " int value() { return 1; }\n")
+    fakes.write(place, "device.cu", DEVICE)
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(folder, tmp_path):
+    out = str(tmp_path / "out")
+    ops = ("devops:Device", "devops:Host", "--target", "cuda:sm_80", "--cpu-level", "x86-64")
+    plans = run("build-ops", *ops, "--dry-run")
+    assert plans.returncode == 0, plans.stderr
+    assert "devops:Device for cuda:sm_80: would be built" in plans.stdout.splitlines()
+    assert any("-gencode" in line and line.startswith("  device ") for line in plans.stdout.splitlines())
+    assert plans.stderr.splitlines()[-1].startswith("2 would be built; about ")
+
+    built = run("build-ops", *ops, "--out", out)
+    assert built.returncode == 0, built.stderr
+    assert states(built) == [["built", "devops:Device"], ["built", "devops:Host"]], "each for the device it is for"
+
+    explain = ("cache", "explain", "devops:Device", "--target")
+    bare = {"OPFORGE_CACHE_LAYERS": out, "OPFORGE_CACHE_DIR": str(tmp_path / "other"), "PATH": str(tmp_path)}
+    hit = run(*explain, "cuda:sm_86", **bare)
+    assert hit.returncode == 0 and hit.stdout.startswith("hit: devops:Device for cuda:sm_86, "), hit.stdout
+    miss = run(*explain, "cuda:sm_100", **bare)
+    assert miss.returncode == 1 and miss.stdout.count("it holds code for sm_80, and wanted is sm_100") == 1
+    told = run("inspect", "devops:Device", "--target", "cuda:sm_80").stdout.splitlines()[1]
+    assert " by nvcc " in told and " with " in told, "both compilers made it"
+
+    told = json.loads(run("inspect", "devops:Device", "--target", "cuda:sm_80", "--json").stdout)["files"]
+    assert [(one["name"], one["arch"]) for one in told[0]["kernels"]] == [("_Z3addPf", "sm_80")]
+    assert told[0]["entry"]["target"] == "cuda:sm_80"

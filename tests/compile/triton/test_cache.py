@@ -1,0 +1,124 @@
+"""Triton's own cache in the store: found again, moved, shared, mended, bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+from support import fakes
+from support.gpu import triton_parts
+
+import opforge
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import gc
+
+pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
+
+COMPILE = """
+import json, os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+import opforge
+folder = opforge.triton_cache()
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton import knobs
+import alone
+
+seen = []
+knobs.compilation.listener = lambda **told: seen.append(told["cache_hit"])
+source = ASTSource(alone.copy, {"x": "*fp32", "y": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
+built = triton.compile(source, target=GPUTarget("cuda", 80, 32))
+print(json.dumps({"hit": seen, "folder": folder, "bytes": len(built.asm["cubin"])}))
+"""
+ALONE = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at))
+"""
+
+
+@pytest.fixture
+def compile_it(tmp_path, own_store):
+    """Compile one kernel through Triton in another process; tells whether it was found, and where."""
+    fakes.write(tmp_path, "alone.py", ALONE)
+
+    def run(**env: str):
+        return json.loads(fakes.python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
+
+    return run
+
+
+def files(store) -> list[str]:
+    return [
+        os.path.join(top, name)
+        for top, _folders, names in os.walk(os.path.join(store, "v1", "triton"))
+        for name in names
+    ]
+
+
+def test_a_kernel_is_found_again_and_after_the_store_was_moved(compile_it, own_store, tmp_path):
+    first = compile_it()
+    assert first["hit"] == [False] and first["folder"] == str(own_store / "v1" / "triton")
+    assert compile_it() == {**first, "hit": [True]}
+    moved = str(tmp_path / "elsewhere")
+    shutil.move(own_store, moved)
+    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v1/triton"}
+    assert all(os.stat(path).st_mode & 0o077 == 0 for path in files(moved))
+    lists = [pathlib.Path(path).read_text() for path in files(moved) if "__grp__" in path]
+    assert lists and not any(str(own_store) in text for text in lists)
+
+
+def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
+    compile_it()
+    for ending, damage in ((".cubin", b"x"), (".ptx", None)):
+        (path,) = [one for one in files(own_store) if one.endswith(ending) and "__grp__" not in one]
+        if damage is None:
+            os.unlink(path)
+        else:
+            with open(path, "r+b") as file:
+                file.write(damage)
+        assert compile_it()["hit"] == [False], ending
+    assert compile_it()["hit"] == [True]
+
+
+def test_processes_that_miss_one_kernel_compile_it_once(tmp_path, own_store):
+    fakes.write(tmp_path, "alone.py", ALONE)
+    started = [fakes.start(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
+    told = [one.communicate(timeout=120) for one in started]
+    hits = [json.loads(out)["hit"] for out, _err in told]
+    assert sorted(hits) == [[False], [True], [True]]
+
+
+def test_kernels_count_for_the_bounds_and_are_cleared(compile_it, own_store):
+    compile_it()
+    layout = Layout(str(own_store))
+    later = os.stat(own_store).st_mtime + 3600
+    assert gc.surplus(layout, later, max_size=1 << 30) == []
+    condemned = gc.surplus(layout, later, max_size=1)
+    assert [one.kind for one in condemned] == ["Triton kernel"] and condemned[0].size > 4096
+    assert "Triton kernel" in {one.kind for one in gc.surplus(layout, later + 31 * gc.DAY)}
+    assert gc.remove(layout, [one for one in gc.everything(layout) if one.kind == "Triton kernel"])
+    assert compile_it()["hit"] == [False]
+
+
+def test_without_triton_the_cache_says_what_to_install(own_store):
+    code = """
+import opforge
+from opforge.errors import ToolchainNotFoundError
+try:
+    opforge.triton_cache()
+except ToolchainNotFoundError as error:
+    print(error)
+"""
+    said = fakes.python(triton_parts.WITHOUT_TRITON + code)
+    assert "No Triton was found" in said and "pip install 'opforge[triton]'" in said
+    assert "triton_cache" in dir(opforge)

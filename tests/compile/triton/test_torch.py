@@ -1,0 +1,62 @@
+"""The Triton ops are ops of torch: registered, traced and compiled whole, and each builder offers its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.gpu.triton_cases import ADAM, GO, INTERPRETED, LAMB, LION, builder_of
+
+from opforge.builders.triton import TRITON_BUILDERS
+from opforge.ops import triton as ops
+
+pytestmark = INTERPRETED
+
+
+def test_the_functions_are_ops_that_torch_can_trace():
+    x = torch.randn(4, 32, requires_grad=True)
+    weight, bias = torch.randn(32, requires_grad=True), torch.randn(32, requires_grad=True)
+    library = torch.ops.opforge_triton
+    assert all(callable(getattr(ops, name)) for name in ops.__all__)  # which registers them
+    # Tracing with gradients is the next test's.
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for op, arguments in (
+        (library.rms_norm, (x, weight, 1e-5)),
+        (library.layer_norm, (x, weight, bias, 1e-5)),
+        (library.softmax, (x,)),
+        (library.gelu, (x, "tanh")),
+        (library.swiglu, (x, x)),
+    ):
+        torch.library.opcheck(op.default, arguments, test_utils=checks)
+    torch.library.opcheck(library.quantize.default, (x.detach(), 8, 4, False), test_utils=checks)
+    codes = ops.quantize(x.detach(), 8)
+    torch.library.opcheck(library.dequantize.default, (*codes, 8, torch.float16), test_utils=checks)
+    lists = [[torch.zeros(32, dtype=dtype)] for dtype in (torch.float32, torch.bfloat16, *[torch.float32] * 2)]
+    copies, ratios = [torch.zeros(32, dtype=torch.bfloat16)], torch.ones(1)
+    numbers = {"lr_tensor": torch.tensor(0.1), "step_tensor": torch.tensor(1.0)}
+    torch.library.opcheck(library.fused_adam_.default, (GO, *lists, copies), {**numbers, **ADAM}, test_utils=checks)
+    torch.library.opcheck(library.fused_lion_.default, (GO, *lists[:3], copies), LION, test_utils=checks)
+    torch.library.opcheck(library.fused_lamb_.default, (GO, *lists, []), {"ratios": ratios, **LAMB}, test_utils=checks)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_over_the_functions_compiles_whole(dynamic):
+    def model(x, weight):
+        return ops.softmax(ops.gelu(ops.rms_norm(x, weight))).square().sum()
+
+    x, weight = torch.randn(3, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    model(x, weight).backward()
+    eager, x.grad, weight.grad = (x.grad, weight.grad), None, None
+    torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x, weight).backward()
+    for one, wanted in zip((x.grad, weight.grad), eager, strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
+def test_every_builder_offers_its_functions(monkeypatch):
+    offered = set()
+    for name in TRITON_BUILDERS:
+        op = builder_of(name)().load()
+        assert op.origin == "jit"
+        offered |= {one for one in dir(op) if callable(getattr(op, one)) and not one.startswith("_")}
+    assert offered == set(ops.__all__)
+    with pytest.raises(AttributeError, match="the op 'triton_swiglu' has no function 'sofmax'; it has: swiglu"):
+        op.sofmax

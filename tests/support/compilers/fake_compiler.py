@@ -1,0 +1,41 @@
+"""A compiler that only answers questions, and counts them; the toolchain that it makes."""
+
+from __future__ import annotations
+
+import os
+
+from support import fakes
+
+from opforge.builders.toolchains import host
+from opforge.cache.layout import Layout, prepare
+
+OBEYED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+OBEYED += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
+"""The variables that compilers obey, written out: one that falls out of the toolchain's own list is missed."""
+ANSWERS = """\
+echo "$@" >> "$(dirname "$0")/asked"
+case "$*" in
+  *--version*) echo "g++ (Fake) 12.2";;
+  *-dumpmachine*) echo {machine};;
+  *-print-prog-name=*) n="${{*##*=}}"; p="$COMPILER_PATH/$n"
+        if [ -x "$p" ]; then echo "$p"; else echo "$n"; fi;;
+  *-v*) printf '#include <...> search starts here:\\n' >&2
+        [ -n "$CPATH" ] && printf ' %s\\n' "$CPATH" >&2
+        printf ' {include}\\nEnd of search list.\\n' >&2;;
+esac
+"""
+
+
+def toolchain(tmp_path, store="store"):
+    root = str(tmp_path / store)
+    prepare(root, frozenset({0, os.geteuid()}))
+    return host.HostToolchain(Layout(root), fakes.LaterDisk())
+
+
+def asked(bin):
+    path = bin / "asked"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def plan_of(builder, tmp_path):
+    return builder.plan(toolchain(tmp_path))

@@ -1,0 +1,120 @@
+"""Small Triton ops for tests, a driver that stands in for a GPU's, and a Python without Triton or a compiler."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from support import fakes
+
+# Not importorskip: triton_interpreter.py must be the first to import Triton, so that it can be interpreted.
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="pip install triton")
+
+KERNELS = """\
+import triton
+import triton.language as tl
+
+from .factor import times
+
+
+@triton.jit
+def scale(x, y, count, by, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = at < count
+    tl.store(y + at, times(tl.load(x + at, mask=here), by), mask=here)
+"""
+FACTOR = """\
+import triton
+
+
+@triton.jit
+def times(value, by):
+    return value * by
+"""
+ARGUMENTS = {"x": "*fp32:16", "y": "*fp32:16", "count": "i64", "by": "fp32"}
+BUILDER = """\
+from opforge.builders.triton import Kernel, TritonOpBuilder
+
+
+class ScaleBuilder(TritonOpBuilder):
+    name = "scale"
+    front = "scale_front"
+    kernels = [Kernel(f"scale_{block}", "kernels.py", "scale", ARGUMENTS, {"BLOCK": block}) for block in (512, 1024)]
+"""
+FRONT = """\
+def bind(kernels):
+    def scale(x, y, by):
+        kernels.launch("scale_1024", (-(-x.numel() // 1024), 1, 1), x, y, x.numel(), by)
+
+    return {"scale": scale}
+"""
+WITHOUT_TRITON = """\
+import sys
+
+
+class NoTriton:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "triton":
+            raise ModuleNotFoundError("No module named 'triton'", name=name)
+
+
+sys.meta_path.insert(0, NoTriton())
+"""
+TENSOR = """\
+class Tensor:
+    "Looks like a tensor on a GPU to whatever launches kernels."
+
+    def __init__(self, address, count=2048, device=0):
+        self.address, self.count, self.index = address, count, device
+        self.device = f"cuda:{device}"
+
+    def get_device(self): return self.index
+    def data_ptr(self): return self.address
+    def numel(self): return self.count
+"""
+
+
+def scale_op(folder: Any, name: str = "") -> Any:
+    """Write the op `scale` to a folder, as a module of a fresh name, with its front; give back its builder class."""
+    import importlib
+
+    name = name or fakes.fresh("scale_builder")
+    os.makedirs(folder, exist_ok=True)
+    fakes.write(folder, "kernels.py", KERNELS)
+    fakes.write(folder, "factor.py", FACTOR)
+    fakes.write(folder, f"{name}_front.py", FRONT)
+    fakes.write(
+        folder, f"{name}.py", BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_front", f"{name}_front")
+    )
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.import_module(f"{name}_front")
+        return importlib.import_module(name).ScaleBuilder
+    finally:
+        sys.path.remove(str(folder))
+
+
+def fake_driver(folder: Any, device: str = "cuda", *options: str) -> str:
+    """Compile the stand-in driver into a folder of its own, and give that back, for LD_LIBRARY_PATH."""
+    place = os.path.join(str(folder), f"driver_{device}")
+    os.makedirs(place, exist_ok=True)
+    include = [f"-I{path}" for path in sorted(glob.glob("/usr/local/cuda*/include"))[-1:]]
+    name, own = ("libcuda.so.1", include) if device == "cuda" else ("libamdhip64.so", ["-DHIP"])
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_driver.c")
+    library = os.path.join(place, name)
+    subprocess.run(["gcc", "-shared", "-fPIC", *own, *options, source, "-o", library], check=True, timeout=60)
+    return place
+
+
+def forbidden_compilers(folder: Any) -> tuple[str, str]:
+    """A folder for PATH in which every compiler fails and leaves a mark, and the path of that mark."""
+    place, mark = os.path.join(str(folder), "no_compilers"), os.path.join(str(folder), "a_compiler_was_called")
+    os.makedirs(place, exist_ok=True)
+    for name in ("cc", "gcc", "g++", "c++", "clang", "clang++", "ninja", "ptxas", "ld"):
+        fakes.compiler(place, name, f"/usr/bin/touch {mark}; exit 1")
+    return place, mark

@@ -1,0 +1,75 @@
+"""An op whose look-ups are remembered: a store, a pretended compiler, and what a new process would find."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+from support import fakes
+from support.store import fake_store
+
+from opforge.builders import planner
+from opforge.builders.spec import kernel_roots
+from opforge.builders.toolchains import host, probe
+from opforge.cache.store import Store
+
+
+class World:
+    """An op with an entry in a store, a compiler that is only pretended, and one look-up after another."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.patch = folder, monkeypatch
+        self.op, self.bin, self.early = folder / "op", folder / "bin", folder / "early"
+        self.early.mkdir()
+        self.compiler = fakes.answering_compiler(self.bin)
+        monkeypatch.setenv("PATH", f"{self.early}:{self.bin}:/usr/bin:/bin")
+        monkeypatch.setattr(host, "CANDIDATES", ("g++",))
+        monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
+        self.plans = 0
+        self.real_plan = planner.make_plan
+        monkeypatch.setattr(planner, "make_plan", self._plan)
+        (folder / "mine").mkdir()
+        self.mine = kernel_roots.KernelRoot("mine", str(folder / "mine"))
+        self.first = kernel_roots.KernelRoot("first", str(folder / "first"))
+        self.attributes = {"kernel_roots": [self.first, self.mine]}
+        self.cls = self.declare()
+
+    def declare(self, **attributes):
+        self.attributes = {**self.attributes, **attributes}
+        return fakes.plain_op(self.op, **self.attributes)
+
+    def _plan(self, *arguments):
+        self.plans += 1
+        return self.real_plan(*arguments)
+
+    def store(self):
+        return Store(os.environ["OPFORGE_CACHE_DIR"], fake_store.ME, disk=fakes.LaterDisk())
+
+    def publish(self, content="a library"):
+        return fake_store.publish(self.cls(), self.store(), content)
+
+    def find(self):
+        """The result that a new process would find, or None, and whether it made a plan for it."""
+        probe._asked.clear()
+        before = self.plans
+        entry = self.cls().find(self.store())
+        return entry and entry.result, self.plans > before
+
+    def long_way(self):
+        """The same, by a look-up that trusts nothing."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPFORGE_PARANOID", "1")
+            return self.find()[0]
+
+    def answers(self):
+        folder = self.folder / "store" / "v1" / "answers"
+        return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def replaced(value, at, new):
+    if not at:
+        return new
+    value = copy.copy(value)
+    value[at[0]] = replaced(value[at[0]], at[1:], new)
+    return value

@@ -1,0 +1,21 @@
+"""A machine with one compiler, which is only pretended."""
+
+from __future__ import annotations
+
+import pytest
+from support import fakes
+from support.compilers.fake_compiler import ANSWERS
+
+from opforge.builders.toolchains import host
+
+
+@pytest.fixture
+def bin(tmp_path, monkeypatch):
+    """A folder that is all of PATH, with a g++ that answers questions about itself."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (tmp_path / "include").mkdir()
+    fakes.compiler(folder, "g++", ANSWERS.format(machine="x86_64-linux-gnu", include=tmp_path / "include"))
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(host, "CANDIDATES", ("g++",))
+    return folder

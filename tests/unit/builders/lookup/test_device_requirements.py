@@ -1,0 +1,187 @@
+"""Which code runs on which device, and what is built where nobody says for what."""
+
+from __future__ import annotations
+
+import pytest
+from support import fakes
+
+from opforge.accelerator import archs
+from opforge.accelerator.target import Target
+from opforge.builders.lookup import device_requirements, finder, host_requirements
+from opforge.errors import SettingError
+
+BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "arch"),
+    [
+        ("8.0 9.0a 10.0f+PTX;12.0", ("sm_80", "sm_90a", "sm_100f", "sm_120", "compute_100f")),
+        ("9.0", ("sm_90",)),
+        ("9.0+PTX", ("sm_90", "ptx")),
+        ("9.0;8.0;", ("sm_80", "sm_90")),
+        ("Hopper", ("sm_90", "ptx")),
+        ("Volta+Tegra;Ampere", ("sm_72", "sm_80", "sm_86", "ptx")),
+        ("8.0;Volta", ("sm_70", "sm_80", "compute_70")),
+        ("native", ("native",)),
+        ("32.1", ("sm_321",)),
+    ],
+)
+def test_torchs_list_for_cuda_is_understood(value, arch):
+    assert archs.listed("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
+
+
+@pytest.mark.parametrize(
+    ("device", "value", "says"),
+    [
+        ("cuda", "8.0;x.y", "TORCH_CUDA_ARCH_LIST='8.0;x.y' cannot be used: expected architectures such as 9.0, 9.0a"),
+        ("cuda", "8.0;x.y", "at column 5, not 'x.y'."),
+        ("cuda", "ptx", "at column 1, not 'ptx'."),
+        ("hip", "gfx90a;sm_90", "PYTORCH_ROCM_ARCH='gfx90a;sm_90' cannot be used: expected an architecture such as"),
+    ],
+)
+def test_a_wrong_list_is_refused_with_its_column(device, value, says, monkeypatch):
+    monkeypatch.setenv(archs.VARIABLES[device], value)
+    with pytest.raises(SettingError) as refused:
+        archs.from_environment(device)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("here", "arch", "how"),
+    [
+        ("sm_80", "sm_80", "native"),
+        ("sm_86", "sm_80", "native"),
+        ("sm_80", "sm_86", ""),
+        ("sm_90", "sm_80", ""),
+        ("sm_90", "sm_80+ptx", "ptx"),
+        ("sm_80", "sm_90+ptx", ""),
+        ("sm_90", "sm_80+sm_90+ptx", "native"),
+        ("sm_90", "sm_90a", "native"),
+        ("sm_103", "sm_100a", ""),
+        ("sm_103", "sm_100f", "native"),
+        ("sm_120", "sm_100f+ptx", ""),
+        ("sm_103", "compute_100f", "ptx"),
+        ("sm_103", "compute_100a", ""),
+        ("sm_321", "compute_90", "ptx"),
+    ],
+)
+def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
+    assert archs.runs("cuda", here, tuple(arch.split("+"))) == how
+
+
+@pytest.mark.parametrize(
+    ("here", "arch", "how"),
+    [
+        ("gfx942:sramecc+:xnack-", "gfx942", "native"),
+        ("gfx942:sramecc+:xnack-", "gfx942:xnack-", "native"),
+        ("gfx942:sramecc+:xnack-", "gfx942:xnack+", ""),
+        ("gfx942", "gfx90a", ""),
+    ],
+)
+def test_hip_code_runs_on_its_own_device_alone(here, arch, how):
+    assert archs.runs("hip", here, (arch,)) == how
+
+
+def test_one_target_has_one_spelling():
+    assert archs.canonical("cuda", ("ptx", "sm_90", "sm_80", "compute_90")) == ("sm_80", "sm_90", "ptx")
+    assert archs.codes(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Says which devices are here."""
+    found: dict[str, tuple[str, ...]] = {}
+    monkeypatch.setattr(device_requirements, "present", lambda device: found.get(device, ()))
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
+    for name in archs.VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def test_what_is_built_where_nothing_is_said(here, monkeypatch):
+    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
+    here["cuda"] = ("sm_120",)
+    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_120"
+    assert str(device_requirements.concrete(Target.parse("cuda:native+sm_90"))) == "cuda:sm_90+sm_120"
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX;8.0")
+    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
+    assert str(device_requirements.concrete(Target.parse("cuda:sm_89"))) == "cuda:sm_89"
+    monkeypatch.setenv("PYTORCH_ROCM_ARCH", "gfx942;gfx90a:xnack-")
+    assert str(device_requirements.concrete(Target("hip"))) == "hip:gfx90a:xnack-+gfx942"
+    assert str(device_requirements.concrete(Target("xpu"))) == "xpu"
+    assert str(device_requirements.concrete(Target("npu", ("910b",)))) == "npu:910b"
+
+
+def test_what_cannot_be_guessed_is_asked_for(here):
+    with pytest.raises(SettingError, match="its architecture, such as hip:gfx942, by --target or PYTORCH_ROCM_ARCH"):
+        device_requirements.concrete(Target("hip"))
+    with pytest.raises(SettingError, match="a cuda device here, or its name by --target cuda:ARCH or TORCH_CUDA_ARCH"):
+        device_requirements.concrete(Target.parse("cuda:native"))
+
+
+def test_a_prebuilt_fits_the_devices_that_are_here(here):
+    here["cuda"] = ("sm_86",)
+    assert host_requirements.device_objection(BINARY, ("sm_70",)) is None
+    here["cuda"] = ("sm_86", "sm_75")
+    assert host_requirements.device_objection(BINARY, ()) == (
+        "it holds code for sm_80+sm_90, and the cuda device here is sm_75"
+    )
+
+
+def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
+    assert host_requirements.device_objection(BINARY, ("sm_90", "ptx")) is None
+    assert host_requirements.device_objection(BINARY, ("sm_100",)) == (
+        "it holds code for sm_80+sm_90, and wanted is sm_100"
+    )
+
+
+def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch):
+    here["cuda"] = ("sm_90",)
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
+    assert host_requirements.device_objection(BINARY, ()) == (
+        "it was built with CUDA 13.1, and the driver here serves CUDA up to 12.8: update the driver"
+    )
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
+    assert host_requirements.device_objection(BINARY, ()) is None, "minor releases are compatible"
+
+
+def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better_is(here, monkeypatch):
+    here["cuda"] = ("sm_100",)
+    binary = {**BINARY, "target": "cuda:sm_90+ptx"}
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
+    assert host_requirements.device_objection(binary, ()) is None
+    assert "it holds PTX alone for sm_100" in host_requirements.device_objection(binary, (), jit=False)
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
+    assert host_requirements.device_objection(binary, ()) == (
+        "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
+    )
+
+
+def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, monkeypatch, tmp_path):
+    here["cuda"] = ("sm_100",)
+    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
+    monkeypatch.setattr(finder, "_objection", lambda told: None)
+    fakes.write(tmp_path, "scale.cu", "")
+    builder = fakes.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")("cuda:sm_100")
+    found = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
+
+    class Entries:
+        def match(self, _key, unfit, *_others):
+            return next((one for one in found if unfit(one) is None), None)
+
+    assert finder._match_device(builder, Entries(), (), False, False) is found[1]
+    del found[1]
+    assert finder._match_device(builder, Entries(), (), False, False) is found[0]
+
+
+def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
+    here["cuda"] = ("sm_90",)
+    assert device_requirements.cannot_load(Target.parse("cuda:sm_100"), "c") == [
+        "the cuda device here is sm_90, which does not run code for cuda:sm_100"
+    ]
+    assert device_requirements.cannot_load(Target.parse("cuda:sm_90"), "c") == []
+
+
+def test_there_is_no_device_of_a_kind_that_nobody_knows():
+    assert device_requirements.present("no_such_device") == ()

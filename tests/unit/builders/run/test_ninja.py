@@ -1,0 +1,54 @@
+"""Ninja runs the steps of a plan: names and the environment reach them as they are, and a failure is explained."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from support import fakes
+
+from opforge.builders.run import diagnostics, ninja
+from opforge.builders.spec.build_plan import Step
+from opforge.errors import (
+    ToolchainNotFoundError,
+)
+
+
+def test_awkward_names_reach_the_commands_unharmed(tmp_path):
+    names = ["with space", "dollar$HOME", "colon:", "quote'\"", "ünïcode", "semi;colon", "star*"]
+    steps = [
+        Step(f"{number}.out", (), ("sh", "-c", 'printf %s "$1" > "$0"', f"{number}.out", name), name)
+        for number, name in enumerate(names)
+    ]
+    ninja.write_build_file(str(tmp_path), steps)
+    seen = []
+    outcome = ninja.run(str(tmp_path), 2, lambda done, total, title: seen.append((done, total, title)))
+    assert outcome.status == 0, outcome.output
+    assert [(tmp_path / f"{number}.out").read_text() for number in range(len(names))] == names
+    assert [(done, total) for done, total, _title in seen] == [(number + 1, len(names)) for number in range(len(names))]
+    assert sorted(title for _done, _total, title in seen) == sorted(names)
+
+
+def test_a_failed_command_is_explained_from_ninjas_real_output(tmp_path):
+    failing = fakes.compiler(tmp_path, "g++", "echo 'x.cpp:3:4: error: bad' >&2; exit 1")
+    steps = [Step("x.o", (), (failing, "-c", "x.cpp"), "compile x.cpp")]
+    ninja.write_build_file(str(tmp_path), steps)
+    outcome = ninja.run(str(tmp_path), 1)
+    error = diagnostics.explain("x", outcome.status, outcome.output, "/log")
+    assert str(error).startswith(f"x: compile x.cpp failed: x.cpp:3:4: error: bad\ncommand: {failing} -c x.cpp\n")
+
+
+def test_the_environment_and_the_folder_are_left_alone(tmp_path):
+    before, folder = dict(os.environ), os.getcwd()
+    ninja.write_build_file(str(tmp_path), [Step("x", (), ("sh", "-c", "echo $LC_ALL $TMPDIR > x"), "x")])
+    assert ninja.run(str(tmp_path), 1).status == 0
+    assert (tmp_path / "x").read_text() == f"C {tmp_path}\n"
+    assert dict(os.environ) == before and os.getcwd() == folder
+
+
+def test_no_ninja_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):
+        ninja.find_ninja()

@@ -1,0 +1,233 @@
+"""Keys: the same for the same facts anywhere, another for any fact that differs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import fakes
+
+from opforge.builders.spec import abi
+from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.spec.description import OpDescription
+from opforge.builders.toolchains.toolchain import Toolchain
+from opforge.cache import keys
+from opforge.cache.records.inputs import Dependency, Inputs, Located
+
+PLAN = BuildPlan(
+    op="relu",
+    version="1",
+    abi="c",
+    target="cpu:x86-64-v3",
+    toolchain=(("version", "g++ 12.2"), ("cc1plus sha256", "ab")),
+    sources=(Located("own", "relu.cpp"),),
+    include=(Located("own", "include"),),
+    system_include=(Located("torch", "include"),),
+    defines=(("N", "1"),),
+    compile_flags=("-O3",),
+    link_flags=("-s",),
+    libraries=("m",),
+    stubs=("libtorch_cpu.so",),
+    requires=(("torch", "2.13.0"),),
+    environment=(("CPATH", "/x"),),
+    device_flags=("-Xcompiler=-fPIC",),
+    debug_roots=(("own", "/a"),),
+    kernels=(("scale", "{}"),),
+)
+OTHER_PLANS = {
+    "op": ["gelu"],
+    "version": ["2"],
+    "abi": ["torch"],
+    "target": ["cpu:x86-64-v4", "cpu"],
+    "toolchain": [
+        (("version", "g++ 12.3"), ("cc1plus sha256", "ab")),
+        (("version", "g++ 12.2"), ("cc1plus sha256", "ac")),
+    ],
+    "sources": [
+        (Located("own", "gelu.cpp"),),
+        (Located("opforge", "relu.cpp"),),
+        (Located("own", "relu.cpp"), Located("own", "b.cpp")),
+    ],
+    "include": [(), (Located("own", "headers"),), (Located("own", "include"), Located("own", "b"))],
+    "system_include": [(), (Located("python", "include"),)],
+    "defines": [(("N", "2"),), (("M", "1"),), (("N", "1"), ("M", "1")), (("N", ""),)],
+    "compile_flags": [("-O2",), ("-O3", "-g"), ()],
+    "link_flags": [(), ("-g",)],
+    "libraries": [(), ("dl",)],
+    "stubs": [(), ("libc10.so",)],
+    "requires": [(), (("torch", "2.12.0"),), (("python", "cpython-311"),)],
+    "environment": [(), (("CPATH", "/y"),), (("LIBRARY_PATH", "/x"),)],
+    "kernels": [(), (("scale", '{"warps":8}'),), (("half", "{}"),)],
+    "device_flags": [(), ("-lineinfo",)],
+    "debug_roots": [(), (("own", "/b"),)],
+}
+DESCRIPTION = OpDescription(
+    op="relu",
+    version="1",
+    abi="c",
+    target="cpu:x86-64-v3",
+    torch_target="2.10",
+    flags=("-O3",),
+    defines=(("N", "1"),),
+    libraries=("m",),
+    sources=(("own", "relu.cpp", "ab"),),
+    requires=(("torch", "2.13.0"),),
+)
+OTHER_DESCRIPTIONS = {
+    "op": ["gelu"],
+    "version": ["2"],
+    "abi": ["torch"],
+    "target": ["cpu"],
+    "torch_target": ["2.11", ""],
+    "flags": [(), ("-O2",), ("-O3", "-g")],
+    "defines": [(), (("N", "2"),)],
+    "libraries": [(), ("dl",)],
+    "sources": [(("own", "relu.cpp", "ac"),), (("own", "b.cpp", "ab"),), (("opforge", "relu.cpp", "ab"),)],
+    "requires": [(), (("torch", "2.12.0"),)],
+}
+CASES = [(PLAN, OTHER_PLANS), (DESCRIPTION, OTHER_DESCRIPTIONS)]
+
+
+@pytest.mark.parametrize(("value", "others"), CASES, ids=["BuildPlan", "OpDescription"])
+def test_every_field_is_perturbed_here(value, others):
+    assert set(others) == set(value._fields), "a new field needs its perturbations in this file"
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "other"),
+    [(value, field, other) for value, others in CASES for field, values in others.items() for other in values],
+)
+def test_a_changed_field_changes_the_key(value, field, other):
+    assert value._replace(**{field: other}).key != value.key
+
+
+def test_no_two_perturbed_plans_share_a_key():
+    plans = [PLAN._replace(**{field: other}) for field, values in OTHER_PLANS.items() for other in values]
+    assert len({plan.key for plan in plans}) == len(plans)
+
+
+def test_values_cannot_move_from_one_field_to_the_next():
+    assert PLAN._replace(compile_flags=("-O3", "-s"), link_flags=()).key != PLAN.key
+    assert PLAN._replace(defines=(("N", "1"),)).key != PLAN._replace(defines=(("N1", ""),)).key
+
+
+def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
+    compiled = fakes.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
+    linked = fakes.plain_op(tmp_path, link_flags=["-static-libgcc"])
+    assert compiled().describe().key != linked().describe().key
+
+
+def test_a_key_is_32_hex_digits_and_a_fixed_function_of_its_value():
+    assert keys.key_of(["a", 1]) == keys.bytes_digest(b'["a",1]')[:32]
+    assert len(PLAN.key) == keys.KEY_LENGTH == 32
+
+
+def test_the_canonical_form_sorts_names_and_keeps_order_of_lists():
+    assert keys.canonical({"b": 1, "a": [2, 1]}) == b'{"a":[2,1],"b":1}'
+    assert keys.key_of({"a": 1, "b": 2}) == keys.key_of({"b": 2, "a": 1})
+    assert keys.key_of([1, 2]) != keys.key_of([2, 1])
+
+
+def test_a_name_that_is_no_utf8_has_a_key_too():
+    assert keys.key_of("caf\udce9") != keys.key_of("café")
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5), st.randoms())
+def test_a_result_key_ignores_the_order_in_which_files_were_read(files, random):
+    shuffled = list(files) + files[:1]
+    random.shuffle(shuffled)
+    assert keys.result_key("p", files) == keys.result_key("p", shuffled)
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_a_result_key_tells_every_part_of_a_file(root, path, digest, other):
+    first = keys.result_key("p", [(root, path, digest)])
+    if other not in (root, path, digest):
+        assert first != keys.result_key("p", [(other, path, digest)])
+        assert first != keys.result_key("p", [(root, other, digest)])
+        assert first != keys.result_key("p", [(root, path, other)])
+        assert first != keys.result_key("p" + other, [(root, path, digest)]) or not other
+
+
+def test_a_place_is_where_the_roots_lie():
+    assert keys.place_of({"a": "/1", "b": "/2"}) == keys.place_of({"b": "/2", "a": "/1"})
+    assert keys.place_of({"a": "/1"}) != keys.place_of({"a": "/2"})
+
+
+def test_inputs_survive_json():
+    inputs = Inputs(
+        files=(Dependency("own", "a", "00"), Dependency("torch", "b", "11", "torch")),
+        names=("a", "b"),
+        searched=(Located("own", ""),),
+        present=(Located("own", "a"),),
+        folders=(Located("own", ""),),
+        seals=(("torch", Located("torch", "../RECORD")),),
+    )
+    import json
+
+    assert Inputs.from_json(json.loads(json.dumps(inputs.to_json()))) == inputs
+
+
+class FakeToolchain(Toolchain):
+    """Plans without a compiler."""
+
+    def identity(self):
+        return (("version", "fake"),)
+
+    def objection(self, device, arch):
+        return None
+
+    def environment(self):
+        return ()
+
+    def flags(self):
+        return (), ()
+
+    def target_flags(self, device, arch):
+        return tuple(f"-march={one}" for one in arch)
+
+    def search_folders(self):
+        return ()
+
+
+def test_a_moved_tree_has_the_same_plan_key(tmp_path):
+    plans = []
+    for folder in (tmp_path / "here", tmp_path / "there" / "below"):
+        (folder / "inc").mkdir(parents=True)
+        (folder.parent / f"{folder.name}-elsewhere").mkdir()
+        away = str(folder.parent / f"{folder.name}-elsewhere")
+        plans.append(fakes.plain_op(folder, include_dirs=["inc", away])().plan(FakeToolchain()))
+    assert plans[0] == plans[1]
+    assert plans[0].key == plans[1].key
+    assert str(tmp_path) not in str(plans[0])
+
+
+def test_the_key_holds_a_builders_every_wish(tmp_path):
+    plain = fakes.plain_op(tmp_path)
+    wishes = {
+        "version": "2",
+        "defines": {"A": "1"},
+        "cxx_flags": ["-O1"],
+        "device_flags": {"cpu": ["-O1"]},
+        "link_flags": ["-s"],
+        "libraries": ["m"],
+        "abi": "torch-stable",
+    }
+    found = {plain().plan(FakeToolchain()).key}
+    for name, value in wishes.items():
+        found.add(type("Changed", (plain,), {name: value, "__module__": plain.__module__})().plan(FakeToolchain()).key)
+    found.add(plain(debug=True).plan(FakeToolchain()).key)
+    found.add(plain(sanitize="address").plan(FakeToolchain()).key)
+    found.add(plain("cpu:x86-64").plan(FakeToolchain()).key)
+    assert len(found) == len(wishes) + 4
+
+
+@pytest.mark.parametrize("version", ["2", "2.10.1", "2.x", "", "2.256", "v2.10"])
+def test_a_bad_torch_version_says_what_was_expected(version):
+    with pytest.raises(abi.BuilderError, match=r'torch_target=.*Expected "MAJOR.MINOR", such as "2.10"'):
+        abi.version_constant("relu", version)
+
+
+def test_a_torch_version_is_a_byte_a_part():
+    assert abi.version_constant("relu", "2.10") == "0x020a000000000000"
+    assert abi.version_constant("relu", "2.16") == "0x0210000000000000"

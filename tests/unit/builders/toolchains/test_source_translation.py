@@ -1,0 +1,86 @@
+"""What is compiled in a source's stead: CUDA as HIP, OpenCL as a string."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from support import fakes
+
+from opforge.builders.run.provenance import parse_depfile
+from opforge.builders.toolchains import source_translation
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip"),
+    [
+        ("#include <cuda_runtime.h>", "#include <hip/hip_runtime.h>"),
+        ('#  include "cuda_fp16.h"', '#  include "hip/hip_fp16.h"'),
+        ("#include <cub/cub.cuh>", "#include <hipcub/hipcub.hpp>"),
+        ("cudaStream_t s; cudaError_t e = cudaSuccess;", "hipStream_t s; hipError_t e = hipSuccess;"),
+        ("cudaDeviceProp p; cudaGetDeviceProperties(&p, 0);", "hipDeviceProp_t p; hipGetDeviceProperties(&p, 0);"),
+        ("cudaDevAttrWarpSize", "hipDeviceAttributeWarpSize"),
+        ("cudaDevAttrMultiProcessorCount", "hipDeviceAttributeMultiprocessorCount"),
+        ("cub::BlockReduce<float, 256>", "hipcub::BlockReduce<float, 256>"),
+        ("x += __shfl_xor_sync(0xffffffff, x, 16);", "x += __shfl_xor(x, 16);"),
+        ("__nv_bfloat16 x;", "__hip_bfloat16 x;"),
+        ("mycudaThing cudart barracuda USE_CUDA", "mycudaThing cudart barracuda USE_CUDA"),
+        ("aoti_torch_get_current_cuda_stream(0, &s);", "aoti_torch_get_current_cuda_stream(0, &s);"),
+        ("kernel<<<grid, block, 0, s>>>(x);", "kernel<<<grid, block, 0, s>>>(x);"),
+    ],
+)
+def test_cuda_becomes_hip(cuda, hip):
+    assert source_translation.hip_of(cuda) == hip
+
+
+def test_a_translation_keeps_its_lines(tmp_path):
+    source = "#include <cuda_runtime.h>\n\n__global__ void f() {}\ncudaError_t g();\n"
+    assert source_translation.hip_of(source).count("\n") == source.count("\n")
+
+
+def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tmp_path, monkeypatch):
+    work, folder = tmp_path / "work", tmp_path / "src"
+    for one in (work, folder, folder / "more"):
+        one.mkdir()
+    monkeypatch.chdir(work)
+    fakes.write(
+        folder, "a.cu", '#include "more/b.h"\n#include "cuda_runtime.h"\n#include "absent.h"\ncudaStream_t a;\n'
+    )
+    fakes.write(folder / "more", "b.h", '#include "../c.h"\ncudaEvent_t b;\n')
+    fakes.write(folder, "c.h", '#include "more/b.h"\ncudaEvent_t c;\n')
+    made = source_translation.translate(str(folder / "a.cu"), "0.a.o.hip", [str(folder)])
+    assert sorted(made.values()) == [str(folder / one) for one in ("a.cu", "c.h", "more/b.h")]
+    text = (work / "0.a.o.hip").read_text()
+    assert text.startswith(f'#line 1 "{folder}/a.cu"\n#include "{work}/translated/')
+    assert '#include "hip/hip_runtime.h"\n#include "absent.h"\nhipStream_t a;' in text
+    assert all(path.startswith(str(work)) or not os.path.isabs(path) for path in made)
+    copies = {os.path.basename(one): one for one in made}
+    assert "hipEvent_t b;" in (work / copies["b.h"]).read_text()
+    assert (folder / "c.h").read_text() == '#include "more/b.h"\ncudaEvent_t c;\n'
+
+
+def test_the_originals_are_in_the_depfile(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fakes.write(tmp_path, "my kernel.cu", "int x;\n")
+    write = "open('x.d', 'w').write('x.o: made.hip \\\\\\n /usr/include/a.h\\n')"
+    status = source_translation.main(
+        ["x.d", str(tmp_path / "my kernel.cu"), "made.hip", "--", sys.executable, "-c", write]
+    )
+    assert status == 0
+    read = parse_depfile((tmp_path / "x.d").read_text())
+    assert read == ["made.hip", "/usr/include/a.h", str(tmp_path / "my kernel.cu")]
+
+
+def test_a_compiler_that_fails_is_passed_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fakes.write(tmp_path, "a.cu", "int x;\n")
+    assert source_translation.main(["x.d", "a.cu", "a.hip", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
+
+
+def test_opencl_becomes_a_string_that_holds_it_to_the_letter():
+    text = 'kernel void f() { printf("a\\n"); } // \\\n'
+    made = source_translation.c_of("/x/my-kernel.cl", text)
+    assert "const char opforge_cl_my_kernel[] =\n" in made
+    literal = made.partition("=\n")[2].rstrip(";\n")
+    assert "".join(eval(line) for line in literal.splitlines()) == text

@@ -1,0 +1,169 @@
+"""How commands start and end: nothing heavy is imported, errors are messages, exit codes are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+from support import fakes
+
+import opforge
+from opforge.cli import COMMANDS, group
+from opforge.cli.guard import Guarded, GuardedGroup, json_option
+from opforge.errors import OpforgeError
+
+HEAVY = ("torch", "rich", "packaging", "numpy", "filelock", "platformdirs", "importlib.metadata")
+
+
+def command_raising(error):
+    @click.command(cls=Guarded)
+    @json_option
+    def command(as_json):
+        raise error
+
+    return command
+
+
+def test_an_error_is_one_message():
+    done = CliRunner().invoke(command_raising(OpforgeError("it is so")), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: it is so\n")
+
+
+def test_an_error_as_json():
+    done = CliRunner().invoke(command_raising(OpforgeError("it is so")), ["--json"])
+    assert done.exit_code == 1 and done.stderr == ""
+    assert json.loads(done.stdout) == {"error": "OpforgeError", "message": "it is so"}
+
+
+def test_wrong_usage_as_json():
+    done = CliRunner().invoke(command_raising(click.UsageError("not so")), ["--json"])
+    assert done.exit_code == 2 and json.loads(done.stdout) == {"error": "UsageError", "message": "not so"}
+
+
+@pytest.mark.parametrize("words", [["--jsn"], ["surplus"]])
+def test_what_cannot_be_parsed_is_wrong_usage_as_json_too(words):
+    done = CliRunner().invoke(command_raising(click.UsageError("not reached")), [*words, "--json"])
+    told = json.loads(done.stdout)
+    assert done.exit_code == 2 and told["error"] == "UsageError" and words[0] in told["message"]
+
+
+def test_an_interrupt_ends_with_130():
+    inner = command_raising(KeyboardInterrupt())
+    done = CliRunner().invoke(GuardedGroup("outer", commands={"inner": inner}), ["inner"])
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_fault_of_ours_is_not_hidden():
+    done = CliRunner().invoke(command_raising(ZeroDivisionError()), [])
+    assert isinstance(done.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "cache ls", "cache explain", "cache gc"])
+def test_every_command_has_help(name):
+    done = CliRunner().invoke(group, [*name.split(), "--help"])
+    assert done.exit_code == 0 and ("--json" in done.output or name == "cache")
+
+
+def test_the_table_and_the_commands_agree():
+    context = click.Context(group)
+    for name in COMMANDS:
+        assert group.get_command(context, name).name == name
+
+
+def test_help_lists_every_command_and_the_exit_codes():
+    text = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
+    assert all(f"{name} {line}" in text for name, (_place, line) in COMMANDS.items())
+    assert "Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage, 130 interrupted." in text
+
+
+def test_an_unknown_command_is_wrong_usage():
+    done = CliRunner().invoke(group, ["repotr"])
+    assert done.exit_code == 2 and "No such command 'repotr'. Did you mean 'report'?" in done.output
+    done = CliRunner().invoke(group, ["cache", "explian"])
+    assert done.exit_code == 2 and "No such command 'explian'. Did you mean 'explain'?" in done.output
+    done = CliRunner().invoke(group, ["cache", "frobnicate"])
+    assert done.exit_code == 2 and done.output.endswith("No such command 'frobnicate'.\n")
+
+
+def test_every_command_tells_its_exit_codes():
+    for name in [*COMMANDS, *(f"cache {one}" for one in ("ls", "gc", "clear", "pin", "verify"))]:
+        output = CliRunner().invoke(group, [*name.split(), "--help"]).output
+        assert "Exit codes: 0 all is well" in output
+
+
+def test_the_commands_of_a_group_are_told_in_whole_sentences():
+    listed = CliRunner().invoke(group, ["cache", "--help"]).output.partition("Commands:")[2]
+    assert "verify   Check every entry in full" in listed and "..." not in listed
+
+
+def test_the_version():
+    assert CliRunner().invoke(group, ["--version"]).output == f"opforge, version {opforge.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["cache", "ls"], ["cache", "path"], ["build-ops", "--help"]])
+def test_light_commands_import_nothing_heavy(arguments):
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr))
+from opforge.cli import group
+group({arguments!r}, prog_name="opforge")
+"""
+    env = fakes.environment(PYTHONWARNINGS="error")
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=_with_packages(env), capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "[]\n"
+
+
+def _with_packages(env):
+    """The same packages without `site`, whose .pth files import things of their own."""
+    return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], os.path.dirname(os.path.dirname(click.__file__))])}
+
+
+def test_a_system_error_is_one_message():
+    done = CliRunner().invoke(command_raising(OSError(28, "No space left on device")), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: [Errno 28] No space left on device\n")
+
+
+def test_a_name_that_the_terminal_cannot_spell_is_escaped(tmp_path):
+    folder = f"{tmp_path}/" + os.fsdecode(b"caf\xc3\xa9\xff")
+    env = fakes.environment(PYTHONIOENCODING="utf-8:strict", OPFORGE_CACHE_DIR=folder)
+    command = [sys.executable, "-m", "opforge", "cache", "path"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, encoding="utf-8")
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/caf\u00e9\\udcff\n", "")
+
+
+def test_without_standard_output_nothing_is_printed():
+    command = ["sh", "-c", 'exec "$0" -m opforge cache ls >&-', sys.executable]
+    done = subprocess.run(command, env=fakes.environment(), stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_standard_streams_no_file_takes_their_places():
+    code = """
+import os, subprocess, sys
+import opforge.cli
+opforge.cli.group = lambda prog_name: sys.stderr.write(open(os.devnull).fileno() > 2 and "apart")
+opforge.cli.main()
+subprocess.run(["sh", "-c", "echo unread"], check=True)
+"""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, code],
+        env=fakes.environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "apart")
+
+
+def test_a_closed_pipe_is_quiet():
+    env = fakes.environment()
+    command = [sys.executable, "-m", "opforge", "cache", "--help"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(command, env=env, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert done.stderr == "" and "Traceback" not in done.stderr
