@@ -50,8 +50,8 @@ def plans(monkeypatch):
 
 def settle(cls):
     """Build, and look up until the answer is remembered."""
-    cls().obtain()
-    entry = cls().obtain()
+    cls().build()
+    entry = cls().build()
     probe._asked.clear()
     return entry
 
@@ -73,12 +73,12 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     cls = fakes.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().obtain().result == first.result and made == []
+    assert cls().build().result == first.result and made == []
     fakes.compiler(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.result != first.result
     os.unlink(early / "g++")
-    assert cls().obtain().result == first.result
+    assert cls().build().result == first.result
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     cls = fakes.plain_op(folder)
     first = settle(cls)
     fakes.compiler(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.result != first.result
     assert (tmp_path / "ran").exists()
 
@@ -103,7 +103,7 @@ def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
     second = settle(cls)
     assert second.result != first.result
     fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().obtain().result not in (first.result, second.result)
+    assert cls().build().result not in (first.result, second.result)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])
