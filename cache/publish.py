@@ -14,7 +14,7 @@ from opforge.errors import BuildError, CacheDirError
 from . import staging
 from .filesystem import lock
 from .filesystem.disk import Stamp
-from .layout import UNREADABLE, make_folder, write_file
+from .filesystem.files import UNREADABLE, make_folder, write_file
 from .records import failures, stat_record
 from .records.entry import MANIFEST, Entry, damage
 from .records.inputs import Inputs

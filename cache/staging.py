@@ -10,7 +10,8 @@ import time
 
 from opforge.events import emit
 
-from .layout import Layout, make_folder
+from .filesystem.files import make_folder, size_of
+from .layout import Layout
 from .records import size_log
 
 log = logging.getLogger("opforge.cache")
@@ -98,7 +99,7 @@ def publish(layout: Layout, finished: str, result: str) -> bool:
         if not os.path.lexists(layout.entry(result)):
             raise
         return False
-    size_log.note(layout, size_log.size_of(layout.entry(result)))
+    size_log.note(layout, size_of(layout.entry(result)))
     return True
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .filesystem.disk import Disk
+from .filesystem.files import UNREADABLE, read_json
 from .filesystem.trust import Shipped
 from .keys import place_of
-from .layout import UNREADABLE, Layout, read_json
+from .layout import Layout
 from .records import stat_record
 from .records.entry import MANIFEST, Entry, damage, is_record
 from .records.inputs import Inputs
@@ -211,7 +212,7 @@ class Store:
 
     def write_ticket(self, plan_key: str, ticket: Mapping[str, Any], roots: Mapping[str, str]) -> None:
         """Keep the stamps under which an entry holds. Failing to costs the next look-up some hashing, nothing else."""
-        from .layout import make_folder, write_file
+        from .filesystem.files import make_folder, write_file
 
         folder, place = self.layout.plan(plan_key), place_of(roots) + ".json"
         try:

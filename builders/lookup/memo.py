@@ -20,8 +20,8 @@ from opforge.builders import planner, toolchains
 from opforge.builders.spec import abi, build_plan, kernel_roots
 from opforge.builders.toolchains import host, probe
 from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.keys import KEY_LENGTH
-from opforge.cache.layout import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import is_ticket

@@ -17,8 +17,9 @@ from opforge.builders.spec.build_plan import BuildPlan
 from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits as bounds
 from opforge.cache.publish import Product, SharedFailure
 from opforge.cache.records.entry import Entry

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.records.stat_record import YOUNG_NS
 from opforge.errors import ToolchainError
 

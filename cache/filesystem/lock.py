@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from opforge.cache.layout import write_file
+from opforge.cache.filesystem.files import write_file
 from opforge.errors import LockTimeoutError
 from opforge.events import emit
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import VERSION, Layout, read_json
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import VERSION, Layout
 from opforge.cache.records.entry import MANIFEST
 
 from .summaries import Summaries

@@ -13,7 +13,8 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.records.entry import MANIFEST, is_record
 
 FILE = "summaries"

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 
 MANIFEST = "manifest.json"
 CHUNK = 32 << 10

@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import Layout, read_json, write_file
+from opforge.cache.filesystem.files import read_json, write_file
+from opforge.cache.layout import Layout
 
 
 class Failure(NamedTuple):

@@ -14,8 +14,9 @@ import shutil
 from collections.abc import Mapping
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.keys import bytes_digest
-from opforge.cache.layout import UNREADABLE, Layout, make_folder, read_json, write_file
+from opforge.cache.layout import Layout
 
 from . import size_log, stat_record
 from .inputs import Inputs

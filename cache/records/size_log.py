@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
@@ -72,15 +73,3 @@ def measure(layout: Layout) -> int:
 def count(layout: Layout) -> int:
     """The bytes of all that the size limit counts, by a walk."""
     return sum(size_of(layout.path(area)) for area in ("entries", *SPARE))
-
-
-def size_of(folder: str) -> int:
-    """The bytes of all files below a folder."""
-    found = 0
-    for place, _folders, names in os.walk(folder):
-        for name in names:
-            try:
-                found += os.lstat(os.path.join(place, name)).st_size
-            except OSError:
-                continue  # it is being removed
-    return found

@@ -18,8 +18,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from opforge.cache import staging
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import result_key
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import MANIFEST, Entry, damage, is_record
 from opforge.cache.records.inputs import Inputs

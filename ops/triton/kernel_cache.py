@@ -20,8 +20,9 @@ from triton.runtime.cache import CacheManager, FileCacheManager
 from opforge import settings
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import bytes_digest
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError

@@ -148,11 +148,11 @@ def test_a_removed_objects_folder_and_removed_answers_cost_work_and_nothing_else
 
 
 def test_a_folder_is_tried_under_a_name_that_a_sweep_finds(folder, own_store, monkeypatch):
-    from opforge.cache import layout, staging
+    from opforge.cache import current, staging
 
     place = Layout(str(own_store))
-    monkeypatch.setattr(layout.os, "rmdir", lambda _path: None)  # as if it were killed just before
-    layout.prepare(str(own_store), frozenset({0, os.geteuid()}))
+    monkeypatch.setattr(os, "rmdir", lambda _path: None)  # as if it were killed just before
+    current.prepare(str(own_store), frozenset({0, os.geteuid()}))
     monkeypatch.undo()
     (left,) = os.listdir(own_store / "v1" / "staging")
     assert staging.abandoned(place) == [], "its process lives"

@@ -9,10 +9,11 @@ import time
 
 from support import fakes
 
-from opforge.cache import layout, staging
+from opforge.cache import current, staging
 from opforge.cache import publish as publishing
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of, result_key
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.publish import Product
 from opforge.cache.records.inputs import Dependency, Inputs
@@ -26,9 +27,9 @@ class MadeUpStore:
     """`add` publishes an entry and gives back its result key; `sources` is a folder that its inputs lie in."""
 
     def __init__(self, root, sources):
-        layout.prepare(str(root), ME)
+        current.prepare(str(root), ME)
         os.makedirs(sources, exist_ok=True)
-        self.store, self.layout = Store(str(root), ME), layout.Layout(str(root))
+        self.store, self.layout = Store(str(root), ME), Layout(str(root))
         self.roots = {"own": str(sources)}
 
     def add(self, op="relu", text="int a;", target="cpu:x86-64-v3", size=1000, **components):
@@ -120,7 +121,7 @@ class World:
         (folder / "src").mkdir()
         self.roots = {"own": str(folder / "src")}
         fakes.write(folder / "src", "a.cpp", "int a;")
-        layout.prepare(str(folder / "store"), ME)
+        current.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
 
     def inputs(self):
@@ -170,7 +171,7 @@ class World:
 
     def as_layer(self, folder):
         """A store of the user's, in `folder`, before which this one is a layer."""
-        layout.prepare(str(folder), ME)
+        current.prepare(str(folder), ME)
         return Store(str(folder), ME, (str(self.store.layout.root),))
 
 
@@ -181,7 +182,7 @@ def publish(builder, store, content="a library", headers=("value.h",)):
     """
     from opforge.builders.run.provenance import Provenance
 
-    layout.prepare(str(store.layout), ME)
+    current.prepare(str(store.layout), ME)
     toolchain = builder.toolchain(store)
     plan, places = builder.plan(toolchain), builder.places()
     known = Provenance(places, store.disk)

@@ -253,7 +253,7 @@ def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(m
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
-    assert current.current_store().layout.root == current.NOWHERE and not caplog.records
+    assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
     with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
         current.writable_store()
 

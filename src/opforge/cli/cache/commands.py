@@ -14,7 +14,6 @@ from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_t
 from opforge.cli.units import age, size
 
 from .explain import command as explain
-from .stores import own_store
 from .transfer import chosen, export_command, import_command, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def path_command(as_json: bool) -> None:
 @json_option
 def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     found, now = listing.entries(own_store().layout), time.time()
@@ -71,6 +71,7 @@ def ls_command(as_json: bool) -> None:
 @json_option
 def stats_command(as_json: bool) -> None:
     """Count what the cache holds, in files and bytes, by kind and by op."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     layout = own_store().layout
@@ -104,6 +105,7 @@ def verify_command(as_json: bool) -> None:
 
     The exit code is 1 where an entry was damaged.
     """
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
     from opforge.cli.progress import reporter
 
@@ -146,6 +148,7 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     What was built or used within the last seconds stays, and so does what is pinned.
     """
     from opforge import settings
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
@@ -160,6 +163,7 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 @json_option
 def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     """Remove every entry, or those of some ops or keys. Builds in progress are left alone."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout

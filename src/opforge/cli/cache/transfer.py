@@ -11,8 +11,6 @@ from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import folded
 
-from .stores import own_store
-
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
     from opforge.cache.maintenance.listing import Stored
@@ -47,6 +45,7 @@ def chosen(layout: Layout, names: Sequence[str]) -> list[Stored]:
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     """Write entries to one archive: those of some ops or keys, or all. The same entries give the same bytes."""
+    from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
@@ -66,7 +65,7 @@ def import_command(file: str, as_json: bool) -> None:
 
     What an archive holds will run as you: import only what you would install.
     """
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
 
     store = writable_store(own_store())
@@ -103,7 +102,7 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
 
 
 def _each(names: Sequence[str], act: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
     entries = chosen(layout, names)

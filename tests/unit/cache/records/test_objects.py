@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-from opforge.cache import layout
+from opforge.cache import current
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Dependency, Inputs, Located
 
@@ -20,8 +21,8 @@ class Unit:
 
     def __init__(self, folder):
         self.folder, self.roots = folder, {"own": str(folder)}
-        self.place = layout.Layout(str(folder / "store"))
-        layout.prepare(self.place.root, ME)
+        self.place = Layout(str(folder / "store"))
+        current.prepare(self.place.root, ME)
         self.write("int a;")
 
     def write(self, text, name="a.cpp"):

@@ -12,7 +12,7 @@ from support import fakes
 from support.store.fake_store import LIBRARY, ME, World
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
 

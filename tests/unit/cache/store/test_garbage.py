@@ -16,7 +16,7 @@ from support import fakes
 from support.store.fake_store import World
 
 from opforge.builders.lookup.host_requirements import unfit
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.records import stat_record
 

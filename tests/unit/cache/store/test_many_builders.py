@@ -16,7 +16,7 @@ from support.store.fake_store import World
 
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.publish import SharedFailure
 from opforge.cache.records import failures
 from opforge.errors import CompileError, LockTimeoutError

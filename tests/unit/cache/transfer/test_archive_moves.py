@@ -13,7 +13,7 @@ from support.store import fake_store
 from support.store.fake_archives import is_whole
 from support.store.fake_store import ME
 
-from opforge.cache import layout
+from opforge.cache import current
 from opforge.cache.store import Store
 from opforge.cache.transfer import archive
 
@@ -51,7 +51,7 @@ def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, ow
     result = fake_store.publish(cls(), store)
     archive.export(store.layout, [result], str(tmp_path / "ops.tar"))
     other = Store(str(tmp_path / "other"), ME)
-    layout.prepare(str(other.layout), ME)
+    current.prepare(str(other.layout), ME)
     (moved,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert (moved.result, moved.op, moved.news) == (result, "plain", True)
     assert cls().find(other).result == result
