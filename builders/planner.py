@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.cache.current import current_store
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuildResourceError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
 from .spec import abi as abis
@@ -107,21 +107,21 @@ def make_plan(
     )
 
 
-def _include_dirs(builder: OpBuilder, own_roots: Sequence[kernel_roots.KernelRoot]) -> list[Located]:
+def _include_dirs(builder: OpBuilder, own_roots: Sequence[kernel_roots.KernelRoot]) -> list[RootedPath]:
     """The builder's include folders. No path is in the key: one given by an absolute path, and in none of its kernel
     roots, is a root of its own."""
-    found: list[Located] = []
+    found: list[RootedPath] = []
     for number, folder in enumerate(builder.include_dirs):
         located = kernel_roots.locate(builder.name, [folder], own_roots)
         if os.path.isabs(folder) and not kernel_roots.holding(folder, builder.kernel_roots):
-            located = (Located(f"include{number}", ""),)
+            located = (RootedPath(f"include{number}", ""),)
         found += located
     return found
 
 
-def _root_includes(own_roots: Sequence[kernel_roots.KernelRoot]) -> list[Located]:
+def _root_includes(own_roots: Sequence[kernel_roots.KernelRoot]) -> list[RootedPath]:
     return [
-        Located(root.name, root.include)
+        RootedPath(root.name, root.include)
         for root in own_roots
         if root.include and os.path.isdir(os.path.join(root.path, root.include))
     ]

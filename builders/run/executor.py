@@ -21,7 +21,7 @@ from opforge.cache.keys import key_of, result_key
 from opforge.cache.layout import Layout
 from opforge.cache.publish import Product
 from opforge.cache.records import objects
-from opforge.cache.records.inputs import Inputs, Located
+from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, ninja, precompiled_header, timeline
@@ -175,7 +175,7 @@ def _keep_objects(
     for step in steps:
         if step.unit and step.output not in reused:
             own = {read.where for read in reads[step.output]}
-            part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
+            part = inputs._replace(files=tuple(one for one in inputs.files if RootedPath(one.root, one.path) in own))
             objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
 
 

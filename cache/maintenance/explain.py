@@ -107,7 +107,7 @@ def file_differences(
         return [ChangedFile("", "its manifest does not tell what it was built from")]
     found = []
     for dependency in known.files:
-        path = dependency.within(roots)
+        path = dependency.resolve(roots)
         if path is None:
             problem = f"there is no root {dependency.root!r} here"
             found.append(ChangedFile(f"{dependency.root}/{dependency.path}", problem, dependency.digest))

@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 
 
-class Located(NamedTuple):
+class RootedPath(NamedTuple):
     """A path below a named root, so that nothing depends on where the root lies."""
 
     root: str
     path: str
 
-    def within(self, roots: Mapping[str, str]) -> str | None:
+    def resolve(self, roots: Mapping[str, str]) -> str | None:
         """The absolute path, or None where this machine has no such root."""
         base = roots.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
-    def below(self, name: str) -> Located:
+    def join(self, name: str) -> RootedPath:
         """A name below this place."""
-        return Located(self.root, os.path.normpath(os.path.join(self.path, name)))
+        return RootedPath(self.root, os.path.normpath(os.path.join(self.path, name)))
 
 
 class Dependency(NamedTuple):
@@ -33,7 +33,7 @@ class Dependency(NamedTuple):
     digest: str
     seal: str = ""
 
-    def within(self, roots: Mapping[str, str]) -> str | None:
+    def resolve(self, roots: Mapping[str, str]) -> str | None:
         """The absolute path, or None where this machine has no such root."""
         base = roots.get(self.root)
         return None if base is None else os.path.join(base, self.path)
@@ -45,13 +45,13 @@ class Inputs(NamedTuple):
     files: tuple[Dependency, ...]
     names: tuple[str, ...] = ()
     """Every name below a search folder under which a header was, or could have been, looked for."""
-    searched: tuple[Located, ...] = ()
+    searched: tuple[RootedPath, ...] = ()
     """The open folders in which those names were looked for; a name that appears there may shadow a header."""
-    present: tuple[Located, ...] = ()
+    present: tuple[RootedPath, ...] = ()
     """The names that did exist in a searched folder at the time."""
-    folders: tuple[Located, ...] = ()
+    folders: tuple[RootedPath, ...] = ()
     """The folders whose stamps tell that no name has appeared in a searched folder."""
-    seals: tuple[tuple[str, Located], ...] = ()
+    seals: tuple[tuple[str, RootedPath], ...] = ()
     """(seal, stamp file): while the stamp file is as it was, so are the files under that seal."""
 
     def to_json(self) -> dict[str, object]:
@@ -71,10 +71,10 @@ class Inputs(NamedTuple):
         return cls(
             files=tuple(Dependency(*one) for one in data["files"]),
             names=tuple(data["names"]),
-            searched=tuple(Located(*one) for one in data["searched"]),
-            present=tuple(Located(*one) for one in data["present"]),
-            folders=tuple(Located(*one) for one in data["folders"]),
-            seals=tuple((name, Located(root, path)) for name, root, path in data["seals"]),
+            searched=tuple(RootedPath(*one) for one in data["searched"]),
+            present=tuple(RootedPath(*one) for one in data["present"]),
+            folders=tuple(RootedPath(*one) for one in data["folders"]),
+            seals=tuple((name, RootedPath(root, path)) for name, root, path in data["seals"]),
         )
 
     def without(self, roots: Collection[str]) -> Inputs:
@@ -90,13 +90,13 @@ class Inputs(NamedTuple):
         """The path of a name that was absent from a searched folder and is there now, or None."""
         present = set(self.present)
         for where in self.searched:
-            base = where.within(roots)
+            base = where.resolve(roots)
             if base is None:
                 continue
             listed = disk.names(base)  # one listing answers for nearly all of the names
             for name in self.names:
                 path = os.path.join(base, name)
-                if may_be_in(listed, name) and disk.exists(path) and where.below(name) not in present:
+                if may_be_in(listed, name) and disk.exists(path) and where.join(name) not in present:
                     return path
         return None
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
 
-from .inputs import Dependency, Inputs, Located
+from .inputs import Dependency, Inputs, RootedPath
 
 FORMAT = 1
 YOUNG_NS = 2_000_000_000
@@ -42,8 +42,8 @@ def make(
     between its digest and its stamp would be taken for unchanged for ever.
     """
 
-    def stamp(where: Located | Dependency) -> Stamp:
-        path = where.within(roots)
+    def stamp(where: RootedPath | Dependency) -> Stamp:
+        path = where.resolve(roots)
         return known.get((where.root, where.path)) or (path and disk.stamp(path)) or Stamp(-1, -1, -1, -1)
 
     return {
@@ -108,7 +108,7 @@ def holds_by_content(
     for dependency in inputs.files:
         if dependency.seal and sealed:
             continue
-        path = dependency.within(roots)
+        path = dependency.resolve(roots)
         if path is None:
             return Verdict(False, f"there is no root {dependency.root!r} here")
         if trust_stamps and not dependency.seal:

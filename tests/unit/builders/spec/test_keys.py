@@ -12,7 +12,7 @@ from opforge.builders.spec.build_plan import BuildPlan
 from opforge.builders.spec.description import OpDescription
 from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache import keys
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 PLAN = BuildPlan(
     op="relu",
@@ -20,9 +20,9 @@ PLAN = BuildPlan(
     abi="c",
     target="cpu:x86-64-v3",
     toolchain=(("version", "g++ 12.2"), ("cc1plus sha256", "ab")),
-    sources=(Located("own", "relu.cpp"),),
-    include=(Located("own", "include"),),
-    system_include=(Located("torch", "include"),),
+    sources=(RootedPath("own", "relu.cpp"),),
+    include=(RootedPath("own", "include"),),
+    system_include=(RootedPath("torch", "include"),),
     defines=(("N", "1"),),
     compile_flags=("-O3",),
     link_flags=("-s",),
@@ -44,12 +44,12 @@ OTHER_PLANS = {
         (("version", "g++ 12.2"), ("cc1plus sha256", "ac")),
     ],
     "sources": [
-        (Located("own", "gelu.cpp"),),
-        (Located("opforge", "relu.cpp"),),
-        (Located("own", "relu.cpp"), Located("own", "b.cpp")),
+        (RootedPath("own", "gelu.cpp"),),
+        (RootedPath("opforge", "relu.cpp"),),
+        (RootedPath("own", "relu.cpp"), RootedPath("own", "b.cpp")),
     ],
-    "include": [(), (Located("own", "headers"),), (Located("own", "include"), Located("own", "b"))],
-    "system_include": [(), (Located("python", "include"),)],
+    "include": [(), (RootedPath("own", "headers"),), (RootedPath("own", "include"), RootedPath("own", "b"))],
+    "system_include": [(), (RootedPath("python", "include"),)],
     "defines": [(("N", "2"),), (("M", "1"),), (("N", "1"), ("M", "1")), (("N", ""),)],
     "compile_flags": [("-O2",), ("-O3", "-g"), ()],
     "link_flags": [(), ("-g",)],
@@ -158,10 +158,10 @@ def test_inputs_survive_json():
     inputs = Inputs(
         files=(Dependency("own", "a", "00"), Dependency("torch", "b", "11", "torch")),
         names=("a", "b"),
-        searched=(Located("own", ""),),
-        present=(Located("own", "a"),),
-        folders=(Located("own", ""),),
-        seals=(("torch", Located("torch", "../RECORD")),),
+        searched=(RootedPath("own", ""),),
+        present=(RootedPath("own", "a"),),
+        folders=(RootedPath("own", ""),),
+        seals=(("torch", RootedPath("torch", "../RECORD")),),
     )
     import json
 

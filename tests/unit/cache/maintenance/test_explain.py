@@ -16,7 +16,7 @@ from opforge.cache.maintenance.explain import (
     file_differences,
     nearest,
 )
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 NOW = {"op": "relu", "target": "cpu:x86-64-v3", "compile_flags": ["-O3"], "toolchain": {"version": "g++ 12"}}
 
@@ -77,7 +77,7 @@ def test_a_root_that_is_not_here_is_named():
 
 
 def test_a_name_that_appeared_is_named(tmp_path):
-    inputs = Inputs((), names=("a.h",), searched=(Located("own", ""),)).to_json()
+    inputs = Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)).to_json()
     assert file_differences(inputs, {"own": str(tmp_path)}, Disk()) == []
     path = fakes.write(tmp_path, "a.h", "x")
     (changed,) = file_differences(inputs, {"own": str(tmp_path)}, Disk())

@@ -11,7 +11,7 @@ from opforge.cache import current
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records import objects
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 ME = frozenset({os.geteuid()})
 
@@ -30,7 +30,7 @@ class Unit:
 
     def inputs(self, *names):
         files = [Dependency("own", name, Disk().digest(str(self.folder / name))) for name in names or ("a.cpp",)]
-        return Inputs(tuple(files), names=("b.h",), searched=(Located("own", ""),))
+        return Inputs(tuple(files), names=("b.h",), searched=(RootedPath("own", ""),))
 
     def keep(self, content=b"object"):
         (self.folder / "a.o").write_bytes(content)
