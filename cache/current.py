@@ -100,7 +100,7 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
         return CacheDirError(
             root, "no home folder leads to it", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
         )
-    problem = trust.objection(root, owners)
+    problem = trust.folder_problem(root, owners)
     return CacheDirError(root, *problem) if problem else None
 
 
@@ -116,9 +116,11 @@ def prepare(root: str, owners: Collection[int]) -> None:
         tag = os.path.join(root, "CACHEDIR.TAG")
         if not os.path.exists(tag):
             write_file(tag, TAG.encode())
-        from .staging import begin  # not on the path of a hit
+        from .staging import new_folder  # not on the path of a hit
 
-        os.rmdir(begin(Layout(root), "probe"))  # if this process is killed here, a sweep finds the folder by its name
+        os.rmdir(
+            new_folder(Layout(root), "probe")
+        )  # if this process is killed here, a sweep finds the folder by its name
     except OSError as error:
         advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
         raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
@@ -156,7 +158,7 @@ def private_fallback(refused: CacheDirError) -> str:
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """Returns the layers that were named. Raises LayerError for one that cannot be trusted, rather than skip it."""
     for path in paths:
-        found = trust.objection(path, owners)
+        found = trust.folder_problem(path, owners)
         if found:
             problem, advice = found
             raise LayerError(path, problem, advice if advice.startswith("Run: ") else "Name its owner there")

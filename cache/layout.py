@@ -1,19 +1,21 @@
-"""Where things lie in a store.
+"""Path names in a store.
 
-CACHEDIR.TAG              so that backups leave it out
-v1/plans/PLAN/RESULT-PLACE.json    tickets: what a hit reads
-v1/entries/RESULT/        the library and its manifest
-v1/descriptions/KEY/RESULT         which entries answer a description: how a prebuilt op is found
-v1/objects/UNIT/          object files, by what they were compiled from
-v1/peaks/                 how much memory each op's compilers took
-v1/pins/                  which entries no limit evicts
-v1/sources/               the sources of load_inline
-v1/answers/               what each look-up came to, so that the next one makes no plan
-v1/toolchains/            what each compiler said of itself
-v1/triton/KEY/            Triton's own cache, for kernels that are given to Triton itself
+CACHEDIR.TAG                        tells backup programs to leave the store out
+v1/plans/PLAN/ENTRY-ROOTS.json      stat records: what a hit reads; ROOTS is the digest of the root paths
+v1/entries/ENTRY/                   the library and its manifest
+v1/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
+v1/objects/UNIT/                    object files, by what they were compiled from
+v1/peaks/                           how much memory the compilers of each op needed
+v1/pins/                            the entries that no limit evicts
+v1/sources/                         the sources of load_inline
+v1/answers/                         remembered look-ups, so that the next one makes no plan
+v1/toolchains/                      what each compiler reported about itself
+v1/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
 v1/locks/ staging/ failures/ logs/ quarantine/
-v1/bytes summaries swept           the running sum of sizes, what listings say, when ages were last looked at
-index/                    entry points of other packages
+v1/bytes                            the running sum of sizes
+v1/summaries                        what listings show of each entry
+v1/swept                            its modification time: when ages were last checked
+index/                              entry points of other packages
 """
 
 from __future__ import annotations
@@ -34,20 +36,21 @@ class Layout(NamedTuple):
     root: str
 
     def __str__(self) -> str:
+        """Returns the root folder."""
         return self.root
 
     def path(self, *parts: str) -> str:
-        """A path inside the current version of the store."""
+        """Returns a path inside the current version of the store."""
         return os.path.join(self.root, VERSION, *parts)
 
     def plan(self, plan_key: str) -> str:
-        """The folder of a plan's tickets."""
+        """Returns the folder of a plan's stat records."""
         return self.path("plans", plan_key)
 
-    def entry(self, result: str) -> str:
-        """The folder of an entry."""
-        return self.path("entries", result)
+    def entry(self, key: str) -> str:
+        """Returns the folder of an entry."""
+        return self.path("entries", key)
 
     def description(self, key: str) -> str:
-        """The folder that lists the entries for a description."""
+        """Returns the folder that lists the entries of a description."""
         return self.path("descriptions", key)

@@ -17,7 +17,7 @@ from .package_layers import layers_of
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.cache.filesystem.trust import Shipped
+    from opforge.cache.filesystem.trust import PackageLayer
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
@@ -64,13 +64,13 @@ def _find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
 def tell_of_others(builder: OpBuilder, store: Store) -> None:
     """Add to `builder.trace` the prebuilt entries of this op that answer another description, with what differs."""
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.explain import otherwise
+    from opforge.cache.maintenance.explain import rejected_entries
 
     if settings.prebuilt() == "ignore":
         return
     seen = {one.where for one in builder.trace}
     for layer in (*store.layers, *(Layout(one.root) for one in layers_of(type(builder)))):
-        found = otherwise(layer, builder.name, builder.target.device, builder.places(), VOUCHED, store.disk)
+        found = rejected_entries(layer, builder.name, builder.target.device, builder.places(), VOUCHED, store.disk)
         builder.trace += [Rejected(folder, reason) for folder, reason in found if folder not in seen]
 
 
@@ -83,7 +83,7 @@ def look_up(
         return entry
     trace.append(Rejected(entry.folder, SILENT))
     try:
-        os.unlink(store.ticket_path(plan_key, entry.result, places))  # written anew after the build
+        os.unlink(store.stat_record_path(plan_key, entry.key, places))  # written anew after the build
     except OSError:
         pass
     return None
@@ -97,7 +97,7 @@ def tells_enough(told: Mapping[str, Any]) -> bool:
 
 
 def _match(
-    builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool = False
+    builder: OpBuilder, store: Store, shipped: Sequence[PackageLayer], exact: bool, own: bool = False
 ) -> Entry | None:
     """A prebuilt entry for the builder's target, or for the highest CPU level below it that was built."""
     if builder.target.device != "cpu":
@@ -122,7 +122,9 @@ def _match(
     return None
 
 
-def _match_device(builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool) -> Entry | None:
+def _match_device(
+    builder: OpBuilder, store: Store, shipped: Sequence[PackageLayer], exact: bool, own: bool
+) -> Entry | None:
     """A prebuilt entry whose code runs on the devices here; first one that the driver need not compile any further."""
     key, places, target = builder.describe().key, builder.places(), builder.target
     for jit in (False, True):

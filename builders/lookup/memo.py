@@ -24,7 +24,6 @@ from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, w
 from opforge.cache.keys import KEY_LENGTH
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import Entry
-from opforge.cache.store import is_ticket
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -59,7 +58,11 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
     try:
         answer = read_json(path)
         ticket, looked = answer["ticket"], _watched()
-        if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
+        if (
+            answer["format"] != FORMAT
+            or not stat_record.is_valid(ticket)
+            or not path.endswith(f"/{answer['question']}.json")
+        ):
             return None
         if answer["code"] != _code(builder) or answer["looked"] != looked:
             return None
@@ -67,7 +70,7 @@ def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry
             return None
         if any(os.path.exists(one) for one in answer["absent"]):
             return None
-        return store.take(ticket, (path, answer["filed"]))
+        return store.use(ticket, (path, answer["filed"]))
     except UNREADABLE:
         return None
 
@@ -89,16 +92,16 @@ def remember(
 ) -> None:
     """File an answer. Failing to costs the next look-up a plan, nothing else."""
     path = _file(builder, store, places)
-    if path is None or not entry.ticket:
+    if path is None or not entry.stat_record:
         return
-    ticket = entry.ticket
+    ticket = entry.stat_record
     if not stat_record.holds_by_stamps(ticket, places, store.disk):
         return  # an input is young: it could change again and keep its stamp
     programs = toolchain.programs()
     looked, code = list(seen.stamps), _code(builder)
     around = [*programs.values(), *seen.stamps.values()]
     times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]
-    if any(time > seen.at - stat_record.YOUNG_NS for time in times):
+    if any(time > seen.at - stat_record.RACY_NS for time in times):
         return  # so could our code, a program, or a folder that it was found in
     inputs = [one[-6:] for one in (*ticket["open"], *ticket["folders"], *ticket["seals"])]
     answer = {
@@ -116,7 +119,7 @@ def remember(
             "folders": [],
             "seals": [],
         },
-        "filed": store.ticket_path(plan_key, entry.result, places),
+        "filed": store.stat_record_path(plan_key, entry.key, places),
     }
     try:
         make_folder(store.layout.path("answers"))

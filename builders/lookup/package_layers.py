@@ -6,13 +6,13 @@ import os
 import stat
 import sys
 
-from opforge.cache.filesystem.trust import Shipped
+from opforge.cache.filesystem.trust import PackageLayer
 
 FOLDER = "_opforge_ops"
 """Where a package's layer lies, below the package's own folder."""
 
 
-def layers_of(cls: type) -> tuple[Shipped, ...]:
+def layers_of(cls: type) -> tuple[PackageLayer, ...]:
     """The layers in the package that declares a builder class; none where it ships no ops, or is no package."""
     package = sys.modules.get(cls.__module__.partition(".")[0])
     found = []
@@ -21,5 +21,5 @@ def layers_of(cls: type) -> tuple[Shipped, ...]:
         if os.path.isdir(root):
             # Whoever can write the package's code is trusted with its libraries: that code is running already.
             own = os.stat(place)
-            found.append(Shipped(root, own.st_uid, own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
+            found.append(PackageLayer(root, own.st_uid, own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
     return tuple(found)

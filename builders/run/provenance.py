@@ -181,14 +181,14 @@ class Provenance:
                     watched.add(self._nearest(os.path.dirname(path)))
                     if self._disk.exists(path):
                         present.add(self._folder(folder).join(name))
-        used = {file.seal for file in files if file.seal}
+        used = {file.tree for file in files if file.tree}
         return Inputs(
             files=tuple(sorted(files)),
             names=tuple(names),
             searched=tuple(self._folder(folder) for folder in searched),
             present=tuple(sorted(present)),
             folders=tuple(sorted(self._folder(folder) for folder in watched)),
-            seals=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
+            trusted_trees=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
         )
 
     def _folder(self, path: str) -> RootedPath:

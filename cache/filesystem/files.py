@@ -1,4 +1,4 @@
-"""Folders and whole files as the store writes and reads them."""
+"""Folders and whole files, as the store makes, writes and reads them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from typing import Any
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
-"""What reading a file that others may have written to, and taking it for what it should be, can raise."""
-json.loads(b"{}")  # the first one sets the parser up, in the time of twenty more: not when an op is loaded
+"""What reading a damaged file and using its fields can raise: others may have written to the file."""
+json.loads(b"{}")  # sets the parser up, which takes as long as parsing twenty records: not when an op is loaded
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and its parents for this user alone, whatever the umask."""
+    """Makes a folder and its parents for this user alone, whatever the umask."""
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
-    for folder in reversed(missing):  # makedirs gives its mode to the last folder only
+    for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
@@ -26,7 +26,7 @@ def make_folder(path: str) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Put a whole file in place at once, readable by this user alone. Nobody ever sees half of it."""
+    """Writes a whole file by one rename, readable by this user alone. No reader ever sees a part of it."""
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -39,9 +39,9 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def read_json(path: str) -> Any:
-    """What a file of this store says. Raises OSError, ValueError or RecursionError; a pipe in its place keeps nobody.
+    """Returns the value in a JSON file of the store. Raises OSError, ValueError or RecursionError.
 
-    Four calls to the system: a file object makes nine, which a hit would notice.
+    A pipe in the file's place does not block. Four system calls: a file object makes nine, which a hit would notice.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -52,12 +52,12 @@ def read_json(path: str) -> Any:
 
 
 def size_of(folder: str) -> int:
-    """The bytes of all files below a folder."""
-    found = 0
-    for place, _folders, names in os.walk(folder):
+    """Returns the bytes of all files below a folder."""
+    total = 0
+    for parent, _folders, names in os.walk(folder):
         for name in names:
             try:
-                found += os.lstat(os.path.join(place, name)).st_size
+                total += os.lstat(os.path.join(parent, name)).st_size
             except OSError:
-                continue  # it is being removed
-    return found
+                continue  # another process is removing it
+    return total

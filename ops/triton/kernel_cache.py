@@ -73,7 +73,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         content = data if isinstance(data, bytes) else str(data).encode()
         make_folder(self._folder)
         write_file(path, content)
-        size_log.note(self._layout, len(content))
+        size_log.append(self._layout, len(content))
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -87,7 +87,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         found = self._read(filename)
         if found is None:
             try:
-                self._held.enter_context(lock.held(self._lock_path(), filename, PATIENCE_SECONDS))
+                self._held.enter_context(lock.acquire(self._lock_path(), filename, PATIENCE_SECONDS))
             except LockTimeoutError as error:
                 log.warning("%s It is compiled here meanwhile.", error)
             found = self._read(filename)  # another may have finished it since

@@ -140,7 +140,7 @@ import contextlib
 from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
-    yield lock.Turn.FIRST
+    yield lock.LockResult.FREE
 lock.held = nothing
 """
     + LOAD

@@ -82,7 +82,7 @@ class ArchiveTarget:
         assert not [one for one in checked if one.problem], checked
         assert os.listdir(place.path("staging")) == []
         assert sorted(os.listdir(self.folder)) == before
-        return sorted(one.result for one in checked)
+        return sorted(one.key for one in checked)
 
 
 def small_archive(name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:

@@ -55,7 +55,7 @@ class TicketTarget:
     def _find(self) -> str | None:
         probe._asked.clear()
         entry = self.cls().find(self._store())
-        return entry and entry.result
+        return entry and entry.key
 
     @staticmethod
     def _read(path: str) -> bytes:

@@ -17,7 +17,7 @@ from .explain import command as explain
 from .transfer import chosen, export_command, import_command, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
-    from opforge.cache.maintenance.gc import Condemned
+    from opforge.cache.maintenance.gc import Eviction
 
 
 @click.group("cache", cls=GuardedGroup)
@@ -48,7 +48,7 @@ def ls_command(as_json: bool) -> None:
 
     found, now = listing.entries(own_store().layout), time.time()
     if as_json:
-        return emit_json([one._asdict() for one in found])
+        return emit_json([one.to_json() for one in found])
     if not found and is_terminal():
         return click.echo("the cache is empty")
     show_table(
@@ -57,7 +57,7 @@ def ls_command(as_json: bool) -> None:
             (
                 one.op or f"({one.problem})",
                 *(one.target, one.abi, size_text(one.size), age_text(now - one.built), age_text(now - one.used)),
-                *(one.result[:12], one.path),
+                *(one.key[:12], one.path),
             )
             for one in found
         ],
@@ -119,11 +119,11 @@ def verify_command(as_json: bool) -> None:
         checked = verify.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
     if as_json:
-        emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
+        emit_json({"checked": len(checked), "damaged": [one.to_json() for one in bad]})
     else:
         for one in bad:
-            click.echo(f"damaged {one.op or one.result}: {one.problem} ({one.path})")
-        left = sum(not one.set_aside for one in bad)
+            click.echo(f"damaged {one.op or one.key}: {one.problem} ({one.path})")
+        left = sum(not one.quarantined for one in bad)
         fate = f", {left} of them not set aside" if left else " and set aside" if bad else ""
         click.echo(f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged{fate}")
     sys.exit(FAILED if bad else OK)
@@ -154,7 +154,7 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size
     max_age = settings.cache_max_age() if max_age is None else max_age
-    _remove(layout, gc.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
+    _remove(layout, gc.over_limit(layout, time.time(), max_size, max_age), dry_run, as_json)
 
 
 @group.command("clear", cls=Guarded)
@@ -167,7 +167,7 @@ def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    wanted = {one.result for one in chosen(layout, names)} if names else None
+    wanted = {one.key for one in chosen(layout, names)} if names else None
     condemned = gc.everything(layout, wanted)
     if condemned and not yes:
         if as_json or not sys.stdin.isatty():
@@ -177,7 +177,7 @@ def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     _remove(layout, condemned, False, as_json)
 
 
-def _remove(layout: Any, condemned: Sequence[Condemned], dry_run: bool, as_json: bool) -> None:
+def _remove(layout: Any, condemned: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
     from opforge.cache.maintenance import gc
 
     removed = list(condemned) if dry_run else gc.remove(layout, condemned)

@@ -136,22 +136,22 @@ def test_a_name_that_is_no_utf8_has_a_key_too():
 def test_a_result_key_ignores_the_order_in_which_files_were_read(files, random):
     shuffled = list(files) + files[:1]
     random.shuffle(shuffled)
-    assert keys.result_key("p", files) == keys.result_key("p", shuffled)
+    assert keys.entry_key("p", files) == keys.entry_key("p", shuffled)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_a_result_key_tells_every_part_of_a_file(root, path, digest, other):
-    first = keys.result_key("p", [(root, path, digest)])
+    first = keys.entry_key("p", [(root, path, digest)])
     if other not in (root, path, digest):
-        assert first != keys.result_key("p", [(other, path, digest)])
-        assert first != keys.result_key("p", [(root, other, digest)])
-        assert first != keys.result_key("p", [(root, path, other)])
-        assert first != keys.result_key("p" + other, [(root, path, digest)]) or not other
+        assert first != keys.entry_key("p", [(other, path, digest)])
+        assert first != keys.entry_key("p", [(root, other, digest)])
+        assert first != keys.entry_key("p", [(root, path, other)])
+        assert first != keys.entry_key("p" + other, [(root, path, digest)]) or not other
 
 
 def test_a_place_is_where_the_roots_lie():
-    assert keys.place_of({"a": "/1", "b": "/2"}) == keys.place_of({"b": "/2", "a": "/1"})
-    assert keys.place_of({"a": "/1"}) != keys.place_of({"a": "/2"})
+    assert keys.root_paths_digest({"a": "/1", "b": "/2"}) == keys.root_paths_digest({"b": "/2", "a": "/1"})
+    assert keys.root_paths_digest({"a": "/1"}) != keys.root_paths_digest({"a": "/2"})
 
 
 def test_inputs_survive_json():
@@ -161,7 +161,7 @@ def test_inputs_survive_json():
         searched=(RootedPath("own", ""),),
         present=(RootedPath("own", "a"),),
         folders=(RootedPath("own", ""),),
-        seals=(("torch", RootedPath("torch", "../RECORD")),),
+        trusted_trees=(("torch", RootedPath("torch", "../RECORD")),),
     )
     import json
 

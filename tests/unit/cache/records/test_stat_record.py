@@ -39,7 +39,7 @@ INPUTS = Inputs(
     searched=(RootedPath("own", ""), RootedPath("own", "inc")),
     present=(RootedPath("own", "inc/a.h"),),
     folders=(RootedPath("own", ""), RootedPath("own", "inc")),
-    seals=(("torch", RootedPath("torch", "../torch-1.dist-info/RECORD")),),
+    trusted_trees=(("torch", RootedPath("torch", "../torch-1.dist-info/RECORD")),),
 )
 
 
@@ -68,7 +68,7 @@ def test_a_young_file_is_hashed_until_it_is_of_age(disk):
     assert not by_stamps(ticket, disk)
     assert by_content(ticket, disk).holds
     assert disk.hashed == ["/p/a.cpp"]
-    disk.now += stat_record.YOUNG_NS + 1
+    disk.now += stat_record.RACY_NS + 1
     assert not by_stamps(ticket, disk), "the ticket's own time counts: that is when the stamp was taken"
     assert by_stamps(ticket_of(disk), disk)
 
