@@ -8,7 +8,8 @@ from support import fakes
 
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.current import prepare
+from opforge.cache.layout import Layout
 
 OBEYED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 OBEYED += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
