@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 from support.compilers.installed_compilers import made
 
 from opforge.builders.toolchains import nvcc
@@ -41,7 +41,7 @@ esac
 
 
 def fake_nvcc(folder, build="1", host="exit 0"):
-    fakes.compiler(folder, "nvcc", NVCC.replace("@BUILD@", build).replace("@HOST@", host))
+    text_files.write_script(folder, "nvcc", NVCC.replace("@BUILD@", build).replace("@HOST@", host))
     return made("nvcc")
 
 
@@ -69,7 +69,7 @@ def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
     ],
 )
 def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
-    fakes.compiler(bin, "nvcc", body)
+    text_files.write_script(bin, "nvcc", body)
     with pytest.raises(ToolchainError) as refused:
         made("nvcc").identity()
     assert says in str(refused.value) and "Set CUDA_HOME" in str(refused.value)
@@ -79,7 +79,7 @@ def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
     from opforge.builders.toolchains import probe
 
     monkeypatch.setattr(probe, "PATIENCE", 0.2)
-    fakes.compiler(bin, "nvcc", "exec sleep 30")
+    text_files.write_script(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="gave no answer"):
         made("nvcc").identity()
 
@@ -110,10 +110,10 @@ def test_a_home_that_holds_no_compiler_is_an_error_and_no_silence(monkeypatch, t
 
 
 def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):
-    fakes.compiler(bin, "icpx", "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.2.0 (2031.2.0.1)'")
-    fakes.write(tmp_path, "scale.sycl", "")
-    fakes.write(tmp_path, "face.cpp", "")
-    cls = fakes.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
+    text_files.write_script(bin, "icpx", "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.2.0 (2031.2.0.1)'")
+    text_files.write(tmp_path, "scale.sycl", "")
+    text_files.write(tmp_path, "face.cpp", "")
+    cls = sample_ops.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
     builder = cls("xpu:pvc+bmg")
     found = builder.toolchain(current_store())
     plan = builder.plan(found)

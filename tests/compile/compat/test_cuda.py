@@ -12,7 +12,7 @@ import os
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 from opforge.builders import jit
 from opforge.builders.spec import abi
@@ -97,13 +97,13 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     (folder / "include").mkdir(parents=True)
     for name, text in {"module.cpp": MODULE, "kernel.cu": KERNEL, "include/value.h": "#define VALUE 42\n"}.items():
-        fakes.write(folder, name, text)
+        text_files.write(folder, name, text)
     monkeypatch.chdir(folder)
 
     def extension(theirs, **options):
         flags = {"cxx": ["-DFOR_CXX"], "nvcc": ["-DFOR_NVCC", "--use_fast_math"]}
         return theirs.CUDAExtension(
-            fakes.fresh("ext"),
+            sample_ops.unique_name("ext"),
             ["module.cpp", "kernel.cu"],
             include_dirs=["include"],
             define_macros=[("FOR_BOTH", None)],
@@ -163,7 +163,7 @@ for path in {stands_in}:
 import {ext.name}
 print({ext.name}.value())
 """
-    value = int(fakes.python(code, cwd=os.path.dirname(path)))
+    value = int(child_processes.run_python(code, cwd=os.path.dirname(path)))
     assert value == 42 if torch.cuda.is_available() else value in (-35, -100), "no driver, or no device: an error"
     again = project(theirs)
     again.name = ext.name
@@ -227,7 +227,7 @@ def test_with_a_torch_without_cuda_it_is_left_to_torch_with_the_reason(toolkit, 
 def test_load_of_cuda_sources_is_left_to_a_torch_without_cuda_which_says_what_it_lacks(theirs, project, caplog):
     caplog.set_level(logging.WARNING, logger="opforge")
     theirs.CUDA_HOME = None  # as it is in a torch without CUDA; the fixture gives it back
-    name = fakes.fresh("ext")
+    name = sample_ops.unique_name("ext")
     with pytest.raises(OSError, match="CUDA_HOME environment variable is not set"):
         theirs.load(name, ["module.cpp", "kernel.cu"])
     (message,) = [record.getMessage() for record in caplog.records]

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 from support.paths import CHECKOUT
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -86,14 +86,14 @@ def project(tmp_path_factory):
         "include/factor.h": "#define FACTOR 2\n",
     }
     for name, text in files.items():
-        fakes.write(folder / "one", name, text)
+        text_files.write(folder / "one", name, text)
     return folder / "one", folder / "store"
 
 
 def build(folder, store, *command):
     """Run the project's setup.py on opforge; gives the finished process and what happened in the store."""
-    log = f"{store}.{fakes.fresh('events')}"
-    env = fakes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
+    log = f"{store}.{sample_ops.unique_name('events')}"
+    env = child_processes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
     argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", *(command or ("build_ext", "--inplace"))]
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     with open(log, encoding="utf-8") as file:
@@ -110,7 +110,7 @@ def test_its_extensions_are_built_into_the_store_and_put_in_place(built, project
     done, events = built
     assert done.returncode == 0, done.stderr
     assert events == [("build", "_C"), ("build", "_limited")]
-    assert fakes.python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
+    assert child_processes.run_python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
 
 
 def test_what_is_not_torchs_is_left_to_it_with_the_reason(built):
@@ -153,9 +153,9 @@ def with_entry_points(folder):
     groups = load_file(os.path.join(CHECKOUT, "pyproject.toml"))["project"]["entry-points"]
     told = folder / "site" / "opforge_here-1.dist-info"
     told.mkdir(parents=True)
-    fakes.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
+    text_files.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
     lines = [f"{name} = {place}" for name, place in groups["setuptools.finalize_distribution_options"].items()]
-    fakes.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
+    text_files.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
     return str(told.parent)
 
 
@@ -165,7 +165,7 @@ def test_pip_builds_on_opforge_where_the_variable_asks_for_it(built, project, tm
     shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
     path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
     own = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
-    env = fakes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    env = child_processes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
     done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,7 +211,7 @@ def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(bu
     first, store = project
     third = first.parent / "three"
     shutil.copytree(first, third, ignore=shutil.ignore_patterns("*.so", "build"))
-    fakes.write(third, "include/factor.h", "#define FACTOR two\n")
+    text_files.write(third, "include/factor.h", "#define FACTOR two\n")
     done, events = build(third, store)
     assert done.returncode == 1
     assert events == []
@@ -230,7 +230,10 @@ def test_other_sources_and_extensions_without_torch_are_not_opforges_to_build():
 
 def test_a_script_that_is_not_named_gets_the_usage():
     done = subprocess.run(
-        [sys.executable, "-m", "opforge.compat.cpp_extension"], env=fakes.environment(), capture_output=True, text=True
+        [sys.executable, "-m", "opforge.compat.cpp_extension"],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
     assert done.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"

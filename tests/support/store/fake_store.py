@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 
-from support import fakes
+from support import text_files
 
 from opforge.cache import layout, staging
 from opforge.cache import publish as publishing
@@ -119,7 +119,7 @@ class World:
         self.folder, self.library, self.built = folder, library, 0
         (folder / "src").mkdir()
         self.roots = {"own": str(folder / "src")}
-        fakes.write(folder / "src", "a.cpp", "int a;")
+        text_files.write(folder / "src", "a.cpp", "int a;")
         layout.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
 

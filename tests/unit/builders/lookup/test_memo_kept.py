@@ -8,7 +8,8 @@ import shutil
 import time
 
 import pytest
-from support import fakes
+from support import fake_disk, text_files
+from support.compilers import fake_compiler
 
 from opforge.builders.base import OpBuilder
 from opforge.builders.toolchains import probe
@@ -47,7 +48,7 @@ def test_a_file_too_young_to_trust_its_stamp_leaves_no_answer(world, monkeypatch
     """A compiler that is replaced within one tick of a coarse clock keeps its stamp, and so does its folder."""
     shutil.rmtree(world.folder / "store" / "v1" / "answers")
     os.utime(world.early)
-    monkeypatch.setattr(fakes.LaterDisk, "now_ns", Disk.now_ns)
+    monkeypatch.setattr(fake_disk.LaterDisk, "now_ns", Disk.now_ns)
     world.find()
     assert world.answers() == []
 
@@ -65,8 +66,8 @@ def test_what_changes_between_the_plan_and_its_answer_is_not_vouched_for(world, 
     real = Store.get
 
     def get(*arguments):
-        fakes.answering_compiler(world.early, version="13.1")
-        fakes.write(world.folder, "mine/include", "")
+        fake_compiler.create(world.early, version="13.1")
+        text_files.write(world.folder, "mine/include", "")
         return real(*arguments)
 
     monkeypatch.setattr(Store, "get", get)
@@ -77,7 +78,7 @@ def test_what_changes_between_the_plan_and_its_answer_is_not_vouched_for(world, 
 
 def test_an_answer_that_cannot_be_filed_harms_nothing(world):
     shutil.rmtree(world.folder / "store" / "v1" / "answers")
-    fakes.write(world.folder / "store" / "v1", "answers", "a file in the folder's place")
+    text_files.write(world.folder / "store" / "v1", "answers", "a file in the folder's place")
     assert world.find() == (world.result, True)
     assert world.find() == (world.result, True)
 

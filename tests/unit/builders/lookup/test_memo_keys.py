@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
+from support.compilers import fake_compiler
 from support.compilers.fake_compiler import OBEYED
 
 from opforge.builders.base import OpBuilder
@@ -39,19 +40,19 @@ def test_a_path_that_starts_from_the_working_folder_finds_the_compiler_there(wor
     world.patch.chdir(here)
     world.find()
     assert world.find() == (world.result, False)
-    fakes.answering_compiler(there / spelling, version="14")
+    fake_compiler.create(there / spelling, version="14")
     world.patch.chdir(there)
     assert world.find() == (None, True), "the same PATH leads to another compiler from here"
     world.patch.chdir(here)
     assert world.find()[0] == world.result
-    fakes.answering_compiler(here / spelling, version="15")
+    fake_compiler.create(here / spelling, version="15")
     assert world.find() == (None, True)
 
 
 def test_a_cxx_that_starts_from_the_working_folder_is_another_compiler_elsewhere(world, tmp_path):
     world.patch.setenv("CXX", "./my-g++")
     for number, place in enumerate((tmp_path / "here", tmp_path / "there")):
-        fakes.answering_compiler(place, "my-g++", f"{number}")
+        fake_compiler.create(place, "my-g++", f"{number}")
     world.patch.chdir(tmp_path / "here")
     result = world.publish()
     world.find()
@@ -86,12 +87,12 @@ def test_every_attribute_of_a_builder_is_known_here():
 def test_an_attribute_that_shapes_a_plan_asks_another_question(world, tmp_path, name):
     value = PERTURBED[name]
     (world.op / "near").mkdir()
-    fakes.write(world.op, "more.cpp", "int more;\n")
+    text_files.write(world.op, "more.cpp", "int more;\n")
     if value == "@FOLDER@":
         value = str(shutil.copytree(world.op, tmp_path / "elsewhere"))
     abi = {"abi": "torch-stable"} if name == "torch_target" else {}
     attributes = {"abi": "c", "kernel_roots": [], **abi}
-    plain = fakes.builder_class(world.op, "plain", **attributes)
+    plain = sample_ops.builder_class(world.op, "plain", **attributes)
     changed = {"name": "plain", **attributes, name: value}
     other = type("OtherBuilder", (plain,), {**changed, "__module__": plain.__module__})
     store = world.store()

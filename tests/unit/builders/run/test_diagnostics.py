@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.builders.run import diagnostics
 from opforge.errors import BuildResourceError, CompileError
@@ -130,7 +130,7 @@ def explain(output, status=1):
 
 
 def test_a_syntax_error_shows_its_place_first_and_its_context(tmp_path):
-    source = fakes.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
+    source = text_files.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
     error = explain(GXX_SYNTAX.format(source=source))
     assert isinstance(error, CompileError)
     lines = str(error).splitlines()
@@ -143,7 +143,7 @@ def test_a_syntax_error_shows_its_place_first_and_its_context(tmp_path):
 
 @pytest.mark.parametrize("line", [1, 20, 99])
 def test_the_context_ends_where_the_file_does(tmp_path, line):
-    source = fakes.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
+    source = text_files.write(tmp_path, "relu.cpp", "".join(f"line {number}\n" for number in range(1, 21)))
     text = str(explain(f"[1/1] compile relu.cpp\nFAILED: o\ng++\n{source}:{line}:1: error: bad\n"))
     assert (f">{line:5} | line {line}" in text) is (line <= 20)
 
@@ -202,7 +202,7 @@ def test_a_kernel_without_its_box_comes_with_advice(said):
 
 
 def test_a_registration_without_its_header_comes_with_advice(tmp_path):
-    source = fakes.write(tmp_path, "relu.cpp", "int f();\nSTABLE_TORCH_LIBRARY(relu, m) {\n}\n")
+    source = text_files.write(tmp_path, "relu.cpp", "int f();\nSTABLE_TORCH_LIBRARY(relu, m) {\n}\n")
     advice = "\n(this macro is in torch/csrc/stable/library.h: is that included above?)\n"
     assert advice in str(explain(f"FAILED: o\ng++\n{source}:2:21: error: expected constructor before '(' token\n"))
     assert advice not in str(explain(f"FAILED: o\ng++\n{source}:1:1: error: bad\n"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.builders.run import precompiled_header
 from opforge.builders.spec import abi as abis
@@ -23,7 +23,7 @@ class Plan:
 def steps_of(folder, *texts):
     found = []
     for number, text in enumerate(texts):
-        path = fakes.write(folder, f"unit{number}.cpp", text)
+        path = text_files.write(folder, f"unit{number}.cpp", text)
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", path, "-o", f"{number}.o")
         unit = Located("own", f"unit{number}.cpp")
         found.append(Step(f"{number}.o", (path,), argv, f"compile unit{number}.cpp", f"{number}.o.d", unit))

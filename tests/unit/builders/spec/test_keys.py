@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fakes
+from support import sample_ops
 
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
@@ -112,8 +112,8 @@ def test_values_cannot_move_from_one_field_to_the_next():
 
 
 def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
-    compiled = fakes.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
-    linked = fakes.plain_op(tmp_path, link_flags=["-static-libgcc"])
+    compiled = sample_ops.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
+    linked = sample_ops.plain_op(tmp_path, link_flags=["-static-libgcc"])
     assert compiled().describe().key != linked().describe().key
 
 
@@ -196,14 +196,14 @@ def test_a_moved_tree_has_the_same_plan_key(tmp_path):
         (folder / "inc").mkdir(parents=True)
         (folder.parent / f"{folder.name}-elsewhere").mkdir()
         away = str(folder.parent / f"{folder.name}-elsewhere")
-        plans.append(fakes.plain_op(folder, include_dirs=["inc", away])().plan(FakeToolchain()))
+        plans.append(sample_ops.plain_op(folder, include_dirs=["inc", away])().plan(FakeToolchain()))
     assert plans[0] == plans[1]
     assert plans[0].key == plans[1].key
     assert str(tmp_path) not in str(plans[0])
 
 
 def test_the_key_holds_a_builders_every_wish(tmp_path):
-    plain = fakes.plain_op(tmp_path)
+    plain = sample_ops.plain_op(tmp_path)
     wishes = {
         "version": "2",
         "defines": {"A": "1"},
