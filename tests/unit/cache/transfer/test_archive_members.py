@@ -51,7 +51,7 @@ def test_a_member_that_no_export_writes_is_refused_and_what_came_before_stays(pa
     good = members(path)
     bad = [(HOSTILE[name], b"")]
     rewrite(path, [*bad, *good] if first else [*good[:2], *bad, *good[2:]])
-    before = text_files.tree(tmp_path, "fresh")
+    before = text_files.tree(tmp_path)
     error = refused(fresh, path)
     assert "is no file of an entry" in str(error) or "is damaged" in str(error), error
     # The entry before the bad member is published once the next member has shown that it is complete.
