@@ -52,7 +52,7 @@ def places(builder: OpBuilder) -> dict[str, str]:
     places["system"] = "/"
     if builder.target.device != "cpu" or builder.portable:
         try:
-            places.update(builder.toolchain(current_store()).places())
+            places.update(builder.toolchain(current_store()).root_paths())
         except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
             pass  # what was prebuilt needs no compiler, and so none of its headers
     return places
@@ -63,7 +63,7 @@ def make_plan(
 ) -> BuildPlan:
     """The plan of `builder`. Raises SourceNotFoundError, OpIncompatibleError, SettingError."""
     target = builder.target
-    objection = toolchain.objection(target.device, target.arch)
+    objection = toolchain.target_problem(target.device, target.arch)
     if objection:
         raise OpIncompatibleError(builder.name, str(target), [objection])
     part = abis.part(builder.abi, builder.name, builder.name, builder.torch_target)

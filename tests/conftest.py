@@ -62,12 +62,10 @@ def own_store(tmp_path, monkeypatch):
     from opforge.cache import current
 
     current._stores.clear()
-    probe._asked.clear()
-    probe._unsaved.clear()
+    probe.reset()
     yield folder
     current._stores.clear()
-    probe._asked.clear()
-    probe._unsaved.clear()
+    probe.reset()
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def obstacles(builder: OpBuilder) -> list[str]:
 
 def _build_objections(builder: OpBuilder) -> list[str]:
     try:
-        objection = builder.toolchain(current_store()).objection(builder.target.device, builder.target.arch)
+        objection = builder.toolchain(current_store()).target_problem(builder.target.device, builder.target.arch)
     except ToolchainNotFoundError as error:
         return [str(error)]
     return [objection] if objection else []

@@ -12,6 +12,7 @@ from typing import Any
 from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.spec.abi import STABLE, TORCH, python_tag, torch_folder, torch_version
+from opforge.versions import version_of
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
@@ -41,12 +42,6 @@ def cpu_objection(arch: Sequence[str]) -> str | None:
         offers = level or read_cpuinfo().machine or "no known level"
         return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
     return None
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 13, 0) for 2.13.0+cpu."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def unfit(binary: Mapping[str, Any]) -> str | None:

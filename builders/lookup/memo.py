@@ -130,7 +130,7 @@ def _file(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> str | 
     question = builder.question()
     if question is None:
         return None
-    variables = [os.environ.get(name) for name in (*host.READ, *_device_reads(builder))]
+    variables = [os.environ.get(name) for name in (*host.PLAN_ENV, *_device_reads(builder))]
     asked = [FORMAT, question, variables, _working_folder(), sorted(places.items())]
     # Plain strings and lists have one repr; it takes a third of the time that canonical JSON does.
     name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
@@ -160,7 +160,7 @@ def _code(builder: OpBuilder) -> list[int]:
     if device == "cpu" and not portable:
         return CODE
     if (device, portable) not in _other_code:
-        _other_code[device, portable] = [*CODE, *Disk().flat_stamps(toolchains.code_for(device, portable))]
+        _other_code[device, portable] = [*CODE, *Disk().flat_stamps(toolchains.code_files(device, portable))]
     return _other_code[device, portable]
 
 
@@ -169,7 +169,7 @@ _other_code: dict[tuple[str, bool], list[int]] = {}
 
 def _device_reads(builder: OpBuilder) -> tuple[str, ...]:
     device = builder.target.device
-    return () if device == "cpu" else toolchains.read_for(device)
+    return () if device == "cpu" else toolchains.plan_env(device)
 
 
 def _stamp(disk: Disk, path: str) -> list[int]:

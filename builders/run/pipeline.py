@@ -12,6 +12,7 @@ from opforge import settings
 from opforge.accelerator.host.cgroup import memory_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.lookup.finder import look_up
+from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
 from opforge.cache import publish
@@ -27,8 +28,9 @@ from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import jobserver, ninja, timeline
-from .diagnostics import diagnostics, out_of
-from .executor import Job, produce, shared_error
+from .diagnostics import parse_diagnostics
+from .executor import produce, shared_error
+from .job import Job
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -38,12 +40,12 @@ COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 3
 """Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
 
 
-def budget_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Budget:
+def jobserver_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
     """The compilers that building these plans may share: as many as the hungriest of them allows.
 
     Raises ToolchainNotFoundError where there is no ninja.
     """
-    return jobserver.Budget(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
+    return jobserver.Jobserver(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
 
 
 def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:
@@ -141,7 +143,7 @@ def build(
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.told) from None
     except OSError as error:
-        scarce = out_of(builder.name, error)
+        scarce = exhausted_resource(builder.name, error)
         if scarce:
             raise scarce from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
@@ -159,7 +161,7 @@ def build(
 
 def _tell_of_warnings(op: str, said: str, entry: Entry) -> None:
     """Log the first warning of a build that has just been made, and where all of them are kept."""
-    found = [one for one in diagnostics(said.splitlines()) if one["severity"] == "warning"]
+    found = [one for one in parse_diagnostics(said.splitlines()) if one["severity"] == "warning"]
     if found:
         count = f"{len(found)} warnings, the first of them" if len(found) > 1 else "a warning"
         message = "%s: built with %s: %s:%d: %s. What the compilers said is shown by: opforge inspect %s"

@@ -52,12 +52,12 @@ def portable(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
     return ZigToolchain(layout, disk, machine_of(target.arch))
 
 
-def read_for(device: str) -> tuple[str, ...]:
+def plan_env(device: str) -> tuple[str, ...]:
     """The variables that a plan for this device may depend on, besides the host's."""
-    return tuple(_class_of(device).read) if device in DEVICES else ()
+    return tuple(_class_of(device).plan_env) if device in DEVICES else ()
 
 
-def code_for(device: str, portable: bool) -> tuple[str, ...]:
+def code_files(device: str, portable: bool) -> tuple[str, ...]:
     """The files of opforge's own that shape a plan for this device, besides the host's."""
     import os
     import sys

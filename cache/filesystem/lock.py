@@ -24,7 +24,7 @@ FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
 POLL, LONGEST_POLL = 0.02, 0.1
 """Seconds between two looks at whether what is waited for is there: more the longer it takes, for sixty who wait are
 not to keep the builder from its processor."""
-TRY, LONGEST_TRY = 0.1, 0.25
+RETRY, LONGEST_RETRY = 0.1, 0.25
 """Seconds between two attempts at the lock itself, which cost more: so soon after its death a builder is replaced."""
 
 
@@ -92,7 +92,7 @@ def _wait(
         time.sleep(min(LONGEST_POLL, max(POLL, elapsed / 20)))
         if ready is not None and ready():
             turn = Turn.READY
-        elif elapsed - tried >= min(LONGEST_TRY, max(TRY, elapsed / 10)) or ready is None:
+        elif elapsed - tried >= min(LONGEST_RETRY, max(RETRY, elapsed / 10)) or ready is None:
             tried = elapsed
             try:
                 lock.acquire(timeout=0)

@@ -33,13 +33,13 @@ def test_it_says_who_it_is_without_a_path(name, places, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", HOSTS)
 def test_it_refuses_a_device_that_is_not_its_own(name, places, monkeypatch):
     use(monkeypatch, places, name)
-    assert "for the CPU, not for cuda" in made(name).objection("cuda", ("sm_90",))
+    assert "for the CPU, not for cuda" in made(name).target_problem("cuda", ("sm_90",))
 
 
 @pytest.mark.parametrize("name", [*DEVICES, "triton"])
 def test_a_device_compiler_refuses_the_cpu(name, places):
     needs(places, name)
-    assert "not for cpu" in made(name).objection("cpu", ("x86-64",))
+    assert "not for cpu" in made(name).target_problem("cpu", ("x86-64",))
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -96,7 +96,7 @@ def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_on
     text_files.write(tmp_path, "scale.cpp", 'extern "C" __attribute__((visibility("default"))) int one() { return 1; }')
 
     class Npu(host.HostToolchain):
-        def objection(self, device, arch):
+        def target_problem(self, device, arch):
             return None
 
         def target_flags(self, device, arch):

@@ -47,8 +47,8 @@ def fake_nvcc(folder, build="1", host="exit 0"):
 
 def test_another_version_of_a_compiler_is_another_toolchain(bin):
     first = fake_nvcc(bin)
-    assert first.release == "14.2" and first.objection("cuda", ("sm_90", "sm_150a", "ptx")) is None
-    assert "does not know sm_150z" in first.objection("cuda", ("sm_150z",))
+    assert first.release == "14.2" and first.target_problem("cuda", ("sm_90", "sm_150a", "ptx")) is None
+    assert "does not know sm_150z" in first.target_problem("cuda", ("sm_150z",))
     second = fake_nvcc(bin, build="22")
     assert first.identity() != second.identity()
 
@@ -56,7 +56,7 @@ def test_another_version_of_a_compiler_is_another_toolchain(bin):
 def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
     words = "unsupported GNU version! gcc versions later than 15 are not supported!"
     refusing = fake_nvcc(bin, host=f"echo 'x.h:1:2: error: #error -- {words} Use at your own risk' >&2; exit 1")
-    said = refusing.objection("cuda", ("sm_90",))
+    said = refusing.target_problem("cuda", ("sm_90",))
     assert f"nvcc 14.2 does not take {refusing.host.argv[0]}: {words}; set NVCC_CCBIN" in said
 
 
@@ -78,7 +78,7 @@ def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
 def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
     from opforge.builders.toolchains import probe
 
-    monkeypatch.setattr(probe, "PATIENCE", 0.2)
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
     text_files.write_script(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="gave no answer"):
         made("nvcc").identity()

@@ -14,16 +14,16 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
 import os, resource
 from support import sample_ops
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import probe
 from opforge.errors import OpforgeError
 limited = getattr(resource, os.environ["LIMIT"])
 usual = resource.getrlimit(limited)
 for number in [*map(int, os.environ["NUMBERS"].split()), usual[0]]:
-    identity._asked.clear()
+    probe.reset()
     resource.setrlimit(limited, (number, usual[1]))
     builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
     builder.is_compatible()
-    identity._asked.clear()
+    probe.reset()
     try:
         print("loaded", builder.load().value())
     except OpforgeError as error:

@@ -54,7 +54,7 @@ class TicketTarget:
         return Store(self.root, fake_store.ME, disk=fake_disk.LaterDisk())
 
     def _find(self) -> str | None:
-        probe._asked.clear()
+        probe.reset()
         entry = self.cls().find(self._store())
         return entry and entry.result
 

@@ -20,8 +20,7 @@ from opforge.builders.base import OpBuilder
 from opforge.builders.lookup.device_requirements import ACCELERATORS
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable, probe
 from opforge.cache import layout
 from opforge.cache.current import current_store
 from opforge.cache.filesystem import trust
@@ -223,16 +222,14 @@ def _ninja() -> tuple[str, str]:
     from opforge.builders.run.ninja import find_ninja
 
     path = find_ninja()
-    return path, identity.run(
-        [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
-    ).strip()
+    return path, probe.run([path], "--version", advice="Install it anew: pip install --force-reinstall ninja").strip()
 
 
 def _linker(host: Any) -> tuple[str, str]:
     flags = host.flags()[1]
     chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
-    path = host.linker if chosen else identity.run(host.argv, "-print-prog-name=ld").strip()
-    return path, identity.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
+    path = host.linker if chosen else probe.run(host.argv, "-print-prog-name=ld").strip()
+    return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def _make(where: str, place: layout.Layout) -> Any:

@@ -7,7 +7,7 @@ import subprocess
 from support import sample_ops, text_files
 import pytest
 
-from opforge.builders.run.provenance import folders_in
+from opforge.builders.run.dependencies import folders_in_flags
 
 SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
 
@@ -46,7 +46,7 @@ def test_a_header_that_appears_in_an_earlier_folder_of_cxxflags_is_seen(tmp_path
 
 def test_every_spelling_of_a_folder_to_be_searched_is_known():
     flags = ["-O2", "-I/a", "-I", "/b", "-isystem/c", "-iquote", "/d", "-idirafter", "/e", "-L/f", "-Irelative", "/g.o"]
-    assert folders_in(flags) == ["/a", "/b", "/c", "/d", "/e", "/f"]
+    assert folders_in_flags(flags) == ["/a", "/b", "/c", "/d", "/e", "/f"]
 
 
 @pytest.mark.parametrize("kind", [".a", ".so"])

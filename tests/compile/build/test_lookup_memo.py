@@ -17,13 +17,13 @@ LOAD = """
 import os
 from support import sample_ops
 from opforge.builders import planner as planning
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
         raise AssertionError("it was not to come here")
-    planning.make_plan = identity.facts = forbidden
+    planning.make_plan = probe.host_info = forbidden
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
@@ -53,7 +53,7 @@ def settle(cls):
     """Build, and look up until the answer is remembered."""
     cls().obtain()
     entry = cls().obtain()
-    probe._asked.clear()
+    probe.reset()
     return entry
 
 

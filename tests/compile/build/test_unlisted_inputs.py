@@ -9,7 +9,7 @@ import shutil
 from support import sample_ops, text_files
 import pytest
 
-from opforge.builders.run.provenance import files_in
+from opforge.builders.run.dependencies import files_in_flags
 
 COMPILERS = [
     "g++",
@@ -116,12 +116,12 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
     short = text_files.write(tmp_path, "short", "")
     forms = ["-fplugin={}", "-T{}", "@{}", "-Wl,-T,{}", "-Wl,--dynamic-list={}", "-Xcompiler=-fpass-plugin={}"]
     for form in forms:
-        assert files_in([form.format(file)], ()) == {file}
-    assert files_in([f"-Wl,-T,{short},--gc-sections"], ()) == {short}
+        assert files_in_flags([form.format(file)], ()) == {file}
+    assert files_in_flags([f"-Wl,-T,{short},--gc-sections"], ()) == {short}
     profile = text_files.write(tmp_path, "default.profdata", "")
-    assert files_in([f"-fprofile-use={tmp_path}"], ()) == {profile}
-    assert files_in(["-include-pch", short], {short}) == {short}
-    assert files_in([short, "-c", short], ()) == set()
+    assert files_in_flags([f"-fprofile-use={tmp_path}"], ()) == {profile}
+    assert files_in_flags(["-include-pch", short], {short}) == {short}
+    assert files_in_flags([short, "-c", short], ()) == set()
     for form in [
         "-DNAME={}",
         "-Wl,-Map={}",
@@ -131,8 +131,8 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
         "-fplugin=/gone{}",
         "-I{}/..",
     ]:
-        assert files_in([form.format(short)], ()) == set()
-    assert files_in(["-D", f"A={short}"], {f"A={short}"}) == set()
+        assert files_in_flags([form.format(short)], ()) == set()
+    assert files_in_flags(["-D", f"A={short}"], {f"A={short}"}) == set()
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

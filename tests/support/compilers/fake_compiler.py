@@ -11,8 +11,8 @@ from support.text_files import write_script
 from opforge.builders.toolchains import host
 from opforge.cache.layout import Layout, prepare
 
-OBEYED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
-OBEYED += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
+PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+PASSED_ENV += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
 """The variables that compilers obey, written out: one that falls out of the toolchain's own list is missed."""
 RECORDING_SCRIPT = """\
 echo "$@" >> "$(dirname "$0")/asked"

@@ -52,7 +52,7 @@ class World:
 
     def find(self):
         """The result that a new process would find, or None, and whether it made a plan for it."""
-        probe._asked.clear()
+        probe.reset()
         before = self.plans
         entry = self.cls().find(self.store())
         return entry and entry.result, self.plans > before

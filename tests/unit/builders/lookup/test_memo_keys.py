@@ -7,14 +7,14 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 from support.compilers import fake_compiler
-from support.compilers.fake_compiler import OBEYED
+from support.compilers.fake_compiler import PASSED_ENV
 
 from opforge.builders.base import OpBuilder
 from opforge.builders.lookup import memo
 from opforge.builders.spec import kernel_roots
 
 
-@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED])
+@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])
 def test_a_variable_that_compilers_obey_asks_another_question(world, name):
     asked = memo._file(world.cls(), world.store(), world.cls().places())
     world.patch.setenv(name, "/some/where")

@@ -39,7 +39,7 @@ def builds(tmp_path):
 def test_builds_together_run_no_more_compilers_than_the_budget_has(builds, tmp_path, version):
     work, counts, outcomes = builds
     older = text_files.write_script(tmp_path, "ninja", f"echo {version}")
-    with jobserver.Budget(2, older if version else ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(2, older if version else ninja.find_ninja()) as shared:
         ended = list(batch.in_parallel(work, [3, 2, 1, 0], shared, None))
     assert sorted(ended) == [0, 1, 2, 3]
     assert [one.status for one in outcomes] == [0, 0, 0, 0] and "Jobserver" not in outcomes[0].output
@@ -59,7 +59,7 @@ def test_a_run_that_is_left_ends_every_compiler(tmp_path):
     def hanging():
         return {pid for pid, line in child_processes.matching(tmp_path).items() if "ninja" in line and "-I" not in line}
 
-    with jobserver.Budget(2, ninja.find_ninja()) as shared, pytest.raises(ZeroDivisionError):
+    with jobserver.Jobserver(2, ninja.find_ninja()) as shared, pytest.raises(ZeroDivisionError):
         for _ended in batch.in_parallel(work, [0, 1, 9, 2], shared, None):
             raise ZeroDivisionError
     polling.wait_for(lambda: not child_processes.matching(tmp_path), reason="a compiler lives on")
@@ -77,7 +77,7 @@ def test_a_build_that_was_stopped_is_interrupted_and_has_not_failed(tmp_path):
         except BaseException as error:
             seen.append(type(error))
 
-    with jobserver.Budget(1, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(1, ninja.find_ninja()) as shared:
         threads = [threading.Thread(target=work) for _ in range(2)]  # the second one waits for a token
         for thread in threads:
             thread.start()
@@ -92,13 +92,13 @@ def test_the_fault_of_one_piece_of_work_ends_the_run():
     def fail():
         raise MemoryError
 
-    with jobserver.Budget(1, ninja.find_ninja()) as shared, pytest.raises(MemoryError):
+    with jobserver.Jobserver(1, ninja.find_ninja()) as shared, pytest.raises(MemoryError):
         list(batch.in_parallel({0: fail, 1: time.time}, [0, 1], shared, None))
 
 
 def test_a_budget_leaves_nothing_behind():
     before = len(os.listdir("/proc/self/fd"))
-    with jobserver.Budget(3, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(3, ninja.find_ninja()) as shared:
         folder = shared._folder
         assert os.path.isdir(folder)
     assert not os.path.exists(folder) and len(os.listdir("/proc/self/fd")) == before
@@ -115,7 +115,7 @@ def test_where_no_more_threads_can_be_started_one_does_all_or_the_error_says_so(
         real(thread)
 
     work = dict.fromkeys(range(3), time.time)
-    with jobserver.Budget(2, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(2, ninja.find_ninja()) as shared:
         monkeypatch.setattr(threading.Thread, "start", start)
         if possible:
             assert sorted(batch.in_parallel(work, [0, 1, 2], shared, None)) == [0, 1, 2]

@@ -35,7 +35,7 @@ def test_a_failed_command_is_explained_from_ninjas_real_output(tmp_path):
     steps = [Step("x.o", (), (failing, "-c", "x.cpp"), "compile x.cpp")]
     ninja.write_build_file(str(tmp_path), steps)
     outcome = ninja.run(str(tmp_path), 1)
-    error = diagnostics.explain("x", outcome.status, outcome.output, "/log")
+    error = diagnostics.build_error("x", outcome.status, outcome.output, "/log")
     assert str(error).startswith(f"x: compile x.cpp failed: x.cpp:3:4: error: bad\ncommand: {failing} -c x.cpp\n")
 
 

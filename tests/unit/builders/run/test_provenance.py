@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support import text_files
 from support.fake_disk import FakeDisk
 
-from opforge.builders.run.provenance import Provenance, parse_depfile
+from opforge.builders.run.dependencies import parse_depfile
+from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Located
 

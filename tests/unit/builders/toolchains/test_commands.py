@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from support import sample_ops, text_files
-from support.compilers.fake_compiler import OBEYED, plan_of, toolchain
+from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
 
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host
@@ -18,10 +18,10 @@ from opforge.errors import (
 
 
 def test_the_variables_that_compilers_obey_are_all_known_here():
-    assert set(OBEYED) == set(host.OBEYED)
+    assert set(PASSED_ENV) == set(host.PASSED_ENV)
 
 
-@pytest.mark.parametrize("name", OBEYED)
+@pytest.mark.parametrize("name", PASSED_ENV)
 def test_variables_that_compilers_obey_are_in_the_key(tmp_path, bin, monkeypatch, name):
     cls = sample_ops.plain_op(tmp_path / "src")
     before = plan_of(cls(), tmp_path).key

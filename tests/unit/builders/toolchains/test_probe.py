@@ -24,7 +24,7 @@ def test_the_compiler_is_asked_once_and_remembered_across_processes(tmp_path, bi
     first = toolchain(tmp_path).identity()
     questions = asked(bin)
     assert questions > 0
-    probe._asked.clear()  # as a new process would begin
+    probe.reset()  # as a new process would begin
     assert toolchain(tmp_path).identity() == first
     assert asked(bin) == questions
 
@@ -59,7 +59,7 @@ def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}/earlier:{os.environ['PATH']}")
     for _process in range(2):
         assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first)["ld sha256"]
-        probe._asked.clear()
+        probe.reset()
 
 
 @pytest.mark.parametrize("name", ["as", "ld"])
@@ -69,7 +69,7 @@ def test_a_program_that_appears_earlier_on_path_is_seen_by_the_next_process(tmp_
     text_files.write_script(bin, name, "exit 0")
     first = toolchain(tmp_path).identity()
     text_files.write_script(tmp_path / "early", name, "exit 1")
-    probe._asked.clear()
+    probe.reset()
     assert dict(toolchain(tmp_path).identity())[f"{name} sha256"] != dict(first)[f"{name} sha256"]
 
 
@@ -87,7 +87,7 @@ def test_the_identity_does_not_depend_on_what_was_set_when_it_was_first_asked(tm
     monkeypatch.delenv("CPATH")
     said = []
     for store in ("store", "another store"):
-        probe._asked.clear()
+        probe.reset()
         one = toolchain(tmp_path, store)
         said.append((one.identity(), one.search_folders()))
     assert said[0] == said[1]
@@ -111,7 +111,7 @@ def test_a_garbled_record_of_a_compiler_is_asked_anew(tmp_path, bin, text):
     folder = tmp_path / "store" / "v1" / "toolchains"
     (record,) = folder.iterdir()
     record.write_text(text)
-    probe._asked.clear()
+    probe.reset()
     assert toolchain(tmp_path).identity() == said
 
 
@@ -170,18 +170,18 @@ def test_a_compiler_that_is_no_program_is_reported(tmp_path, bin):
 
 
 def test_a_target_of_another_machine_is_refused_with_both_named(tmp_path, bin):
-    objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
+    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
     assert objection == f"{bin}/g++ compiles for x86_64, not for aarch64"
-    assert toolchain(tmp_path).objection("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
-    assert toolchain(tmp_path).objection("cpu", ("x86-64-v3",)) is None
-    assert toolchain(tmp_path).objection("cpu", ()) is None
+    assert toolchain(tmp_path).target_problem("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
+    assert toolchain(tmp_path).target_problem("cpu", ("x86-64-v3",)) is None
+    assert toolchain(tmp_path).target_problem("cpu", ()) is None
 
 
 def test_a_compiler_for_another_system_says_so(tmp_path, bin):
     text_files.write_script(
         bin, "g++", RECORDING_SCRIPT.format(machine="arm64-apple-darwin23", include=tmp_path / "include")
     )
-    objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
+    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
     assert objection == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
 
 

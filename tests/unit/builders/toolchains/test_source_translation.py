@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import text_files
 
-from opforge.builders.run.provenance import parse_depfile
+from opforge.builders.run.dependencies import parse_depfile
 from opforge.builders.toolchains import source_translation
 
 
