@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from opforge.builders.spec.abi import torch_folder
+from opforge.builders.spec.installed_torch import torch_folder
 from opforge.versions import version_of
 
 SHIM = ("include", "torch", "csrc", "stable", "c", "shim.h")

@@ -18,7 +18,7 @@ from opforge.cache.store import Store
 
 
 def test_the_second_look_up_makes_no_plan_and_asks_no_compiler(world, monkeypatch):
-    monkeypatch.setattr(probe, "attempt", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
+    monkeypatch.setattr(probe, "try_run", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
     assert world.find() == (world.result, False)
     assert len(world.answers()) == 1
 

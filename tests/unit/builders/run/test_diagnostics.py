@@ -237,7 +237,7 @@ def test_a_full_disk_is_called_so(output):
         ("clang++: error: unable to open output file 'a.o': 'Too many open files'", "`ulimit -n`"),
         (
             "ninja: fatal: posix_spawn: Argument list too long",
-            "Write the flags to a file, and give its name after an @",
+            "Write the flags to a file, and pass its name after an @",
         ),
         ("mimalloc: warning: thread 0x7: unable to allocate OS memory (33554432 bytes)", "OPFORGE_JOBS=1"),
     ],
