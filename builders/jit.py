@@ -252,9 +252,9 @@ def load_inline(
                 make_folder(folder)
                 write_file(os.path.join(folder, file), content.encode())
     except OSError as error:
-        from .run.diagnostics import out_of
+        from .resources import exhausted_resource
 
-        scarce = out_of(name, error)
+        scarce = exhausted_resource(name, error)
         if scarce:
             raise scarce from error
         raise

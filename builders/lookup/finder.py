@@ -100,7 +100,7 @@ def _toolchain_first(
         return None, {}, root_paths(spec)
     try:
         toolchain = (find_toolchain or toolchains.find_toolchain)(spec, store)
-        return toolchain, toolchain.programs(), root_paths(spec, toolchain.places())
+        return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
     except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
         return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
 

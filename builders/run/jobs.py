@@ -19,12 +19,12 @@ COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 3
 """Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
 
 
-def budget_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Budget:
+def jobserver_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
     """The compilers that building these plans may share: as many as the hungriest of them allows.
 
     Raises ToolchainNotFoundError where there is no ninja.
     """
-    return jobserver.Budget(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
+    return jobserver.Jobserver(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
 
 
 def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:

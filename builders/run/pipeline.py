@@ -12,6 +12,7 @@ from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.lookup.finder import FindToolchain, look_up
 from opforge.builders.planner import make_plan
+from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec.description import describe
 from opforge.builders.spec.root_paths import root_paths
 from opforge.cache import publish
@@ -26,8 +27,9 @@ from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import timeline
-from .diagnostics import diagnostics, out_of
-from .executor import Job, produce, shared_error
+from .diagnostics import parse_diagnostics
+from .executor import produce, shared_error
+from .job import Job
 from .jobs import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def build(
             toolchain = find_toolchain(spec, store)
         except ToolchainNotFoundError as error:
             raise error.after([*map(str, rejected)]) from None
-        plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.places())
+        plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     lock_path = store.layout.path("locks", plan.key)
 
     def progress(done: int, total: int, title: str) -> None:
@@ -111,7 +113,7 @@ def build(
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except OSError as error:
-        scarce = out_of(spec.name, error)
+        scarce = exhausted_resource(spec.name, error)
         if scarce:
             raise scarce from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
@@ -129,7 +131,7 @@ def build(
 
 def _tell_of_warnings(op: str, said: str, entry: Entry) -> None:
     """Log the first warning of a build that has just been made, and where all of them are kept."""
-    found = [one for one in diagnostics(said.splitlines()) if one["severity"] == "warning"]
+    found = [one for one in parse_diagnostics(said.splitlines()) if one["severity"] == "warning"]
     if found:
         count = f"{len(found)} warnings, the first of them" if len(found) > 1 else "a warning"
         message = "%s: built with %s: %s:%d: %s. What the compilers said is shown by: opforge inspect %s"

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 
-from support import fakes
+from support import text_files
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.description import describe
@@ -124,7 +124,7 @@ class World:
         self.folder, self.library, self.built = folder, library, 0
         (folder / "src").mkdir()
         self.roots = {"own": str(folder / "src")}
-        fakes.write(folder / "src", "a.cpp", "int a;")
+        text_files.write(folder / "src", "a.cpp", "int a;")
         current.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -163,8 +163,10 @@ def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, 
     here["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     monkeypatch.setattr(finder, "_entry_problem", lambda record: None)
-    fakes.write(tmp_path, "scale.cu", "")
-    builder = fakes.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")("cuda:sm_100")
+    text_files.write(tmp_path, "scale.cu", "")
+    builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
+        "cuda:sm_100"
+    )
     records = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
 
     class Entries:
