@@ -31,7 +31,7 @@ NEEDS_ARCH = ("hip",)
 def present(device: str) -> tuple[str, ...]:
     """The architectures of the devices of this kind that this process can use; none where there is no such device."""
     from opforge.accelerator.select import get_accelerator
-    from opforge.report.facts import accelerator_named
+    from opforge.report.ops import accelerator_named
 
     known: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
     for make in known:

@@ -62,7 +62,7 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
 
 def _commands(one: Selected, folder: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The commands that compile an op, or why there are none."""
-    from opforge.report.facts import planned
+    from opforge.report.ops import planned
 
     try:
         known = planned(one.builder(), look_up=False)

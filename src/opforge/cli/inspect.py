@@ -86,14 +86,14 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
 def _manifest(folder: str) -> dict[str, Any]:
     """What the entry's manifest says of its library and its build; nothing where there is none."""
-    from opforge.report.facts import compilers_in
+    from opforge.report.machine import compiler_versions
 
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             told = json.load(file)
         binary = told["binary"]
         kept = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
-        compiler, said = compilers_in(told["components"]["toolchain"]), told["built"].get("said", "")
+        compiler, said = compiler_versions(told["components"]["toolchain"]), told["built"].get("said", "")
         return {**kept, "file": binary["file"], "compiler": compiler, "said": said}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -15,7 +15,7 @@ from opforge.errors import BuilderError, OpIncompatibleError, SettingError, Unkn
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.report.facts import Offer
+    from opforge.report.ops import Offer
 
 OWN = "One of your own: package.module:Class."
 SANITIZERS = frozenset({"address", "leak", "thread", "undefined"})
@@ -127,7 +127,7 @@ def offered(targets: Sequence[Target], reached: Container[str] = ()) -> list[Off
 
     A device without an accelerator is refused, except one of those `reached`: an op of one's own is for it.
     """
-    from opforge.report.facts import offers
+    from opforge.report.ops import offers
 
     try:
         return offers(dict.fromkeys(target.device for target in targets))

@@ -11,7 +11,7 @@ from support import fakes
 from opforge.accelerator.target import Target
 from opforge.cli import selection
 from opforge.errors import BuilderError, OpIncompatibleError, UnknownAcceleratorError
-from opforge.report import facts
+from opforge.report import ops
 
 
 class Accelerator:
@@ -42,9 +42,9 @@ def offered(monkeypatch, tmp_path):
         unknown = [one for one in devices if one not in ("cuda", "cpu")]
         if unknown:
             raise UnknownAcceleratorError(unknown[0], ["cpu", "cuda"], "the target")
-        return [facts.Offer(name, one) for one in machines if one.name in devices for name in one.ops]
+        return [ops.Offer(name, one) for one in machines if one.name in devices for name in one.ops]
 
-    monkeypatch.setattr(facts, "offers", offers)
+    monkeypatch.setattr(ops, "offers", offers)
 
 
 def chosen(*names, targets=()):

@@ -50,20 +50,20 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     from opforge.builders.lookup.finder import tell_of_others
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
-    from opforge.report.facts import planned
+    from opforge.report.ops import planned
 
     builder, store = one.builder(debug, sanitize), current_store()
     try:
         known = planned(builder)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
         return _without_plan(one.name, builder, problem)
-    if not known.found:
+    if not known.entry:
         tell_of_others(builder, store)
     told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
-    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
-    if known.found:
-        return told | {"path": known.found.library, "origin": known.found.origin}
-    near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
+    told |= {"hit": known.entry is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
+    if known.entry:
+        return told | {"path": known.entry.library, "origin": known.entry.origin}
+    near = nearest(store.layout, known.plan.op, known.plan.components(), known.root_paths, store.disk)
     return told | {"nearest": _nearest(near) if near else None}
 
 

@@ -36,7 +36,8 @@ def show_plans(selected: Sequence[Selected], wishes: Wishes, as_json: bool) -> i
 def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
     from opforge.builders.batch import weights
     from opforge.cache.current import current_store
-    from opforge.report.facts import compilers_in, planned
+    from opforge.report.machine import compiler_versions
+    from opforge.report.ops import planned
 
     told: dict[str, Any] = {"name": one.name, "target": str(one.target or ""), "state": "failed"}
     try:
@@ -48,20 +49,20 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
         reason = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
         return told | {"state": "failed" if named else "skipped", "kind": type(error).__name__, "reason": reason}
     state = "would be built"
-    if known.found:
-        state = "cached" if known.found.origin == "cache" else "prebuilt"
+    if known.entry:
+        state = "cached" if known.entry.origin == "cache" else "prebuilt"
     return told | {
         "state": state,
-        "path": known.found.library if known.found else "",
+        "path": known.entry.library if known.entry else "",
         "key": known.plan.key,
         "abi": known.plan.abi,
-        "compiler": compilers_in(dict(known.plan.toolchain)),
-        "sources": [_path(where, known.places) for where in known.plan.sources],
-        "include": [_path(where, known.places) for where in (*known.plan.include, *known.plan.system_include)],
+        "compiler": compiler_versions(dict(known.plan.toolchain)),
+        "sources": [_path(where, known.root_paths) for where in known.plan.sources],
+        "include": [_path(where, known.root_paths) for where in (*known.plan.include, *known.plan.system_include)],
         "defines": dict(known.plan.defines),
         "flags": list(known.plan.compile_flags),
         "device_flags": list(known.plan.device_flags),
-        "seconds": 0.0 if known.found else weights([known.plan], current_store().layout)[0],
+        "seconds": 0.0 if known.entry else weights([known.plan], current_store().layout)[0],
         "link_flags": [*known.plan.link_flags, *(f"-l{name}" for name in known.plan.libraries)],
         "commands": [list(step.argv) for step in known.steps],
     }
