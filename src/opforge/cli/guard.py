@@ -1,4 +1,4 @@
-"""How every command ends: errors as one message or as JSON, the exit code, Ctrl-C."""
+"""How every command ends: an error as one message or as JSON, the exit code, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 from opforge.errors import OpforgeError
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-EXIT_CODES = "Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 success, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
 
 
 class Guarded(click.Command):
-    """A command that ends with a message, never with a traceback, where the error is one of opforge's own."""
+    """A command that prints opforge's own errors as a message, without a traceback."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("epilog", EXIT_CODES)
@@ -27,55 +27,64 @@ class Guarded(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            if not as_json or error.ctx is None:
+            if error.ctx is None:
                 raise
-            error.ctx.params["as_json"] = True  # the parser may not have come so far
-            end_with(error.ctx, "UsageError", error.format_message(), USAGE)
+            if as_json:
+                error.ctx.params["as_json"] = True  # parsing stopped, perhaps before it reached --json
+            end_with_usage_error(error.ctx, error)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except OpforgeError as error:
-            end_with(ctx, type(error).__name__, str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except click.UsageError as error:
-            if not ctx.params.get("as_json"):
-                raise
-            end_with(ctx, "UsageError", error.format_message(), USAGE)
+            end_with_usage_error(ctx, error)
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # nobody reads on: click ends without a word
-            end_with(ctx, type(error).__name__, str(error), FAILED)
+                raise  # the reader of our output is gone: click exits without a message
+            end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
 
 
 class GuardedGroup(Guarded, click.Group):
-    """A group of such commands: their first sentences are shown whole, and a mistyped one is met with the nearest."""
+    """A group of such commands. Its help does not shorten their summaries; a mistyped name brings the nearest one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args[0] not in known:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
             from difflib import get_close_matches
 
-            for near in get_close_matches(args[0], known, n=1):
+            for near in get_close_matches(args[0], names, n=1):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
-    def lines(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """The commands, each with what the help says of it."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(limit=1000)) for name, command in found if command]
+    def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Returns the name of each command and its line in the help."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(limit=1000)) for name, command in commands if command]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(self.lines(ctx))
+            formatter.write_dl(self.help_lines(ctx))
 
 
-def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
-    """Say what went wrong and leave: as JSON on standard output where that was asked for, else on standard error."""
+def end_with_usage_error(ctx: click.Context, error: click.UsageError) -> NoReturn:
+    """Ends the command with exit code 2, the usage line and the message."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        raise error  # click prints the whole help in place of a message
+    if not ctx.params.get("as_json"):
+        owner = error.ctx or ctx
+        click.echo(f"{owner.get_usage()}\nTry '{owner.command_path} --help' for help.\n", err=True)
+    end_with_error(ctx, "UsageError", error.format_message(), USAGE)
+
+
+def end_with_error(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
+    """Ends the command with this exit code and message: as JSON on standard output with --json, else on stderr."""
     if ctx.params.get("as_json"):
         from .output import emit_json
 
@@ -83,6 +92,11 @@ def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn
     else:
         click.echo(f"error: {message}", err=True)
     ctx.exit(code)
+
+
+def error_text(error: Exception) -> str:
+    """Returns the message of an error that stops one op only; one that is not opforge's has its class before it."""
+    return str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")

@@ -102,7 +102,7 @@ def show(plan: Plan, offline: bool, as_json: bool) -> None:
         return
     names = ("rank", "host", "cores", "memory", "threads", "command")
     rows = [[row[name] for name in names] for row in ranks]
-    show_table([name.upper() for name in names], rows, numbers=("RANK", "THREADS"), spare="COMMAND")
+    show_table([name.upper() for name in names], rows, numbers=("RANK", "THREADS"), optional="COMMAND")
     for one in engines:
         click.echo(f"{one['host']}: {shlex.join(one['argv'])}", err=True)
 

@@ -21,7 +21,7 @@ def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_
     assert warnings_of_the_cache()[0].endswith(f"opforge inspect {entry.folder}")
     assert cls().obtain().origin == "cache" and len(warnings_of_the_cache()) == 1
     shown = CliRunner().invoke(command, [entry.folder]).stdout
-    assert "the compilers said\n" in shown and f"{place}:1:" in shown and "unused variable 'unused'" in shown
+    assert "output of the compilers\n" in shown and f"{place}:1:" in shown and "unused variable 'unused'" in shown
     (file,) = json.loads(CliRunner().invoke(command, [entry.result, "--json"]).stdout)["files"]
     assert "[1/2]" not in file["entry"]["said"] and "look here" in file["entry"]["said"]
 
@@ -29,4 +29,4 @@ def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_
 def test_an_op_without_warnings_says_nothing(tmp_path, warnings_of_the_cache):
     entry = fakes.plain_op(tmp_path)().obtain()
     assert warnings_of_the_cache() == [] and entry.manifest()["built"]["said"] == ""
-    assert "the compilers said" not in CliRunner().invoke(command, [entry.folder]).stdout
+    assert "output of the compilers" not in CliRunner().invoke(command, [entry.folder]).stdout
