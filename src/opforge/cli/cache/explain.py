@@ -38,7 +38,7 @@ def command(
       opforge cache explain CPUAdam
       opforge cache explain FusedAdam --target cuda:sm_90
     """
-    records = [_explain(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
+    records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
     if as_json:
         emit_json(records if len(records) > 1 else records[0])
     else:
@@ -47,7 +47,8 @@ def command(
     sys.exit(OK if all(record["hit"] for record in records) else FAILED)
 
 
-def _explain(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+    """Returns the record of a hit or a miss, JSON-able. Raises what the op's builder raises."""
     from opforge.builders.lookup.finder import tell_of_others
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
