@@ -32,9 +32,11 @@ class LazyGroup(GuardedGroup):
     """A group that imports a command when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports and returns a command. None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -42,13 +44,14 @@ class LazyGroup(GuardedGroup):
         return command
 
     def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Returns the name of each command and its line in the help, without importing the commands."""
         return [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(opforge.__version__, prog_name="opforge")
 def group() -> None:
-    """opforge builds, caches, ships and loads compiled PyTorch ops."""
+    """Build, cache, ship and load compiled PyTorch ops."""
 
 
 def _prepare_streams() -> None:

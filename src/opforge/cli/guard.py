@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -23,23 +23,26 @@ class Guarded(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Parses the arguments. Raises StyledUsageError; with --json prints it and exits."""
         as_json = "--json" in args
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            if error.ctx is None:
-                raise
-            if as_json:
-                error.ctx.params["as_json"] = True  # parsing stopped, perhaps before it reached --json
-            end_with_usage_error(error.ctx, error)
+            if not as_json or error.ctx is None:
+                raise with_style(error) from None
+            error.ctx.params["as_json"] = True  # parsing stopped, perhaps before it reached --json
+            end_with_error(error.ctx, "UsageError", error.format_message(), USAGE)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command and returns its result. Ends with a message on opforge's own errors and on Ctrl-C."""
         try:
             return super().invoke(ctx)
         except OpforgeError as error:
             end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except click.UsageError as error:
-            end_with_usage_error(ctx, error)
+            if not ctx.params.get("as_json"):
+                raise with_style(error) from None
+            end_with_error(ctx, "UsageError", error.format_message(), USAGE)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output is gone: click exits without a message
@@ -55,6 +58,7 @@ class GuardedGroup(Guarded, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the name of the command, the command, and its arguments. Raises click.UsageError."""
         names = self.list_commands(ctx)
         if args[0] not in names:
             from difflib import get_close_matches
@@ -69,18 +73,27 @@ class GuardedGroup(Guarded, click.Group):
         return [(name, command.get_short_help_str(limit=1000)) for name, command in commands if command]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands."""
         with formatter.section("Commands"):
             formatter.write_dl(self.help_lines(ctx))
 
 
-def end_with_usage_error(ctx: click.Context, error: click.UsageError) -> NoReturn:
-    """Ends the command with exit code 2, the usage line and the message."""
-    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
-        raise error  # click prints the whole help in place of a message
-    if not ctx.params.get("as_json"):
-        owner = error.ctx or ctx
-        click.echo(f"{owner.get_usage()}\nTry '{owner.command_path} --help' for help.\n", err=True)
-    end_with_error(ctx, "UsageError", error.format_message(), USAGE)
+class StyledUsageError(click.UsageError):
+    """A usage error that begins with `error:`, as all other errors do. Click's own begin with `Error:`."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Prints the usage line and the message."""
+        if self.ctx is not None:
+            usage, path = self.ctx.get_usage(), self.ctx.command_path
+            click.echo(f"{usage}\nTry '{path} --help' for help.\n", file=file, err=True)
+        click.echo(f"error: {self.format_message()}", file=file, err=True)
+
+
+def with_style(error: click.UsageError) -> click.UsageError:
+    """Returns the error as a StyledUsageError. Click prints the help in place of NoArgsIsHelpError: it stays."""
+    if isinstance(error, (StyledUsageError, getattr(click.exceptions, "NoArgsIsHelpError", StyledUsageError))):
+        return error
+    return StyledUsageError(error.format_message(), error.ctx)
 
 
 def end_with_error(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
