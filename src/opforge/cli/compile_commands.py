@@ -14,7 +14,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
 from .guard import FAILED, OK, Guarded, error_text, json_option
-from .output import emit_json
+from .output import counted, emit_json
 from .selection import Selected, all_targets, select, target_option
 
 GCC_ONLY = frozenset({"-fno-gnu-unique"})
@@ -58,7 +58,7 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
     if as_json and output != "-":
         emit_json({"output": os.path.abspath(output), "commands": len(commands), "failed": failed})
     elif output != "-":
-        click.echo(f"{len(commands)} commands in {output}")
+        click.echo(f"{counted(len(commands), 'command', 'commands')} in {output}")
     for failure in failed if not as_json or output == "-" else ():
         click.echo(f"error: {failure['name']}: {failure['message']}", err=True)
     sys.exit(FAILED if failed else OK)
