@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling, text_files
 
 import opforge
 from opforge.errors import LauncherNotFoundError, LaunchError
@@ -38,7 +38,7 @@ class RunningAgent:
         reader, writer = os.pipe()
         argv = [sys.executable, "-m", "opforge.launch.agent", str(writer)]
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[writer], env=fakes.environment()
+            argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[writer], env=child_processes.environment()
         )
         os.close(writer)
         request = {
@@ -81,7 +81,7 @@ def start_agent(tmp_path):
     yield start
     for agent in agents:
         agent.kill()
-    for pid in fakes.processes_about(tmp_path):
+    for pid in child_processes.matching(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -90,34 +90,34 @@ def stubborn_agent(start_agent, tmp_path):
     """An agent whose engine, and a process of another session below it, ignore SIGTERM."""
     agent = start_agent(["sh", "-c", STUBBORN.replace("@FOLDER@", str(tmp_path)), str(tmp_path)])
     agent.send("go")
-    fakes.wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "deep").exists())
-    assert len(fakes.processes_about(tmp_path)) >= 2
+    polling.wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "deep").exists())
+    assert len(child_processes.matching(tmp_path)) >= 2
     return agent
 
 
 def test_when_the_control_pipe_ends_every_process_is_ended(stubborn_agent, tmp_path):
     stubborn_agent.close_control_pipe()
     assert stubborn_agent.process.wait(20) == 128 + signal.SIGKILL
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 @pytest.mark.parametrize("word", ["end", "kill"])
 def test_on_end_or_kill_every_process_is_ended(stubborn_agent, tmp_path, word):
     stubborn_agent.send(word)
     assert stubborn_agent.process.wait(20) == 128 + signal.SIGKILL
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 def test_when_the_agent_is_terminated_every_process_is_ended(stubborn_agent, tmp_path):
     stubborn_agent.process.terminate()
     stubborn_agent.process.wait(20)
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 def test_an_engine_that_respects_sigterm_ends_by_itself(start_agent, tmp_path):
     agent = start_agent(["sh", "-c", OBEDIENT.format(tmp_path)], grace=20)
     agent.send("go")
-    fakes.wait_for((tmp_path / "up").exists)
+    polling.wait_for((tmp_path / "up").exists)
     agent.close_control_pipe()
     assert agent.process.wait(15) == 5 and (tmp_path / "bye").read_text() == "bye\n"
 
@@ -125,10 +125,10 @@ def test_an_engine_that_respects_sigterm_ends_by_itself(start_agent, tmp_path):
 def test_when_the_agent_is_killed_the_engine_gets_sigterm(start_agent, tmp_path):
     agent = start_agent(["sh", "-c", OBEDIENT.format(tmp_path)])
     agent.send("go")
-    fakes.wait_for((tmp_path / "up").exists)
+    polling.wait_for((tmp_path / "up").exists)
     agent.process.kill()
     agent.process.wait()
-    fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
+    polling.wait_for(lambda: not child_processes.matching(tmp_path))
 
 
 def test_processes_that_an_engine_leaves_are_ended(start_agent, tmp_path):
@@ -223,18 +223,18 @@ def test_an_impossible_request_is_refused(start_agent, tmp_path, changes, text):
 
 
 def test_a_host_that_never_responds_is_named_and_its_connection_ended(tmp_path):
-    silent = fakes.compiler(tmp_path, "rsh", "while :; do sleep 0.05; done")
+    silent = text_files.write_script(tmp_path, "rsh", "while :; do sleep 0.05; done")
     (tmp_path / "hosts").write_text("far slots=1\n")
     plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {})
     starts = [EngineStart(plan.hosts[0], [], None)]
     with pytest.raises(LaunchError) as refused, connected(plan, starts, 0.1) as channels:
-        fakes.wait_for(lambda: fakes.processes_about(silent))
+        polling.wait_for(lambda: child_processes.matching(silent))
         wait_for_responses(channels, seconds=0.3)
     assert str(refused.value) == (
         "The launch failed: no response from far within 0.3 s."
         " Check that the --ssh command reaches each host without asking for a password."
     )
-    assert not fakes.processes_about(silent)
+    assert not child_processes.matching(silent)
 
 
 def test_an_ssh_that_is_not_installed_names_its_package(tmp_path):

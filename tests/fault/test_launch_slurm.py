@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 PARTS = {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
@@ -98,14 +98,14 @@ def slurm(tmp_path_factory):
             with (folder / f"{command[0]}.out").open("ab") as log:
                 running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
             if command[0] == "munged":
-                fakes.wait_for((folder / "munge.sock").exists)
+                polling.wait_for((folder / "munge.sock").exists)
 
         def is_idle():
             sinfo = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True)
             return sinfo.stdout.split() == ["idle"]
 
         try:
-            fakes.wait_for(is_idle, 20)
+            polling.wait_for(is_idle, 20)
         except AssertionError:
             logs = "\n".join(log.read_text()[-400:] for log in folder.glob("*.out"))
             pytest.skip(f"Slurm does not start in this container: {logs}")
@@ -124,7 +124,7 @@ def slurm(tmp_path_factory):
 def launch(slurm, tmp_path, code, *options):
     (tmp_path / "job.py").write_text(code)
     argv = [sys.executable, "-m", "opforge", "launch", "--launcher", "slurm", *options, str(tmp_path / "job.py")]
-    env = fakes.environment(SLURM_CONF=str(slurm))
+    env = child_processes.environment(SLURM_CONF=str(slurm))
     return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
 
@@ -160,4 +160,4 @@ def test_a_dry_run_asks_the_hosts_by_srun_and_starts_nothing(slurm, tmp_path):
 def test_when_a_rank_fails_every_rank_is_ended(slurm, tmp_path):
     done = launch(slurm, tmp_path, FAIL, "--num-accelerators", "2")
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status" in done.stderr
-    fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
+    polling.wait_for(lambda: not child_processes.matching(tmp_path))

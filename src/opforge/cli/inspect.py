@@ -64,6 +64,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             problem = "it is neither a file nor a folder"
             raise InspectionError(what, problem, "Name a library, or an op")
         return [(what, _build_record(what if os.path.isdir(what) else os.path.dirname(what)))]
+    from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
 
     layout = current_store().layout
@@ -86,7 +87,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         ) from error
     entries = []
     for op in ops:
-        entry = op.builder().find()
+        entry = find(op.builder().spec()).entry
         if entry is None:
             target = f" --target {op.target}" if targets else ""
             advice = f"Build it first: build-ops {op.name}{target}. To see what is built: opforge cache ls"
@@ -115,10 +116,10 @@ def _build_record(folder: str) -> dict[str, Any]:
 
 def _examine_files(path: str, build: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what each file at `path` contains. Raises InspectionError if none can be read."""
-    from opforge.builders.inspection.examine import examine, files_of
+    from opforge.builders.inspection.examine import examine, inspectable_files
 
     contents, problems = [], []
-    for file in files_of(path) if os.path.isdir(path) else [path]:
+    for file in inspectable_files(path) if os.path.isdir(path) else [path]:
         try:
             entry = dict(build) if os.path.basename(file) == build.get("file") else {}
             contents.append({**examine(file), "entry": entry})

@@ -164,7 +164,7 @@ def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _from_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.lookup.device_requirements import ACCELERATORS
+    from opforge.builders.spec.targets import ACCELERATORS
 
     # Letter case is ignored here. The builder then refuses a device whose name is not spelled exactly.
     accelerator = offer.accelerator.name.lower()

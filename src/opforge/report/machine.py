@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from opforge import settings
-from opforge.accelerator.target import Target
-from opforge.builders.spec import abi
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable, probe
+from opforge.builders.spec import installed_torch
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, probe
+from opforge.builders.toolchains.host import portable
 from opforge.cache import layout
 from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
@@ -25,15 +25,15 @@ from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 def environment() -> dict[str, Any]:
     """Returns the versions and paths of Python and torch. Does not import torch."""
-    folder = abi.torch_folder()
+    folder = installed_torch.torch_folder()
     torch: dict[str, str] = {"problem": "torch is not installed. Install it: pip install torch"}
     if folder:
         try:
-            torch = {"version": abi.torch_version(folder), "path": folder}
+            torch = {"version": installed_torch.torch_version(folder), "path": folder}
         except (OSError, OpforgeError) as error:
             torch = {"path": folder, "problem": str(error)}
     return {
-        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": abi.python_tag()},
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": installed_torch.python_tag()},
         "torch": torch,
     }
 
@@ -76,14 +76,14 @@ def compilers() -> list[dict[str, str]]:
     which need not be installed: what to install).
     """
     root, _chosen = settings.cache_dir()
-    trusted = trust.objection(root, trust.trusted_ids()) is None
+    trusted = trust.folder_problem(root, trust.trusted_ids()) is None
     store_layout = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     rows: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     factories: dict[str, Callable[[], Any]] = {
         name: partial(_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
     }
-    factories["portable"] = partial(portable, "", Target("cpu"), store_layout, Disk())
+    factories["portable"] = partial(portable, (), settings.sysroot(), store_layout, Disk())
     for name, make in factories.items():
         row = _row(name)
         try:
@@ -156,7 +156,7 @@ def cache() -> dict[str, Any]:
     Creates nothing.
     """
     root, chosen = settings.cache_dir()
-    problem = trust.objection(root, trust.trusted_ids())
+    problem = trust.folder_problem(root, trust.trusted_ids())
     store_layout = layout.Layout(root)
     record: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
     record |= {"layers": list(settings.cache_layers()), "problem": f"{problem[0]}. {problem[1]}." if problem else ""}

@@ -11,9 +11,14 @@ from typing import Any, NamedTuple
 from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
 from opforge.builders.base import OpBuilder
+from opforge.builders.lookup.finder import Found, find
+from opforge.builders.planner import make_plan
 from opforge.builders.spec.build_plan import BuildPlan, Step
+from opforge.builders.spec.op_spec import OpSpec, root_paths
+from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
 from opforge.cache.records.entry import Entry
+from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError
 
 
@@ -44,12 +49,15 @@ class Readiness(NamedTuple):
 class Planned(NamedTuple):
     """A build as it would run."""
 
+    spec: OpSpec
     plan: BuildPlan
     root_paths: dict[str, str]
     """The path of each root of the plan on this machine."""
     steps: list[Step]
     entry: Entry | None
     """The entry that would be used instead of a build; None if there is none."""
+    rejected: tuple[Rejected, ...]
+    """The stored entries that do not fit, with their reasons."""
     compiler: str
     """The program that compiles. What precedes it in a command is a compiler launcher (ccache, ...)."""
 
@@ -95,7 +103,7 @@ def readiness(offer: Offer) -> Readiness:
         compatibility = builder.is_compatible()
         if not compatibility:
             return result._replace(reasons=tuple(compatibility.reasons))
-        entry = builder.find() if isinstance(builder, OpBuilder) else None
+        entry = find(builder.spec()).entry if isinstance(builder, OpBuilder) else None
     except OpforgeError as error:
         return result._replace(reasons=(str(error),))
     except Exception as error:  # a broken builder of another package must not hide the others
@@ -106,12 +114,14 @@ def readiness(offer: Offer) -> Readiness:
 
 
 def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Planned:
-    """Returns the plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` raise."""
-    entry = builder.find(exact=exact) if look_up else None
-    toolchain = builder.toolchain(current_store())
-    plan, root_paths = builder.plan(toolchain), builder.places()
-    steps = toolchain.steps(plan, root_paths, f"{plan.op}.so")
-    return Planned(plan, root_paths, steps, entry, str(getattr(toolchain, "argv", steps[-1].argv)[0]))
+    """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
+    spec, store = builder.spec(), current_store()
+    entry, rejected = find(spec, store, exact=exact) if look_up else Found(None, ())
+    toolchain = find_toolchain(spec, store)
+    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
+    steps = toolchain.steps(plan, paths, f"{plan.op}.so")
+    compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
+    return Planned(spec, plan, paths, steps, entry, rejected, compiler)
 
 
 def accelerator_named(device: str) -> Accelerator:
@@ -120,6 +130,6 @@ def accelerator_named(device: str) -> Accelerator:
     Raises UnknownAcceleratorError, AcceleratorUnavailableError.
     """
     from opforge.accelerator.select import make_accelerator
-    from opforge.builders.lookup.device_requirements import ACCELERATORS
+    from opforge.builders.spec.targets import ACCELERATORS
 
     return make_accelerator(ACCELERATORS.get(device, device), "the target")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import fakes
+from support import gate, sample_ops, text_files
 
 MODULE = """\
 from opforge import OpBuilder
@@ -32,12 +32,12 @@ def ops_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     folder = tmp_path / "work"
     folder.mkdir()
-    source = fakes.STABLE.replace("@NAME@", "relu")
-    fakes.write(folder, "ownops.py", MODULE)
-    fakes.write(folder, "relu.cpp", source)
-    fakes.write(folder, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
-    fakes.write(folder, "slow.cpp", fakes.GATED)
-    fakes.write(folder, "quick.cpp", fakes.PLAIN)
-    fakes.set_value(folder, 1)
+    source = sample_ops.STABLE_SOURCE.replace("@NAME@", "relu")
+    text_files.write(folder, "ownops.py", MODULE)
+    text_files.write(folder, "relu.cpp", source)
+    text_files.write(folder, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
+    text_files.write(folder, "slow.cpp", gate.SOURCE)
+    text_files.write(folder, "quick.cpp", sample_ops.PLAIN_SOURCE)
+    sample_ops.set_value(folder, 1)
     monkeypatch.chdir(folder)
     return folder

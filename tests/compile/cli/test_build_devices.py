@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 from support.build_output import states
 
 MODULE = """\
@@ -26,7 +26,7 @@ extern "C" __attribute__((visibility("default"))) int launch(float* x) {
   return cudaGetLastError();
 }
 """
-run = fakes.command
+run = child_processes.run_command
 pytestmark = pytest.mark.skipif(
     not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)),
     reason="needs nvcc (apt install nvidia-cuda-toolkit, or pip install nvidia-cuda-nvcc)",
@@ -38,9 +38,9 @@ def ops_folder(tmp_path, monkeypatch):
     """The working folder, with a module of one op for the CPU and one for CUDA."""
     folder = tmp_path / "work"
     folder.mkdir()
-    fakes.write(folder, "devops.py", MODULE)
-    fakes.write(folder, "host.cpp", fakes.EXPORT + " int value() { return 1; }\n")
-    fakes.write(folder, "device.cu", DEVICE)
+    text_files.write(folder, "devops.py", MODULE)
+    text_files.write(folder, "host.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    text_files.write(folder, "device.cu", DEVICE)
     monkeypatch.chdir(folder)
 
 

@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, gate, polling
 from support.build_output import library, states
 
 pytestmark = pytest.mark.compile
-run = fakes.command
+run = child_processes.run_command
 
 
 def test_an_op_is_built_then_cached_then_explained(ops_folder, own_store):
@@ -83,32 +83,33 @@ def test_one_run_builds_for_several_targets(ops_folder):
 
 
 def test_ctrl_c_ends_the_compilers_and_leaves_no_staging_folder(ops_folder, own_store):
-    fakes.close_gate(ops_folder)
-    process = fakes.start("import sys; sys.argv = ['b', 'ownops:Slow']; from opforge.cli import build_ops; build_ops()")
+    gate.close_gate(ops_folder)
+    code = "import sys; sys.argv = ['b', 'ownops:Slow']; from opforge.cli import build_ops; build_ops()"
+    process = child_processes.start_python(code)
     try:
-        fakes.wait_for(lambda: fakes.compilers(ops_folder), reason="no compiler started")
+        polling.wait_for(lambda: child_processes.compilers_in(ops_folder), reason="no compiler started")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 130 and out == "" and err.splitlines()[-1] == "interrupted"
-    fakes.wait_for(lambda: not fakes.compilers(ops_folder), reason="a compiler outlived the build")
+    polling.wait_for(lambda: not child_processes.compilers_in(ops_folder), reason="a compiler outlived the build")
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
 def test_a_run_after_a_killed_one_builds_only_what_is_missing(ops_folder, own_store):
-    fakes.close_gate(ops_folder)
+    gate.close_gate(ops_folder)
     code = "import sys; sys.argv = ['b', 'ownops:Slow', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
-    process = fakes.start(code)
+    process = child_processes.start_python(code)
     try:
-        fakes.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
-        fakes.wait_for(lambda: fakes.compilers(ops_folder), reason="the slow op did not start")
+        polling.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
+        polling.wait_for(lambda: child_processes.compilers_in(ops_folder), reason="the slow op did not start")
     finally:
         process.kill()
         process.communicate()
-    fakes.wait_for(lambda: not fakes.compilers(ops_folder), reason="a compiler outlived the run")
-    fakes.open_gate(ops_folder)
+    polling.wait_for(lambda: not child_processes.compilers_in(ops_folder), reason="a compiler outlived the run")
+    gate.open_gate(ops_folder)
     again = run("build-ops", "ownops:Slow", "ownops:Quick")
     assert again.returncode == 0 and states(again) == [["built", "ownops:Slow"], ["cached", "ownops:Quick"]]
     assert again.stderr.splitlines()[-1].startswith("1 built, 1 cached in ")
@@ -137,7 +138,7 @@ def test_a_trace_holds_every_step_and_every_stage(ops_folder, tmp_path):
 def test_a_terminal_gets_bars_and_a_table(ops_folder):
     code = "import sys; sys.argv = ['b', 'ownops:Relu']; from opforge.cli import build_ops; build_ops()"
     ours, theirs = pty.openpty()
-    env = fakes.environment(TERM="xterm", COLUMNS="200")
+    env = child_processes.environment(TERM="xterm", COLUMNS="200")
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=theirs, stderr=theirs)
     os.close(theirs)
     output = b""
@@ -169,4 +170,4 @@ sys.argv = ["b", "ownops:Relu"]
 from opforge.cli import build_ops
 build_ops()
 """
-    assert fakes.python(code).splitlines()[-1] == "False"
+    assert child_processes.run_python(code).splitlines()[-1] == "False"

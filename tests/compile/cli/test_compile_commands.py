@@ -6,10 +6,10 @@ import json
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes
 
 pytestmark = pytest.mark.compile
-run = fakes.command
+run = child_processes.run_command
 
 
 def test_the_commands_of_the_file_can_be_run(ops_folder):

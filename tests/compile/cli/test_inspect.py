@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.builders.inspection.examine import examine
 from opforge.cli.inspect import command
@@ -47,7 +47,7 @@ def nvcc():
 
 
 def compiled(compiler, folder, name, source, *options):
-    path = fakes.write(folder, "kernels.hip" if "hip" in compiler else "kernels.cu", source)
+    path = text_files.write(folder, "kernels.hip" if "hip" in compiler else "kernels.cu", source)
     output = os.path.join(str(folder), name)
     subprocess.run([compiler, *options, "-o", output, path], check=True, capture_output=True, cwd=folder)
     return output
@@ -58,7 +58,7 @@ def by_name(content):
 
 
 def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
-    entry = fakes.stable_op(tmp_path)().obtain()
+    entry = sample_ops.stable_op(tmp_path)().build()
     done = CliRunner().invoke(command, [entry.folder, "--json"])
     assert done.exit_code == 0, done.output
     (content,) = json.loads(done.stdout)["files"]
@@ -69,7 +69,7 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
     assert all(function["size"] > 0 for function in content["functions"])
     assert content["shims"]["floor"] == "2.10" and "torch_library_impl" in content["shims"]["used"]
     assert content["entry"]["abi"] == "torch-stable" and content["images"] == [] and content["kernels"] == []
-    text = CliRunner().invoke(command, [entry.result[:8]])
+    text = CliRunner().invoke(command, [entry.key[:8]])
     assert text.exit_code == 0 and f"op {content['entry']['op']} for cpu:" in text.stdout
     assert "torch\t2.10 or newer, by " in text.stdout
 
@@ -92,7 +92,7 @@ def test_device_code_is_listed_by_architecture_and_kernel(nvcc, tmp_path):
 
 
 def test_spills_and_registers_agree_with_the_assembler(nvcc, tmp_path):
-    path = fakes.write(tmp_path, "s.cu", SPILLING)
+    path = text_files.write(tmp_path, "s.cu", SPILLING)
     command_line = [nvcc, "-arch=sm_90", "-cubin", "-Xptxas=-v", "-o", "s.cubin", path]
     ptxas = subprocess.run(command_line, check=True, capture_output=True, text=True, cwd=tmp_path).stderr
     content = examine(str(tmp_path / "s.cubin"))
@@ -104,7 +104,7 @@ def test_spills_and_registers_agree_with_the_assembler(nvcc, tmp_path):
 
 def test_a_device_file_in_a_data_section_is_found(nvcc, tmp_path):
     compiled(nvcc, tmp_path, "k.cubin", KERNELS, "-arch=sm_80", "-cubin")
-    fakes.write(
+    text_files.write(
         tmp_path,
         "h.c",
         '__asm__(".section .rodata\\n.balign 64\\n.incbin \\"k.cubin\\"\\n.byte 1,2,3\\n");\nint f(void) { return 1; }',

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops
 from support.build_output import library, states
 
 pytestmark = pytest.mark.compile
-run = fakes.command
+run = child_processes.run_command
 
 
 def test_a_folder_of_prebuilt_ops_is_a_layer(ops_folder, own_store, tmp_path):
@@ -39,12 +39,12 @@ def test_a_moved_layer_serves_a_machine_without_a_compiler(ops_folder, tmp_path)
     bare = {"PATH": str(tmp_path / "nothing"), "HOME": str(home), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": None}
     code = "import sys; sys.path.insert(0, '.'); import ownops; "
     code += "op = ownops.Quick('cpu:x86-64').load(); print(op.value(), op.origin)"
-    assert fakes.python(code, env=bare | {"OPFORGE_CACHE_LAYERS": str(moved)}) == f"1 {moved}\n"
+    assert child_processes.run_python(code, env=bare | {"OPFORGE_CACHE_LAYERS": str(moved)}) == f"1 {moved}\n"
 
     explain = ("cache", "explain", "ownops:Quick", "--cpu-level", "x86-64")
     hit = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
     assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Quick for cpu:x86-64, ")
-    fakes.set_value(ops_folder, 2)
+    sample_ops.set_value(ops_folder, 2)
     miss = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
     assert miss.returncode == 1 and f"{ops_folder}/value.h has changed" in miss.stdout
     assert "plan unknown" in miss.stdout and "No C++ compiler was found." in miss.stdout

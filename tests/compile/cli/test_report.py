@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import fakes
+from support import child_processes
 
 pytestmark = pytest.mark.compile
-run = fakes.command
+run = child_processes.run_command
 
 
 def test_the_report_lists_every_op_and_tool(own_store):

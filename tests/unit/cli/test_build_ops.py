@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
+from opforge.builders import batch
+from opforge.builders.lookup.compatibility import Compatibility
 from opforge.builders.spec.build_plan import BuildPlan
 from opforge.cache.records.entry import Entry
 from opforge.cli.prebuild import command
@@ -17,30 +19,26 @@ from opforge.errors import CompileError, OpIncompatibleError
 
 
 class FakeBuilder:
-    """An op's builder whose entry has the given origin, or whose build raises the given error."""
+    """An op's builder with an entry of this origin, an error of its build, or reasons why it is incompatible."""
 
     devices = ("cpu",)
     target = Target("cpu", ("x86-64",))
-    name, trace = "a", ()
+    name = "a"
 
-    def __init__(self, origin="built", error=None, objections=()):
-        self.origin, self.error, self.reasons, self.arguments = origin, error, list(objections), None
+    def __init__(self, origin="built", error=None, incompatible=()):
+        self.origin, self.error, self.reasons, self.arguments = origin, error, list(incompatible), None
 
-    def objections(self):
-        return self.reasons
+    def is_compatible(self, look_up):
+        assert not look_up
+        return Compatibility(tuple(self.reasons))
 
-    def find(self, exact):
-        entry = Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
-        return None if self.origin == "built" else entry
-
-    def toolchain(self, store):
-        return None
-
-    def plan(self, toolchain):
+    def look_up(self, force):
+        if self.origin != "built" and not force:
+            return Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
         parts = dict.fromkeys(BuildPlan._fields, ())
         return BuildPlan(**{**parts, "op": "a", "abi": "c", "target": str(self.target), "sources": ("a.cpp",)})
 
-    def obtain(self, **arguments):
+    def build(self, **arguments):
         self.arguments = arguments
         arguments["on_progress"](1, 2, "compile a.cpp")
         if self.error:
@@ -62,6 +60,7 @@ def run(monkeypatch):
             for name, builder in builders.items()
         ]
         monkeypatch.setattr(command, "select", lambda ops, targets: selected)
+        monkeypatch.setattr(batch, "look_up", FakeBuilder.look_up)
         return CliRunner().invoke(command.command, list(options))
 
     return invoke
@@ -106,19 +105,19 @@ def test_json_holds_every_outcome(run):
 
 
 def test_an_op_that_cannot_be_used_here_is_skipped_unless_it_was_named(run):
-    done = run(A=FakeBuilder(objections=["it needs bf16"]), B=FakeBuilder(), named=False)
+    done = run(A=FakeBuilder(incompatible=["it needs bf16"]), B=FakeBuilder(), named=False)
     assert done.exit_code == 0 and done.stdout.splitlines()[0] == "skipped A for cpu:x86-64: it needs bf16"
-    done = run(A=FakeBuilder(objections=["it needs bf16"]))
+    done = run(A=FakeBuilder(incompatible=["it needs bf16"]))
     assert done.exit_code == 1
     assert "error: A: The op 'A' cannot be used for cpu:x86-64:\n  - it needs bf16" in done.stderr
 
 
 def test_a_run_that_skips_every_op_fails(run):
-    assert run(A=FakeBuilder(objections=["it needs bf16"]), named=False).exit_code == 1
+    assert run(A=FakeBuilder(incompatible=["it needs bf16"]), named=False).exit_code == 1
 
 
 def test_an_op_that_this_machine_cannot_run_is_built_if_a_target_is_named(run):
-    done = run("--target", "cpu:x86-64-v4", A=FakeBuilder(objections=["this processor offers x86-64"]))
+    done = run("--target", "cpu:x86-64-v4", A=FakeBuilder(incompatible=["this processor offers x86-64"]))
     assert done.exit_code == 0 and done.stdout.startswith("built A")
 
 

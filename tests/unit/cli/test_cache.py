@@ -7,7 +7,7 @@ import os
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import text_files
 from support.store.fake_store import MadeUpStore
 
 from opforge.cache.maintenance import gc
@@ -105,7 +105,7 @@ def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
 
 
 def test_gc_prints_what_it_removes(store, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = store.layout.entry(store.add())
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
@@ -116,7 +116,7 @@ def test_gc_prints_what_it_removes(store, monkeypatch):
 
 
 def test_gc_respects_the_limits_of_the_environment(store, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = store.layout.entry(store.add())
     assert run("gc").exit_code == 0 and os.path.isdir(folder)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")
@@ -160,7 +160,7 @@ def test_clear_of_an_unknown_op_names_the_stored_ops(store):
 
 
 def test_a_cache_path_that_is_a_file_is_refused(tmp_path, monkeypatch):
-    path = fakes.write(tmp_path, "file", "")
+    path = text_files.write(tmp_path, "file", "")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.launch.plan import Plan
 from opforge.launch.planner import Options, make_plan
@@ -36,6 +36,6 @@ def add_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def add(**bodies: str) -> None:
         for name, body in bodies.items():
-            fakes.compiler(folder, name, body)
+            text_files.write_script(folder, name, body)
 
     return add

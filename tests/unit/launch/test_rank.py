@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 
 from opforge.launch.protocol import RANK_MARK
 
@@ -41,7 +41,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 def run_rank(*words, environ=None, before=()):
     env = dict.fromkeys((*NUMBERS, "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "LOCAL_SIZE"))
     argv = [sys.executable, *before, "-m", "opforge.launch.rank", *words, "--", sys.executable, "-c", SHOW, "--lr", "1"]
-    env = fakes.environment(**{**env, **(NUMBERS if environ is None else environ)})
+    env = child_processes.environment(**{**env, **(NUMBERS if environ is None else environ)})
     return subprocess.run(argv, env=env, capture_output=True, text=True)
 
 
@@ -104,7 +104,7 @@ def test_a_forbidden_memory_policy_is_one_warning_and_cores_are_bound(errno, rea
 
 def test_a_policy_for_a_missing_node_is_refused_with_a_reason():
     code = "from opforge.launch.binding.memory_policy import set_policy; print(set_policy('bind', [1023]))"
-    assert fakes.python(code).startswith("set_mempolicy: ")
+    assert child_processes.run_python(code).startswith("set_mempolicy: ")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_rank_that_cannot_be_bound_does_not_start_its_program(words, environ, 
 
 
 def test_signals_that_python_ignores_are_not_ignored_in_the_program():
-    env = fakes.environment(**NUMBERS)
+    env = child_processes.environment(**NUMBERS)
     program = ["sh", "-c", "grep SigIgn /proc/self/status"]
     argv = [sys.executable, "-m", "opforge.launch.rank", "--engine", "torchrun", "--", *program]
     (_, ignored) = subprocess.run(argv, env=env, capture_output=True, text=True).stdout.split()
@@ -140,7 +140,7 @@ def test_signals_that_python_ignores_are_not_ignored_in_the_program():
 
 
 def test_a_missing_program_is_named():
-    env = fakes.environment(**NUMBERS)
+    env = child_processes.environment(**NUMBERS)
     argv = [sys.executable, "-m", "opforge.launch.rank", "--engine", "torchrun", "--", "/nonexistent/program"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert done.returncode == 1

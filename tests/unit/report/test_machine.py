@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.report import machine
 
@@ -53,7 +53,7 @@ def test_a_missing_device_compiler_is_described_in_full_and_is_no_problem(tmp_pa
     monkeypatch.setattr(machine, "TOOLCHAINS", {"nvcc": machine.TOOLCHAINS["nvcc"]})
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    os.chmod(fakes.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
+    os.chmod(text_files.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
     (row,) = [row for row in machine.compilers() if row["name"] == "nvcc"]
     assert row["version"] == f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" and row["problem"] == ""
     assert f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" in row["missing"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import fakes
+from support import sample_ops
 from support.offered_ops import CompatibleBuilder, IncompatibleBuilder, offer
 
 from opforge.report import ops
@@ -30,5 +30,5 @@ def test_a_broken_builder_becomes_a_reason_and_does_not_raise():
 
 def test_an_op_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = readiness(fakes.plain_op(tmp_path))
+    result = readiness(sample_ops.plain_op(tmp_path))
     assert result.state == "unusable" and "apt install g++" in result.reasons[0]

@@ -14,11 +14,10 @@ from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_t
 from opforge.cli.units import age, size
 
 from .explain import command as explain
-from .stores import own_store
 from .transfer import export_command, import_command, matching_entries, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
-    from opforge.cache.maintenance.gc import Condemned
+    from opforge.cache.maintenance.gc import Eviction
 
 
 @click.group("cache", cls=GuardedGroup)
@@ -44,17 +43,18 @@ def path_command(as_json: bool) -> None:
 @json_option
 def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     entries, now = listing.entries(own_store().layout), time.time()
     if as_json:
-        return emit_json([entry._asdict() for entry in entries])
+        return emit_json([entry.to_json() for entry in entries])
     if not entries and is_terminal():
         return click.echo("the cache is empty")
     rows = [
         (
             *(entry.op or f"({entry.problem})", entry.target, entry.abi, size_text(entry.size)),
-            *(age_text(now - entry.built), age_text(now - entry.used), entry.result[:12], entry.path),
+            *(age_text(now - entry.built), age_text(now - entry.used), entry.key[:12], entry.path),
         )
         for entry in entries
     ]
@@ -67,6 +67,7 @@ def ls_command(as_json: bool) -> None:
 @json_option
 def stats_command(as_json: bool) -> None:
     """Count what the cache holds, in files and bytes, by kind and by op."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     layout = own_store().layout
@@ -99,6 +100,7 @@ def verify_command(as_json: bool) -> None:
 
     The exit code is 1 if an entry was damaged.
     """
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
     from opforge.cli.progress import reporter
 
@@ -112,11 +114,11 @@ def verify_command(as_json: bool) -> None:
         entries = verify.verify(store.layout, store.owners, step)
     damaged = [entry for entry in entries if entry.problem]
     if as_json:
-        emit_json({"checked": len(entries), "damaged": [entry._asdict() for entry in damaged]})
+        emit_json({"checked": len(entries), "damaged": [entry.to_json() for entry in damaged]})
     else:
         for entry in damaged:
-            click.echo(f"damaged {entry.op or entry.result}: {entry.problem} ({entry.path})")
-        left = sum(not entry.set_aside for entry in damaged)
+            click.echo(f"damaged {entry.op or entry.key}: {entry.problem} ({entry.path})")
+        left = sum(not entry.quarantined for entry in damaged)
         fate = f", {left} of them not set aside" if left else " and set aside" if damaged else ""
         click.echo(f"{counted(len(entries), 'entry', 'entries')} checked, {len(damaged)} damaged{fate}")
     sys.exit(FAILED if damaged else OK)
@@ -141,12 +143,13 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     Pinned entries stay, and so does what was built or used within the last seconds.
     """
     from opforge import settings
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size
     max_age = settings.cache_max_age() if max_age is None else max_age
-    _remove(layout, gc.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
+    _remove(layout, gc.over_limit(layout, time.time(), max_size, max_age), dry_run, as_json)
 
 
 @group.command("clear", cls=Guarded)
@@ -155,23 +158,24 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 @json_option
 def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    results = {entry.result for entry in matching_entries(layout, names)} if names else None
-    condemned = gc.everything(layout, results)
-    if condemned and not yes:
+    keys = {entry.key for entry in matching_entries(layout, names)} if names else None
+    evictions = gc.everything(layout, keys)
+    if evictions and not yes:
         if as_json or not sys.stdin.isatty():
             raise click.UsageError("without a terminal, or with --json, nothing can be confirmed: expected --yes.")
-        entries = sum(item.kind == "entry" for item in condemned)
+        entries = sum(item.kind == "entry" for item in evictions)
         click.confirm(f"Remove {counted(entries, 'entry', 'entries')} from {layout}?", abort=True)
-    _remove(layout, condemned, False, as_json)
+    _remove(layout, evictions, False, as_json)
 
 
-def _remove(layout: Any, condemned: Sequence[Condemned], dry_run: bool, as_json: bool) -> None:
+def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
     from opforge.cache.maintenance import gc
 
-    removed = list(condemned) if dry_run else gc.remove(layout, condemned)
+    removed = list(evictions) if dry_run else gc.remove(layout, evictions)
     size = sum(item.size for item in removed)
     if as_json:
         return emit_json({"dry_run": dry_run, "bytes": size, "removed": [item._asdict() for item in removed]})

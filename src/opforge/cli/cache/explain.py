@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.cache.maintenance.explain import Difference, Nearest
     from opforge.cache.records.entry import Entry
+    from opforge.cache.store import Rejected
 
 
 @click.command("explain", cls=Guarded)
@@ -49,7 +50,7 @@ def command(
 
 def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     """Returns the record of a hit or a miss, JSON-able. Raises what the op's builder raises."""
-    from opforge.builders.lookup.finder import tell_of_others
+    from opforge.builders.lookup.finder import add_other_descriptions
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
     from opforge.report.ops import planned
@@ -59,9 +60,10 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
         build = planned(builder)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as error:
         return _explain_without_plan(op.name, builder, error)
+    rejected = list(build.rejected)
     if not build.entry:
-        tell_of_others(builder, store)
-    record = _record(op.name, builder, build.plan.key, build.entry)
+        add_other_descriptions(build.spec, store, rejected)
+    record = _record(op.name, builder, build.plan.key, build.entry, rejected)
     if build.entry:
         return record
     near = nearest(store.layout, build.plan.op, build.plan.components(), build.root_paths, store.disk)
@@ -70,27 +72,31 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
-    from opforge.builders.lookup.finder import tell_of_others
+    from opforge.builders.lookup.finder import add_other_descriptions, search
     from opforge.cache.current import current_store
+    from opforge.cache.store import Rejected
 
+    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
     try:
-        entry = builder.find()
+        entry = search(spec, store, False, None, rejected)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
-        entry = None  # `find` had rejected the prebuilt entries before it made the plan: they are in the trace
+        entry = None  # `search` had rejected the prebuilt entries before it made the plan
     if not entry:
-        tell_of_others(builder, current_store())
-    return _record(name, builder, "", entry) | {"problem": str(error)}
+        add_other_descriptions(spec, store, rejected)
+    return _record(name, builder, "", entry, list(dict.fromkeys(rejected))) | {"problem": str(error)}
 
 
-def _record(name: str, builder: OpBuilder, plan_key: str, entry: Entry | None) -> dict[str, Any]:
+def _record(
+    name: str, builder: OpBuilder, plan_key: str, entry: Entry | None, rejected: Sequence[Rejected]
+) -> dict[str, Any]:
     record: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": plan_key, "hit": entry is not None}
-    record |= {"rejected": [rejected._asdict() for rejected in builder.trace], "nearest": None}
+    record |= {"rejected": [candidate._asdict() for candidate in rejected], "nearest": None}
     return record | ({"path": entry.library, "origin": entry.origin} if entry else {})
 
 
 def _nearest_record(near: Nearest) -> dict[str, Any]:
     return {
-        "result": near.entry.result,
+        "result": near.entry.key,
         "path": near.entry.path,
         "built": near.entry.built,
         "components": [difference._asdict() | {"text": describe(difference)} for difference in near.components],

@@ -11,17 +11,15 @@ from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import normalized
 
-from .stores import own_store
-
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.listing import Stored
-    from opforge.cache.transfer.archive import Moved
+    from opforge.cache.maintenance.listing import StoredEntry
+    from opforge.cache.transfer.archive import Transfer
 
 names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...")
 
 
-def matching_entries(layout: Layout, names: Sequence[str]) -> list[Stored]:
+def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
     """Returns the entries of these ops, or with these keys or beginnings of keys. All entries if there is no name.
 
     Raises click.UsageError for a name that no entry has.
@@ -31,14 +29,14 @@ def matching_entries(layout: Layout, names: Sequence[str]) -> list[Stored]:
     stored = [entry for entry in listing.entries(layout) if not entry.problem]
     if not names:
         return stored
-    selected: dict[str, Stored] = {}
+    selected: dict[str, StoredEntry] = {}
     for name in names:
         form = normalized(name)
-        matching = [entry for entry in stored if normalized(entry.op) == form or entry.result.startswith(name)]
+        matching = [entry for entry in stored if normalized(entry.op) == form or entry.key.startswith(name)]
         if not matching:
             ops = ", ".join(sorted({entry.op for entry in stored})) or "no entry"
             raise click.UsageError(f"{name!r} is neither an op nor a key in the cache, which holds: {ops}.")
-        selected.update({entry.result: entry for entry in matching})
+        selected.update({entry.key: entry for entry in matching})
     return list(selected.values())
 
 
@@ -51,12 +49,13 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
 
     The same entries make the same bytes.
     """
+    from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
-    results = [entry.result for entry in matching_entries(layout, names)]
+    keys = [entry.key for entry in matching_entries(layout, names)]
     try:
-        moved = archive.export(layout, results, file)
+        moved = archive.export(layout, keys, file)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another path.") from error
     _print_moved(moved, "exported", as_json)
@@ -70,19 +69,19 @@ def import_command(file: str, as_json: bool) -> None:
 
     The libraries of an archive will run with your rights: import only what you would install.
     """
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
 
     store = writable_store(own_store())
     _print_moved(archive.unpack(store.layout, file, store.owners), "imported", as_json)
 
 
-def _print_moved(moved: Sequence[Moved], verb: str, as_json: bool) -> None:
+def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
     if as_json:
-        return emit_json({verb: [entry._asdict() for entry in moved]})
+        return emit_json({verb: [entry.to_json() for entry in moved]})
     for entry in moved:
-        click.echo(f"{verb if entry.news else 'had already'} {entry.op} {entry.result[:12]}, {size_text(entry.size)}")
-    click.echo(f"{counted(sum(entry.news for entry in moved), 'entry', 'entries')} {verb}")
+        click.echo(f"{verb if entry.is_new else 'had already'} {entry.op} {entry.key[:12]}, {size_text(entry.size)}")
+    click.echo(f"{counted(sum(entry.is_new for entry in moved), 'entry', 'entries')} {verb}")
     return None
 
 
@@ -107,14 +106,14 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
 
 
 def _for_each_entry(names: Sequence[str], action: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
     entries = matching_entries(layout, names)
     for entry in entries:
-        action(layout, entry.result)
+        action(layout, entry.key)
     if as_json:
-        return emit_json({verb: [entry.result for entry in entries]})
+        return emit_json({verb: [entry.key for entry in entries]})
     for entry in entries:
-        click.echo(f"{verb} {entry.op} {entry.result[:12]}")
+        click.echo(f"{verb} {entry.op} {entry.key[:12]}")
     return None

@@ -14,7 +14,7 @@ from opforge.cli.output import emit_json, time_text
 from opforge.errors import OpIncompatibleError
 
 if TYPE_CHECKING:
-    from opforge.cache.records.inputs import Located
+    from opforge.cache.records.inputs import RootedPath
     from opforge.cli.selection import Selected
 
     from .run import BuildOptions
@@ -70,7 +70,7 @@ def _plan_record(op: Selected, options: BuildOptions) -> dict[str, Any]:
     }
 
 
-def _path(path: Located, root_paths: Mapping[str, str]) -> str:
+def _path(path: RootedPath, root_paths: Mapping[str, str]) -> str:
     return os.path.normpath(os.path.join(root_paths[path.root], path.path))
 
 

@@ -103,9 +103,8 @@ class Run:
         op, options = self._selected[number], self._options
         builder = op.builder(options.debug, options.sanitize, options.portable)
         outcome = self._outcomes[number] = outcome._replace(target=str(builder.target))
-        reasons = [] if options.any_machine else builder.objections()
-        if reasons:
-            raise OpIncompatibleError(op.name, outcome.target, reasons)
+        if not options.any_machine and not (compatibility := builder.is_compatible(look_up=False)):
+            raise OpIncompatibleError(op.name, outcome.target, list(compatibility.reasons))
         match = batch.look_up(builder, options.force)
         if isinstance(match, BuildPlan):
             self._missing[number] = Missing(builder, match)
@@ -114,7 +113,7 @@ class Run:
 
     def _build_missing(self, line: Timeline | None) -> None:
         from opforge.builders import batch
-        from opforge.builders.run import pipeline
+        from opforge.builders.run import jobs
         from opforge.cache.current import current_store
 
         layout = current_store().layout
@@ -124,7 +123,7 @@ class Run:
         heaviest_first = sorted(self._missing, key=lambda number: -self._missing[number].weight)
         total = sum(missing.weight for missing in self._missing.values())
         with (
-            pipeline.budget_for(self._options.jobs, plans, layout) as shared,
+            jobs.jobserver_for(self._options.jobs, plans, layout) as shared,
             reporter(len(self._missing), self._silent, total) as progress,
         ):
 
@@ -143,7 +142,7 @@ class Run:
 
     def _build(self, number: int, outcome: Outcome, progress: Reporter) -> Outcome:
         builder, options, label = self._missing[number].builder, self._options, self._labels[number]
-        entry = builder.obtain(
+        entry = builder.build(
             on_progress=lambda done, total, title: progress.step(label, done, total, title),
             force=options.force,
             jobs=options.jobs,
@@ -153,12 +152,13 @@ class Run:
 
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._options.out is not None:
+            from opforge.builders.spec.description import describe
             from opforge.cache.transfer import layer
 
-            entry = layer.add(self._options.out, entry, builder.describe().key)
+            entry = layer.add(self._options.out, entry, describe(builder.spec()).key)
         # A forced build that equals the stored entry has the origin "cache" as well, and yet was built.
         state = "built" if self._options.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
-        return outcome._replace(state=state, path=entry.library, result=entry.result)
+        return outcome._replace(state=state, path=entry.library, result=entry.key)
 
     def _attempt(self, number: int, action: Callable[[int, Outcome], Outcome | None]) -> None:
         """Runs `action` and keeps its outcome. An error becomes the outcome too."""
