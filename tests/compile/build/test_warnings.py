@@ -16,7 +16,7 @@ def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_
     cls = sample_ops.plain_op(tmp_path, source=WARNED + "#warning look here\n", cxx_flags=["-Wall"])
     entry = cls().build()
     place = f"{tmp_path}/plain.cpp"
-    told = f"plain: built with 2 warnings, the first of them: {place}:2: #warning look here [-Wcpp]. What the compilers"
+    told = f"plain: built with 2 warnings, the first of them: {place}:2: #warning look here [-Wcpp]. All that the"
     assert [one.startswith(told) for one in warnings_of_the_cache()] == [True]
     assert warnings_of_the_cache()[0].endswith(f"opforge inspect {entry.folder}")
     assert cls().build().origin == "cache" and len(warnings_of_the_cache()) == 1
