@@ -46,7 +46,7 @@ class Selected(NamedTuple):
         if not (isinstance(builder_class, type) and issubclass(builder_class, OpBuilder)):
             problem, advice = "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             raise BuilderError(self.name, problem, advice)
-        options = {"portable": True} if portable else {}
+        options: dict[str, Any] = {"portable": True} if portable else {}
         builder = builder_class(self.target, debug=debug, sanitize=sanitize, **options)
         if builder.target.device not in builder.devices:
             reason = f"it is an op for {', '.join(builder.devices)}, not for {builder.target.device}"

@@ -103,9 +103,7 @@ class Run:
         op, options = self._selected[number], self._options
         builder = op.builder(options.debug, options.sanitize, options.portable)
         outcome = self._outcomes[number] = outcome._replace(target=str(builder.target))
-        if not options.any_machine and not (compatibility := builder.is_compatible(look_up=False)):
-            raise OpIncompatibleError(op.name, outcome.target, list(compatibility.reasons))
-        match = batch.look_up(builder, options.force)
+        match = batch.look_up(builder, options.force, options.any_machine)
         if isinstance(match, BuildPlan):
             self._missing[number] = Missing(builder, match)
             return None
