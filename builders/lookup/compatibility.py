@@ -72,7 +72,8 @@ def target_objections(target: Target, abi: str) -> list[str]:
 
 def capabilities_for(target: Target, asked_by: str) -> Capabilities:
     """What a builder's `gate` is shown: an op for the host is offered under every accelerator, and asks the host."""
-    from opforge.accelerator.select import get_accelerator, make_accelerator
+    from opforge.accelerator.registry import make_accelerator
+    from opforge.accelerator.select import get_accelerator
 
     active = get_accelerator()
     elsewhere = target.device == "cpu" and active.target().device != "cpu"

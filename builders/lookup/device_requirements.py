@@ -21,17 +21,14 @@ TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "l
 """The library of torch that an op for the device needs: the current stream is its to tell."""
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Built for where nothing else is known: every CUDA compiler since 11.8 can, and all newer devices run the PTX."""
-
-ACCELERATORS = {"hip": "cuda"}
-"""The accelerator of a device, where it has not the device's name."""
 NEEDS_ARCH = ("hip",)
 """The devices whose code runs on nothing but what it was compiled for."""
 
 
 def present(device: str) -> tuple[str, ...]:
     """The architectures of the devices of this kind that this process can use; none where there is no such device."""
+    from opforge.accelerator.registry import accelerator_named
     from opforge.accelerator.select import get_accelerator
-    from opforge.report.facts import accelerator_named
 
     known: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
     for make in known:
@@ -74,7 +71,7 @@ def cannot_load(target: Target, abi: str) -> list[str]:
     library = TORCH_LIBRARY.get(target.device)
     if abi != PLAIN and library and (lacks := torch_lacks([library])):
         reasons.append(f"{lacks}; build-ops --target {target} builds it for where it does")
-    missing = [one for one in present(target.device) if not archs.runs(target.device, one, target.arch)]
+    missing = [one for one in present(target.device) if not archs.run_mode(target.device, one, target.arch)]
     if missing:
         reasons.append(f"the {target.device} device here is {'+'.join(missing)}, which does not run code for {target}")
     return reasons
@@ -85,7 +82,7 @@ def objection(binary: Mapping[str, Any], wanted: Sequence[str], jit: bool) -> st
     device, _, text = str(binary["target"]).partition(":")
     arch = Target.parse(f"{device}:{text}").arch if text else ()
     here = present(device)
-    how = {one: archs.runs(device, one, arch) for one in here or wanted if one != "ptx"}
+    how = {one: archs.run_mode(device, one, arch) for one in here or wanted if one != "ptx"}
     missing = [one for one, answer in how.items() if not answer]
     if missing:
         whose = f"the {device} device here is" if here else "wanted is"

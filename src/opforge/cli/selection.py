@@ -161,11 +161,11 @@ def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.lookup.device_requirements import ACCELERATORS
+    from opforge.accelerator.registry import accelerator_name
 
     # An accelerator is known by its name in any case; what a device's name must look like, the builder says.
-    named_so = offer.accelerator.name.lower()
-    mine = [one for one in targets if ACCELERATORS.get(one.device, one.device).lower() == named_so]
+    name = offer.accelerator.name.lower()
+    mine = [target for target in targets if accelerator_name(target.device).lower() == name]
     return [Selected(offer.name, target, offer.builder_class, named) for target in mine]
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from opforge import settings
 from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.registry import accelerator_named
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
-from opforge.builders.lookup.device_requirements import ACCELERATORS
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable
@@ -69,16 +69,6 @@ class Planned(NamedTuple):
 
 
 # -- ops ---------------------------------------------------------------------------------------------------------------
-
-
-def accelerator_named(device: str) -> Accelerator:
-    """The accelerator of a device to build for, whether or not such a device is here.
-
-    Raises UnknownAcceleratorError, AcceleratorUnavailableError.
-    """
-    from opforge.accelerator.select import make_accelerator
-
-    return make_accelerator(ACCELERATORS.get(device, device), "the target")
 
 
 def offers(devices: Iterable[str] = ()) -> list[Offer]:
