@@ -27,7 +27,7 @@ def test_torchs_list_means_what_torch_means_by_it(words, separator):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_CUDA_ARCH_LIST", text)
         theirs = {flag.rpartition("code=")[2] for flag in cpp_extension._get_cuda_arch_flags()}
-        assert set(archs.codes(archs.from_environment("cuda"))) == theirs
+        assert set(archs.resolve_ptx(archs.from_environment("cuda"))) == theirs
 
 
 @settings(max_examples=300, deadline=None)
