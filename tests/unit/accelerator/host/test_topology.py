@@ -14,7 +14,7 @@ from opforge.errors import SettingError
 
 
 def two_sockets(hbm: bool = False) -> dict[str, str]:
-    """Returns the files of two sockets of four cores with two threads each: 0-3,8-11 and 4-7,12-15, as Linux numbers."""
+    """Returns the files of two sockets of four cores with two threads each: 0-3,8-11 and 4-7,12-15."""
     node = "sys/devices/system/node"
     files = {
         f"{node}/online": "0-1\n",
