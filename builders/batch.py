@@ -16,8 +16,12 @@ from opforge.cache.records.entry import Entry
 from opforge.errors import ToolchainNotFoundError
 from opforge.events import emit
 
-from .run import diagnostics, jobserver, timeline
+from .lookup.finder import find
+from .planner import make_plan
+from .resources import exhausted_resource
+from .run import jobserver, timeline
 from .spec.build_plan import BuildPlan
+from .toolchains import find_toolchain
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -26,26 +30,26 @@ if TYPE_CHECKING:
 
 UNIT_SECONDS = 3.0
 """How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
-FAREWELL_SECONDS = 5.0
+SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
 
 def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
-    """What answers `builder` already, or the plan of what is to be built.
+    """Returns the stored entry that fits the builder's op, or the plan of the build that is needed.
 
-    Raises PrebuiltRequiredError where building is forbidden, and what `OpBuilder.find` and `plan` do.
+    Raises PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
-    began = time.perf_counter()
-    entry = None if force else builder.find(exact=True)
+    spec, store, began = builder.spec(), current_store(), time.perf_counter()
+    entry, rejected = (None, ()) if force else find(spec, store, exact=True)
     if entry:
-        emit("hit", op=builder.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
     if settings.prebuilt() == "require":
-        return builder.obtain(force=force, exact=True)  # which refuses, with its reasons
+        return builder.build(force=force, exact=True)  # which refuses, with its reasons
     try:
-        return builder.plan(builder.toolchain(current_store()))
+        return make_plan(spec, find_toolchain(spec, store))
     except ToolchainNotFoundError as error:
-        raise error.after([*map(str, builder.trace)]) from None
+        raise error.after([*map(str, rejected)]) from None
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
@@ -63,7 +67,7 @@ def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
 def in_parallel(
     work: Mapping[int, Callable[[], None]],
     order: Sequence[int],
-    shared: jobserver.Budget,
+    shared: jobserver.Jobserver,
     line: timeline.Timeline | None,
 ) -> Iterator[int]:
     """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
@@ -98,7 +102,7 @@ def in_parallel(
                 thread.start()
             except RuntimeError as error:  # no more can be started; one does all the work
                 if thread is threads[0]:
-                    ended.put(diagnostics.out_of("build-ops", OSError(errno.EAGAIN, "")) or error)
+                    ended.put(exhausted_resource("build-ops", OSError(errno.EAGAIN, "")) or error)
                 break
         for _ in order:
             one = ended.get()
@@ -107,7 +111,7 @@ def in_parallel(
             yield one
     finally:
         shared.stop()
-        farewell = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
         for thread in threads:
             if thread.ident is not None:
-                thread.join(max(0.0, farewell - time.monotonic()))
+                thread.join(max(0.0, deadline - time.monotonic()))

@@ -16,18 +16,22 @@ from opforge import settings
 from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.registry import accelerator_named
-from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
-from opforge.builders.spec import abi
+from opforge.builders.lookup.finder import Found, find
+from opforge.builders.planner import make_plan
+from opforge.builders.spec import installed_torch
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.spec.op_spec import OpSpec
+from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain, probe
+from opforge.builders.toolchains.host import portable
 from opforge.cache import layout
 from opforge.cache.current import current_store
 from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
+from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 
@@ -58,12 +62,15 @@ class Readiness(NamedTuple):
 class Planned(NamedTuple):
     """A build as it would run."""
 
+    spec: OpSpec
     plan: BuildPlan
     places: dict[str, str]
     """Where each root of the plan lies here."""
     steps: list[Step]
     found: Entry | None
-    """The entry that answers instead, where there is one."""
+    """The entry that is used instead, if there is one."""
+    rejected: tuple[Rejected, ...]
+    """Every stored entry that does not fit, with the reason."""
     compiler: str
     """The program that compiles; in a command, what stands before it launches it."""
 
@@ -108,7 +115,7 @@ def readiness(offer: Offer) -> Readiness:
         answer = builder.is_compatible()
         if not answer:
             return known._replace(reasons=tuple(answer.reasons))
-        entry = builder.find() if isinstance(builder, OpBuilder) else None
+        entry = find(builder.spec()).entry if isinstance(builder, OpBuilder) else None
     except OpforgeError as problem:
         return known._replace(reasons=(str(problem),))
     except Exception as problem:  # a broken builder of another package must not hide the others
@@ -119,12 +126,14 @@ def readiness(offer: Offer) -> Readiness:
 
 
 def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Planned:
-    """The plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` do."""
-    found = builder.find(exact=exact) if look_up else None
-    toolchain = builder.toolchain(current_store())
-    plan, places = builder.plan(toolchain), builder.places()
-    steps = toolchain.steps(plan, places, f"{plan.op}.so")
-    return Planned(plan, places, steps, found, str(getattr(toolchain, "argv", steps[-1].argv)[0]))
+    """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
+    spec, store = builder.spec(), current_store()
+    found = find(spec, store, exact=exact) if look_up else Found(None, ())
+    toolchain = find_toolchain(spec, store)
+    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
+    steps = toolchain.steps(plan, paths, f"{plan.op}.so")
+    compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
+    return Planned(spec, plan, paths, steps, found.entry, found.rejected, compiler)
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------
@@ -132,15 +141,15 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
 
 def environment() -> dict[str, Any]:
     """Versions and places of Python and torch; torch is not imported."""
-    folder = abi.torch_folder()
+    folder = installed_torch.torch_folder()
     torch: dict[str, str] = {"problem": "torch is not installed. Install it: pip install torch"}
     if folder:
         try:
-            torch = {"version": abi.torch_version(folder), "path": folder}
+            torch = {"version": installed_torch.torch_version(folder), "path": folder}
         except (OSError, OpforgeError) as problem:
             torch = {"path": folder, "problem": str(problem)}
     return {
-        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": abi.python_tag()},
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": installed_torch.python_tag()},
         "torch": torch,
     }
 
@@ -175,12 +184,12 @@ def compilers() -> list[dict[str, str]]:
     """Every toolchain, the host's linker, ninja: where it is and its version, or why it cannot be used and what to
     install."""
     root, _chosen = settings.cache_dir()
-    trusted = trust.objection(root, trust.trusted_ids()) is None
+    trusted = trust.folder_problem(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     told: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     makers: dict[str, Callable[[], Any]] = {name: partial(_make, where, place) for name, where in TOOLCHAINS.items()}
-    makers["portable"] = partial(portable, "", Target("cpu"), place, Disk())
+    makers["portable"] = partial(portable, (), settings.sysroot(), place, Disk())
     for name, make in makers.items():
         one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
         try:
@@ -199,10 +208,10 @@ def compilers() -> list[dict[str, str]]:
         except OpforgeError as problem:
             one["problem"] = str(problem)
         told.append(one)
-    for name, find in tools.items():
+    for name, tool in tools.items():
         one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
         try:
-            one["path"], one["version"] = find()
+            one["path"], one["version"] = tool()
         except OpforgeError as problem:
             one["problem"] = str(problem)
         told.append(one)
@@ -213,16 +222,14 @@ def _ninja() -> tuple[str, str]:
     from opforge.builders.run.ninja import find_ninja
 
     path = find_ninja()
-    return path, identity.run(
-        [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
-    ).strip()
+    return path, probe.run([path], "--version", advice="Install it anew: pip install --force-reinstall ninja").strip()
 
 
 def _linker(host: Any) -> tuple[str, str]:
     flags = host.flags()[1]
     chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
-    path = host.linker if chosen else identity.run(host.argv, "-print-prog-name=ld").strip()
-    return path, identity.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
+    path = host.linker if chosen else probe.run(host.argv, "-print-prog-name=ld").strip()
+    return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def _make(where: str, place: layout.Layout) -> Any:
@@ -246,7 +253,7 @@ def compilers_in(identity: Mapping[str, str]) -> str:
 def cache() -> dict[str, Any]:
     """The user's own store: path, bytes, entries, and why it cannot be trusted, if so. Creates nothing."""
     root, chosen = settings.cache_dir()
-    found = trust.objection(root, trust.trusted_ids())
+    found = trust.folder_problem(root, trust.trusted_ids())
     place = layout.Layout(root)
     told: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
     told |= {"layers": list(settings.cache_layers()), "problem": f"{found[0]}. {found[1]}." if found else ""}
