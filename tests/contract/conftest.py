@@ -21,13 +21,13 @@ def accelerator(request, monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def places():
+def missing_compilers():
     """The compilers of this machine: name -> why it is missing, empty if it is installed."""
-    missing = {name: "" if shutil.which(name) else INSTALL[name] for name in ("g++", "clang++", "hipcc")}
+    problems = {name: "" if shutil.which(name) else INSTALL[name] for name in ("g++", "clang++", "hipcc")}
     for name, find in (("zig", zig.find), ("nvcc", nvcc.find), ("triton", triton.find)):
         try:
             find()
-            missing[name] = ""
+            problems[name] = ""
         except ToolchainNotFoundError as error:
-            missing[name] = str(error)
-    return missing
+            problems[name] = str(error)
+    return problems
