@@ -134,7 +134,7 @@ def _choose() -> Accelerator:
 
 
 def _may_be_present(name: str) -> bool:
-    """Whether torch is built for the device, if torch is imported, and one of its driver's files exists."""
+    """Returns whether one of the driver's files exists and, if torch is imported, it is built for the device."""
     if name in TORCH_BUILDS:
         version = getattr(sys.modules.get("torch"), "version", None)
         if version and not any(getattr(version, build, None) for build in TORCH_BUILDS[name]):

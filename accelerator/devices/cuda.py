@@ -80,26 +80,26 @@ class CUDAAccelerator(HostRegistration, Vendor):
 
     def is_bf16_supported(self) -> bool:
         """Returns whether the current device computes in bfloat16: from compute capability 8.0 on, and with ROCm."""
-        numbers = self._compute_capability()
-        return numbers is None or numbers >= (8, 0)
+        capability = self._compute_capability()
+        return capability is None or capability >= (8, 0)
 
     def is_fp16_supported(self) -> bool:
         """Returns whether the current device computes in float16: from compute capability 7.0 on, and with ROCm.
 
         On 6.x it is slow, and counts only with OPFORGE_ALLOW_DEPRECATED_FP16=1 (or DS_ALLOW_DEPRECATED_FP16=1).
         """
-        numbers = self._compute_capability()
-        return numbers is None or numbers >= ((6, 0) if settings.allow_deprecated_fp16() else (7, 0))
+        capability = self._compute_capability()
+        return capability is None or capability >= ((6, 0) if settings.allow_deprecated_fp16() else (7, 0))
 
     def is_triton_supported(self) -> bool:
         """Returns whether Triton is installed and compiles for the current device: from 8.0 on, and with ROCm."""
-        numbers = self._compute_capability()
-        return self._triton_is_installed() and (numbers is None or numbers >= (8, 0))
+        capability = self._compute_capability()
+        return self._triton_is_installed() and (capability is None or capability >= (8, 0))
 
     def prefer_triton_grouped_mm(self) -> bool:
         """Returns whether a grouped matrix product is faster in Triton: on 8.x, for which torch has no fused kernel."""
-        numbers = self._compute_capability()
-        return numbers is not None and (8, 0) <= numbers < (9, 0) and self._triton_is_installed()
+        capability = self._compute_capability()
+        return capability is not None and (8, 0) <= capability < (9, 0) and self._triton_is_installed()
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
         """Returns the device's default generator."""
