@@ -30,6 +30,8 @@ print(*sorted(set({heavy!r}) & set(sys.modules)))
 def run(code: str, tmp_path) -> str:
     """Runs the code in a new process, with a cache folder of its own, and returns what it printed."""
     environment = dict(os.environ, PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))))
+    # The first process would write byte code beside the package, which changes its folder: pip does that at install.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment.pop("OPFORGE_ACCELERATOR", None)
     environment.pop("DS_ACCELERATOR", None)
     (tmp_path / "cache").mkdir(mode=0o700, exist_ok=True)

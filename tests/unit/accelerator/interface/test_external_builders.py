@@ -165,13 +165,13 @@ def test_the_commands_list_added_builders_and_report_their_problems(add_builder,
     assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is left out" in printed
 
 
-def test_the_gate_of_an_op_for_the_host_sees_the_hosts_capabilities(add_builder, monkeypatch):
-    devices = []
-    builder_class = type(
-        "Picky",
-        (OpBuilder,),
-        {"name": "picky", "sources": ["x.cpp"], "gate": lambda self, can: devices.append(can.device) or ()},
-    )
+def test_the_gate_of_an_op_for_the_host_sees_the_hosts_capabilities():
+    class PickyBuilder(OpBuilder):
+        name, sources = "picky", ["x.cpp"]
+
+        def gate(self, can):
+            return [f"the gate saw {can.device}"]
+
     with use_accelerator(NullAccelerator()) as accelerator:
-        assert builder_class(target_for(builder_class, accelerator.target())).is_compatible(look_up=False)
-    assert devices == ["cpu"]
+        builder = PickyBuilder(target_for(PickyBuilder, accelerator.target()))
+        assert list(builder.is_compatible().reasons) == ["the gate saw cpu"]
