@@ -51,7 +51,7 @@ def exact(arch: Sequence[str]) -> tuple[str, ...]:
             one = f"sm_{major}{minor}a" if major * 10 + minor >= EXACT else f"sm_{major}{minor}"
         found.append(one)
     plain = [one for one in found if one.startswith("sm_") and not one.endswith("a")]
-    newest = archs.virtual(archs.forward(plain)) if plain else PORTABLE
+    newest = archs.virtual(archs.newest_portable(plain)) if plain else PORTABLE
     return archs.canonical("cuda", [newest if one == "ptx" else one for one in found])
 
 
@@ -95,7 +95,7 @@ class TritonToolchain(Toolchain):
             return f"Triton compiles for {' and '.join(DEVICES)}, not for {device}"
         if not arch:
             return f"no architecture of {device} is named, and there is no such device here"
-        for one in archs.codes(arch) if device == "cuda" else ():
+        for one in archs.resolve_ptx(arch) if device == "cuda" else ():
             major, minor, _letter = archs.numbers(one)
             if (major, minor) < OLDEST:
                 return f"Triton compiles for sm_{OLDEST[0]}{OLDEST[1]} and later, not for {one}"
@@ -127,7 +127,7 @@ class TritonToolchain(Toolchain):
         told = [json.loads(text) for _name, text in plan.kernels]
         names = {one["source"] for one in told}
         located = {name: where for name in names for where in plan.sources if _is(where, name)}
-        arches = archs.codes(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
+        arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
         pairs = [(number, arch) for arch in arches for number in range(len(told))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}

@@ -164,11 +164,11 @@ def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _from_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.spec.targets import ACCELERATORS
+    from opforge.accelerator.registry import accelerator_name
 
     # Letter case is ignored here. The builder then refuses a device whose name is not spelled exactly.
     accelerator = offer.accelerator.name.lower()
-    matching = [target for target in targets if ACCELERATORS.get(target.device, target.device).lower() == accelerator]
+    matching = [target for target in targets if accelerator_name(target.device).lower() == accelerator]
     return [Selected(offer.name, target, offer.builder_class, named) for target in matching]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.lookup.finder import Found, find
 from opforge.builders.planner import make_plan
@@ -122,14 +123,3 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     steps = toolchain.steps(plan, paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
     return Planned(spec, plan, paths, steps, entry, rejected, compiler)
-
-
-def accelerator_named(device: str) -> Accelerator:
-    """Returns the accelerator of a device to build for; no such device needs to be present.
-
-    Raises UnknownAcceleratorError, AcceleratorUnavailableError.
-    """
-    from opforge.accelerator.select import make_accelerator
-    from opforge.builders.spec.targets import ACCELERATORS
-
-    return make_accelerator(ACCELERATORS.get(device, device), "the target")

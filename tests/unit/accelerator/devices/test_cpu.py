@@ -1,4 +1,4 @@
-"""The CPU accelerator's own answers."""
+"""The CPU accelerator: capabilities, variables, backends, pinning."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def cpu():
     return CPUAccelerator()
 
 
-def test_capabilities_are_found_once_and_are_plain_json(cpu):
-    found = cpu.capabilities()
-    assert cpu.capabilities() is found
-    assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
-    assert found.device == "cpu" and found.arch == "+".join(cpu.target().arch)
-    assert "float32" in found.dtypes and "bfloat16" in found.dtypes
-    assert found.cores >= 1 and found.total_memory > 0 and found.compute_capability is None
+def test_capabilities_are_probed_once_and_are_plain_json(cpu):
+    capabilities = cpu.capabilities()
+    assert cpu.capabilities() is capabilities
+    assert json.loads(json.dumps(capabilities.as_dict())) == capabilities.as_dict()
+    assert capabilities.device == "cpu" and capabilities.arch == "+".join(cpu.target().arch)
+    assert "float32" in capabilities.dtypes and "bfloat16" in capabilities.dtypes
+    assert capabilities.cores >= 1 and capabilities.total_memory > 0 and capabilities.compute_capability is None
 
 
 def test_capabilities_cannot_be_changed(cpu):
@@ -30,29 +30,29 @@ def test_capabilities_cannot_be_changed(cpu):
         cpu.capabilities().triton = True
 
 
-def test_the_backend_is_gloo_unless_oneccl_is_there(cpu, monkeypatch):
+def test_the_backend_is_gloo_unless_oneccl_is_installed(cpu, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert cpu.communication_backend_name() == "gloo"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert cpu.communication_backend_name() == "ccl"
 
 
-def test_the_visible_devices_variable_is_the_cpus_own(cpu):
+def test_no_variable_is_that_of_another_device(cpu):
     assert cpu.visible_devices_envs() == ["OPFORGE_VISIBLE_NUMA_NODES"]
     assert all("CUDA" not in name for name in [*cpu.visible_devices_envs(), *cpu.export_envs()])
 
 
-def test_a_compile_backend_that_does_not_exist_is_refused_with_those_that_do(cpu):
+def test_an_unknown_compile_backend_is_an_error_with_the_existing_ones(cpu):
     assert cpu.get_compile_backend() == "inductor"
     cpu.set_compile_backend("eager")
     assert cpu.get_compile_backend() == "eager"
-    with pytest.raises(SettingError) as refused:
+    with pytest.raises(SettingError) as raised:
         cpu.set_compile_backend("egaer")
-    assert "backend='egaer' cannot be used: expected one of torch.compile's backends:" in str(refused.value)
-    assert "inductor" in str(refused.value)
+    assert "backend='egaer' cannot be used: expected one of torch.compile's backends:" in str(raised.value)
+    assert "inductor" in str(raised.value)
 
 
-def test_setting_a_state_on_a_numbered_device_works(cpu):
+def test_a_generators_state_can_be_set_with_a_device_number(cpu):
     import torch
 
     state = cpu.get_rng_state(0)
@@ -61,7 +61,7 @@ def test_setting_a_state_on_a_numbered_device_works(cpu):
     assert torch.equal(torch.rand(3), first)
 
 
-def test_pinning_is_the_tensor_itself_and_flat_on_request(cpu):
+def test_pinning_returns_the_tensor_itself_flat_on_request(cpu):
     import torch
 
     tensor = torch.ones(2, 3)
@@ -71,7 +71,7 @@ def test_pinning_is_the_tensor_itself_and_flat_on_request(cpu):
     assert cpu.is_pinned(tensor) is False
 
 
-def test_pinned_scratch_on_a_device_is_refused(cpu):
+def test_pinned_memory_on_a_device_is_an_error(cpu):
     import torch
 
     for device in ("cuda", "meta", "nonsense"):
@@ -81,7 +81,7 @@ def test_pinned_scratch_on_a_device_is_refused(cpu):
             cpu.pin_empty(3, dtype=torch.float32, device=device)
 
 
-def test_tensors_of_the_host_are_on_the_accelerator(cpu):
+def test_only_host_tensors_are_on_the_accelerator(cpu):
     import torch
 
     assert cpu.on_accelerator(torch.ones(1))

@@ -1,4 +1,4 @@
-"""Op builders that other packages add to an accelerator, and what is said of those that cannot be used."""
+"""Op builders that other packages add to an accelerator, and the errors for those that cannot be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge import OpBuilder
-from opforge.accelerator import select, use_accelerator
+from opforge.accelerator import use_accelerator
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.devices.null import NullAccelerator
 from opforge.accelerator.entry_points import EntryPoint
@@ -32,10 +32,12 @@ number = 3
 
 
 @pytest.fixture
-def add(tmp_path, monkeypatch):
-    """Adds a builder as another package would: add("cpu.GoodBuilder", "added_ops:GoodBuilder")."""
+def add_builder(tmp_path, monkeypatch):
+    """Adds a builder as another package would: add_builder("cpu.GoodBuilder", "added_ops:GoodBuilder")."""
     points = []
-    monkeypatch.setattr(external_builders, "entry_points", lambda group: [one for one in points if one.group == group])
+    monkeypatch.setattr(
+        external_builders, "entry_points", lambda group: [point for point in points if point.group == group]
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "added_ops.py").write_text(GOOD)
     (tmp_path / "added_broken.py").write_text("raise OSError('libquick.so is missing')")
@@ -47,8 +49,8 @@ def add(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_an_added_builder_is_one_of_the_accelerators(add):
-    add("null.GoodBuilder", "added_ops:GoodBuilder")
+def test_an_added_builder_is_offered_by_its_accelerator_only(add_builder):
+    add_builder("null.GoodBuilder", "added_ops:GoodBuilder")
     accelerator = NullAccelerator()
     builder = accelerator.create_op_builder("GoodBuilder")
     assert (builder.name, builder.target) == ("good", Target("null"))
@@ -57,22 +59,22 @@ def test_an_added_builder_is_one_of_the_accelerators(add):
     assert CPUAccelerator().create_op_builder("GoodBuilder") is None
 
 
-def test_a_builder_added_to_the_host_is_offered_under_every_accelerator(add):
-    add("cpu.HostBuilder", "added_ops:HostBuilder [an extra]")
+def test_a_builder_added_to_the_host_is_offered_under_every_accelerator(add_builder):
+    add_builder("cpu.HostBuilder", "added_ops:HostBuilder [an extra]")
     for accelerator in (NullAccelerator(), CPUAccelerator()):
         assert accelerator.create_op_builder("HostBuilder").target == CPUAccelerator().target()
         assert accelerator.op_builders()["HostBuilder"] == "cpu"
 
 
-def test_one_added_to_the_accelerator_goes_before_one_added_to_the_host(add):
-    add("cpu.GoodBuilder", "added_ops:HostBuilder")
-    add("null.GoodBuilder", "added_ops:GoodBuilder")
+def test_a_builder_for_the_accelerator_is_preferred_to_one_for_the_host(add_builder):
+    add_builder("cpu.GoodBuilder", "added_ops:HostBuilder")
+    add_builder("null.GoodBuilder", "added_ops:GoodBuilder")
     accelerator = NullAccelerator()
     assert accelerator.create_op_builder("GoodBuilder").name == "good"
     assert accelerator.op_builder_problems() == {}
 
 
-def test_the_entry_points_are_read_for_a_name_that_opforge_lacks_and_once(monkeypatch):
+def test_entry_points_are_read_once_and_only_for_a_name_that_opforge_lacks(monkeypatch):
     reads = []
     monkeypatch.setattr(external_builders, "entry_points", lambda group: reads.append(group) or [])
     accelerator = CPUAccelerator()
@@ -82,32 +84,32 @@ def test_the_entry_points_are_read_for_a_name_that_opforge_lacks_and_once(monkey
     assert reads == ["opforge.op_builders"]
 
 
-@pytest.mark.parametrize("to", ["cpu", "null"])
-def test_a_name_of_ours_is_refused_with_both_named(add, to, caplog):
-    add(f"{to}.CPUAdamBuilder", "added_ops:GoodBuilder")
+@pytest.mark.parametrize("owner", ["cpu", "null"])
+def test_a_name_of_opforges_is_rejected_with_both_owners(add_builder, owner, caplog):
+    add_builder(f"{owner}.CPUAdamBuilder", "added_ops:GoodBuilder")
     accelerator = NullAccelerator()
     assert type(accelerator.create_op_builder("CPUAdamBuilder")).__module__ == "opforge.builders.cpu.adam"
-    why = "the name 'CPUAdamBuilder' is taken by opforge.builders.cpu, so quick 2.0 must choose another"
-    assert accelerator.op_builder_problems() == {f"{to}.CPUAdamBuilder of quick 2.0": why}
-    assert f"the op builder {to}.CPUAdamBuilder of quick 2.0 is left out: {why}" in caplog.text
-    with pytest.raises(OpNotFoundError) as refused:
+    problem = "the name 'CPUAdamBuilder' belongs to opforge.builders.cpu: quick 2.0 must choose another"
+    assert accelerator.op_builder_problems() == {f"{owner}.CPUAdamBuilder of quick 2.0": problem}
+    assert f"the op builder {owner}.CPUAdamBuilder of quick 2.0 is left out: {problem}" in caplog.text
+    with pytest.raises(OpNotFoundError) as raised:
         accelerator.load_op("NoSuchBuilder")
-    assert f"\nLeft out:\n  - {to}.CPUAdamBuilder of quick 2.0: {why}" in str(refused.value)
+    assert f"\nLeft out:\n  - {owner}.CPUAdamBuilder of quick 2.0: {problem}" in str(raised.value)
 
 
-def test_of_two_packages_with_one_name_the_second_is_refused(add):
-    add("cpu.HostBuilder", "added_ops:HostBuilder")
-    add("cpu.HostBuilder", "added_ops:GoodBuilder", "slow 1.0")
+def test_the_second_of_two_packages_with_one_name_is_rejected(add_builder):
+    add_builder("cpu.HostBuilder", "added_ops:HostBuilder")
+    add_builder("cpu.HostBuilder", "added_ops:GoodBuilder", "slow 1.0")
     accelerator = CPUAccelerator()
     assert accelerator.create_op_builder("HostBuilder").name == "host"
     assert accelerator.op_builder_problems() == {
-        "cpu.HostBuilder of slow 1.0": "the name 'HostBuilder' is taken by quick 2.0, so slow 1.0 must choose another"
+        "cpu.HostBuilder of slow 1.0": "the name 'HostBuilder' belongs to quick 2.0: slow 1.0 must choose another"
     }
 
 
 @pytest.mark.parametrize("name", ["HostBuilder", "cpu.", "cpu.Host-Builder", "cpu.ops.HostBuilder"])
-def test_a_name_of_the_wrong_form_is_told_what_is_expected(add, name):
-    add(name, "added_ops:HostBuilder")
+def test_a_name_of_the_wrong_form_is_rejected_with_the_expected_form(add_builder, name):
+    add_builder(name, "added_ops:HostBuilder")
     assert CPUAccelerator().op_builder_problems() == {
         f"{name} of quick 2.0": "expected a name such as 'cpu.MyOpBuilder': the accelerator's, then the class's"
     }
@@ -116,23 +118,26 @@ def test_a_name_of_the_wrong_form_is_told_what_is_expected(add, name):
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("added_broken:HostBuilder", "cannot be had: OSError: libquick.so is missing. Mend that package, or uninstall"),
-        ("added_leaving:HostBuilder", "cannot be had: SystemExit: no licence. Mend"),
-        ("no_such_package:HostBuilder", "cannot be had: ModuleNotFoundError: No module named 'no_such_package'"),
-        ("added_ops:NoSuch", "cannot be had: AttributeError: module 'added_ops' has no attribute 'NoSuch'"),
-        ("added_ops", "cannot be had: AttributeError"),
+        (
+            "added_broken:HostBuilder",
+            "cannot be imported: OSError: libquick.so is missing. Fix that package, or uninstall",
+        ),
+        ("added_leaving:HostBuilder", "cannot be imported: SystemExit: no licence. Fix"),
+        ("no_such_package:HostBuilder", "cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("added_ops:NoSuch", "cannot be imported: AttributeError: module 'added_ops' has no attribute 'NoSuch'"),
+        ("added_ops", "cannot be imported: AttributeError"),
         ("added_ops:number", "is 3, and no builder. Name a subclass of opforge.OpBuilder there"),
         ("json:JSONDecoder", "is <class 'json.decoder.JSONDecoder'>, and no builder"),
     ],
 )
-def test_a_broken_entry_is_one_error_and_hides_no_other(add, value, problem):
-    add("cpu.BrokenBuilder", value)
-    add("cpu.HostBuilder", "added_ops:HostBuilder")
+def test_a_broken_builder_is_an_error_and_hides_no_other(add_builder, value, problem):
+    add_builder("cpu.BrokenBuilder", value)
+    add_builder("cpu.HostBuilder", "added_ops:HostBuilder")
     accelerator = CPUAccelerator()
-    with pytest.raises(BuilderError) as refused:
+    with pytest.raises(BuilderError) as raised:
         accelerator.create_op_builder("BrokenBuilder")
-    assert str(refused.value).startswith("the op builder cpu.BrokenBuilder of quick 2.0: " + value)
-    assert problem in str(refused.value)
+    assert str(raised.value).startswith("the op builder cpu.BrokenBuilder of quick 2.0: " + value)
+    assert problem in str(raised.value)
     assert accelerator.create_op_builder("HostBuilder").name == "host"
     with pytest.raises(OpNotFoundError) as missing:
         accelerator.load_op("NoSuchBuilder")
@@ -140,34 +145,33 @@ def test_a_broken_entry_is_one_error_and_hides_no_other(add, value, problem):
     assert "\n  - BrokenBuilder: broken: BuilderError: the op builder cpu.BrokenBuilder" in str(missing.value)
 
 
-def test_the_commands_list_them_and_report_says_what_is_wrong(add, monkeypatch):
-    add("cpu.HostBuilder", "added_ops:HostBuilder")
-    add("cpu.BrokenBuilder", "added_broken:HostBuilder")
-    add("cpu.CPUAdamBuilder", "added_ops:GoodBuilder")
+def test_the_commands_list_added_builders_and_report_their_problems(add_builder, monkeypatch):
+    add_builder("cpu.HostBuilder", "added_ops:HostBuilder")
+    add_builder("cpu.BrokenBuilder", "added_broken:HostBuilder")
+    add_builder("cpu.CPUAdamBuilder", "added_ops:GoodBuilder")
     monkeypatch.setenv("OPFORGE_ACCELERATOR", "cpu")
-    monkeypatch.setattr(select, "_active", None)
     monkeypatch.setattr(machine, "compilers", list)
     listed = json.loads(CliRunner().invoke(command.command, ["--list", "--json", "--target", "cpu"]).stdout)
     assert {"name": "HostBuilder", "accelerator": "cpu"} in listed
-    assert [one["name"] for one in listed].count("CPUAdamBuilder") == 1
-    ran = CliRunner().invoke(group, ["report", "--json"])
-    told = json.loads(ran.stdout)
-    assert ran.exit_code == 1
-    (left_out,) = told["ops_left_out"]
+    assert [entry["name"] for entry in listed].count("CPUAdamBuilder") == 1
+    done = CliRunner().invoke(group, ["report", "--json"])
+    report = json.loads(done.stdout)
+    assert done.exit_code == 1
+    (left_out,) = report["ops_left_out"]
     assert left_out.startswith("the op builder cpu.CPUAdamBuilder of quick 2.0 is left out: the name 'CPUAdamBuilder'")
-    (broken,) = [one for one in told["ops"] if one["name"] == "BrokenBuilder"]
+    (broken,) = [op for op in report["ops"] if op["name"] == "BrokenBuilder"]
     assert broken["state"] == "unusable" and "libquick.so is missing" in broken["reasons"][0]
-    shown = CliRunner().invoke(group, ["report"]).stdout
-    assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is left out" in shown
+    printed = CliRunner().invoke(group, ["report"]).stdout
+    assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is left out" in printed
 
 
-def test_an_op_for_the_host_asks_what_the_host_can_do(add, monkeypatch):
-    asked = []
-    kind = type(
-        "Picky",
-        (OpBuilder,),
-        {"name": "picky", "sources": ["x.cpp"], "gate": lambda self, can: asked.append(can.device) or ()},
-    )
+def test_the_gate_of_an_op_for_the_host_sees_the_hosts_capabilities():
+    class PickyBuilder(OpBuilder):
+        name, sources = "picky", ["x.cpp"]
+
+        def gate(self, can):
+            return [f"the gate saw {can.device}"]
+
     with use_accelerator(NullAccelerator()) as accelerator:
-        kind(target_for(kind, accelerator.target())).is_compatible()
-    assert asked == ["cpu"]
+        builder = PickyBuilder(target_for(PickyBuilder, accelerator.target()))
+        assert list(builder.is_compatible().reasons) == ["the gate saw cpu"]

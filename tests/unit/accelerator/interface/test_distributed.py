@@ -1,4 +1,4 @@
-"""torch.distributed started by an accelerator, with its backend."""
+"""Starting torch.distributed with an accelerator's backend."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ distributed.destroy_process_group()
 
 
 @pytest.fixture
-def started(monkeypatch):
-    """What was given to torch, in place of starting anything."""
-    given = []
+def started_with(monkeypatch):
+    """The options that torch gets at each start, instead of starting anything."""
+    calls = []
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **options: given.append(options))
-    return given
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **options: calls.append(options))
+    return calls
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
-def test_two_processes_add_up_over_gloo_and_a_second_start_changes_nothing(tmp_path):
+def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path):
     environment = dict(
         os.environ,
         PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))),
@@ -57,47 +57,46 @@ def test_two_processes_add_up_over_gloo_and_a_second_start_changes_nothing(tmp_p
         for rank in range(2)
     ]
     try:
-        ended = [rank.communicate(timeout=120) for rank in ranks]
+        outputs = [rank.communicate(timeout=120) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    assert [(rank.returncode, told[0]) for rank, told in zip(ranks, ended, strict=True)] == [(0, "gloo 2 3.0\n")] * 2, (
-        ended
-    )
+    results = [(rank.returncode, output) for rank, (output, _) in zip(ranks, outputs, strict=True)]
+    assert results == [(0, "gloo 2 3.0\n")] * 2, outputs
 
 
-def test_options_go_to_torch_and_may_name_another_backend(started):
+def test_options_are_passed_to_torch_and_can_name_another_backend(started_with):
     CPUAccelerator().init_distributed(timeout=5)
     CPUAccelerator().init_distributed(backend="cpu:gloo,cuda:nccl", rank=1)
-    assert started == [{"backend": "gloo", "timeout": 5}, {"backend": "cpu:gloo,cuda:nccl", "rank": 1}]
+    assert started_with == [{"backend": "gloo", "timeout": 5}, {"backend": "cpu:gloo,cuda:nccl", "rank": 1}]
 
 
-def test_every_maker_starts_its_own_backend(started, monkeypatch, tmp_path):
+def test_every_vendor_starts_its_own_backend(started_with, monkeypatch, tmp_path):
     import types
 
     hccl = "habana_frameworks.torch.distributed.hccl"
-    for name in vendor_modules.MAKERS:
+    for name in vendor_modules.VENDORS:
         accelerator, _ = vendor_modules.install(name, monkeypatch, tmp_path)
         if name == "hpu":
             monkeypatch.setitem(sys.modules, hccl.rpartition(".")[0], types.ModuleType("distributed"))
             monkeypatch.setitem(sys.modules, hccl, types.ModuleType("hccl"))
         accelerator.init_distributed()
-        assert started[-1] == {"backend": accelerator.communication_backend_name()}
-    assert len(started) == len(vendor_modules.MAKERS)
+        assert started_with[-1] == {"backend": accelerator.communication_backend_name()}
+    assert len(started_with) == len(vendor_modules.VENDORS)
 
 
-def test_a_torch_without_distributed_says_so(monkeypatch):
+def test_a_torch_without_distributed_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
-    with pytest.raises(CommunicationError) as refused:
+    with pytest.raises(CommunicationError) as raised:
         CPUAccelerator().init_distributed()
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         "torch.distributed cannot start the backend 'gloo' for the accelerator 'cpu': this torch is built without"
         " torch.distributed. Install what brings it, or name another, as in init_distributed(backend='gloo')."
     )
 
 
-def test_a_backend_that_torch_lacks_is_named(monkeypatch, tmp_path):
+def test_a_backend_that_torch_lacks_is_an_error_with_its_name(monkeypatch, tmp_path):
     accelerator, _ = vendor_modules.install("npu", monkeypatch, tmp_path)
     with pytest.raises(
         CommunicationError, match="the backend 'hccl' for the accelerator 'npu': this torch has no such"
@@ -109,9 +108,9 @@ def test_a_backend_that_torch_lacks_is_named(monkeypatch, tmp_path):
         accelerator.init_distributed(backend="cpu:gloo,npu:smoke")
 
 
-def test_a_backends_package_that_does_not_import_is_the_reason(started, monkeypatch, tmp_path):
+def test_a_backends_package_that_cannot_be_imported_is_the_reason(started_with, monkeypatch, tmp_path):
     accelerator, _ = vendor_modules.install("hpu", monkeypatch, tmp_path)
     with pytest.raises(CommunicationError, match=r"'hccl' .* its package cannot be imported: "):
         accelerator.init_distributed()
     accelerator.init_distributed(backend="gloo")
-    assert started == [{"backend": "gloo"}]
+    assert started_with == [{"backend": "gloo"}]

@@ -1,4 +1,4 @@
-"""From an accelerator to its op builders."""
+"""How an accelerator finds and makes its op builders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpNotFoundError
 
 OPS = """
-class Answer:
+class Compatibility:
     def __init__(self, *reasons):
         self.reasons = reasons
     def __bool__(self):
@@ -23,7 +23,7 @@ class QuickBuilder:
     def __init__(self, *, target):
         self.target = target
     def is_compatible(self):
-        return Answer(*self.reasons)
+        return Compatibility(*self.reasons)
     def load(self, verbose=False):
         return (self.name, verbose)
 class PickyBuilder(QuickBuilder):
@@ -31,34 +31,37 @@ class PickyBuilder(QuickBuilder):
 """
 TABLE = """
 BUILDERS = {
-    "QuickBuilder": "made_up.ops:QuickBuilder",
-    "PickyBuilder": "made_up.ops:PickyBuilder",
-    "BrokenBuilder": "made_up.broken:BrokenBuilder",
-    "WrongBuilder": "made_up.ops.WrongBuilder",
+    "QuickBuilder": "fake_ops.ops:QuickBuilder",
+    "PickyBuilder": "fake_ops.ops:PickyBuilder",
+    "BrokenBuilder": "fake_ops.broken:BrokenBuilder",
+    "WrongBuilder": "fake_ops.ops.WrongBuilder",
 }
 """
 
 
-class Other(NullAccelerator):
+class FakeOps(NullAccelerator):
+    """An accelerator with the builder package of the fixture `package`."""
+
     def op_builder_dir(self) -> str:
-        return "made_up"
+        return "fake_ops"
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    folder = tmp_path / "made_up"
+    """The folder of a builder package with a good, a picky, a broken and a wrongly declared builder."""
+    folder = tmp_path / "fake_ops"
     folder.mkdir()
     (folder / "__init__.py").write_text(TABLE)
     (folder / "ops.py").write_text(OPS)
     (folder / "broken.py").write_text("import a_package_that_is_not_installed")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield folder
-    for module in [module for module in sys.modules if module.partition(".")[0] == "made_up"]:
+    for module in [module for module in sys.modules if module.partition(".")[0] == "fake_ops"]:
         del sys.modules[module]
 
 
-def test_a_builder_is_made_for_the_accelerators_target_and_kept(package):
-    accelerator = Other()
+def test_a_builder_is_made_once_for_the_accelerators_target(package):
+    accelerator = FakeOps()
     builder = accelerator.create_op_builder("QuickBuilder")
     assert builder.target == Target("null")
     assert accelerator.create_op_builder("QuickBuilder") is builder
@@ -67,25 +70,25 @@ def test_a_builder_is_made_for_the_accelerators_target_and_kept(package):
 
 
 def test_builders_are_not_shared_between_accelerators(package):
-    assert Other().create_op_builder("QuickBuilder") is not Other().create_op_builder("QuickBuilder")
+    assert FakeOps().create_op_builder("QuickBuilder") is not FakeOps().create_op_builder("QuickBuilder")
 
 
 def test_an_unknown_op_is_none(package):
-    assert Other().create_op_builder("NoSuchBuilder") is None
-    assert Other().get_op_builder("NoSuchBuilder") is None
+    assert FakeOps().create_op_builder("NoSuchBuilder") is None
+    assert FakeOps().get_op_builder("NoSuchBuilder") is None
 
 
-def test_load_op_lists_every_op_with_its_reason(package):
-    with pytest.raises(OpNotFoundError) as refused:
-        Other().load_op("QuikBuilder")
-    text = str(refused.value)
+def test_loading_an_unknown_op_is_an_error_that_lists_every_op_with_its_reason(package):
+    with pytest.raises(OpNotFoundError) as raised:
+        FakeOps().load_op("QuikBuilder")
+    text = str(raised.value)
     assert text.startswith("The accelerator 'null' offers no op builder 'QuikBuilder'. Did you mean 'QuickBuilder'")
     assert "\n  - PickyBuilder: needs AVX-512; needs 8 GiB" in text
     assert "\n  - QuickBuilder: ready to build" in text
     assert "\n  - BrokenBuilder: broken: ModuleNotFoundError: No module named 'a_package_that_is_not_installed'" in text
 
 
-def test_an_accelerator_whose_builder_package_does_not_exist_offers_the_hosts_ops():
+def test_an_accelerator_without_a_builder_package_offers_the_hosts_ops():
     accelerator = NullAccelerator()
     assert accelerator.op_builder_dir() == "opforge.builders.null"
     assert accelerator.create_op_builder("NoSuchBuilder") is None
@@ -94,20 +97,20 @@ def test_an_accelerator_whose_builder_package_does_not_exist_offers_the_hosts_op
         accelerator.load_op("CPUAdm")
 
 
-class MadeUpCUDA(NullAccelerator):
-    """As a CUDA device looks from here: another target, its own package of builders."""
+class FakeCuda(NullAccelerator):
+    """An accelerator with another target than the host's, and the builder package of the fixture `package`."""
 
     name = "cuda"
 
     def op_builder_dir(self) -> str:
-        return "made_up"
+        return "fake_ops"
 
     def _find_target(self) -> Target:
         return Target("cuda", ("sm_90",))
 
 
 def test_an_op_for_the_host_is_made_for_the_host_under_any_accelerator(package):
-    accelerator = MadeUpCUDA()
+    accelerator = FakeCuda()
     builder = accelerator.create_op_builder("CPUAdamBuilder")
     assert type(builder) is CPUAccelerator().get_op_builder("CPUAdamBuilder")
     assert builder.target == CPUAccelerator().target()
@@ -117,9 +120,9 @@ def test_an_op_for_the_host_is_made_for_the_host_under_any_accelerator(package):
     assert accelerator.op_builders()["QuickBuilder"] == "cuda"
 
 
-def test_an_accelerators_own_op_goes_before_the_hosts_of_that_name(package):
-    (package / "__init__.py").write_text('BUILDERS = {"CPUAdamBuilder": "made_up.ops:QuickBuilder"}')
-    accelerator = MadeUpCUDA()
+def test_an_accelerators_own_op_is_preferred_to_the_hosts_of_that_name(package):
+    (package / "__init__.py").write_text('BUILDERS = {"CPUAdamBuilder": "fake_ops.ops:QuickBuilder"}')
+    accelerator = FakeCuda()
     assert accelerator.create_op_builder("CPUAdamBuilder").name == "quick"
     assert accelerator.op_builders()["CPUAdamBuilder"] == "cuda"
 
@@ -134,35 +137,36 @@ def test_an_accelerators_own_op_goes_before_the_hosts_of_that_name(package):
         (None, "cuda:sm_90"),
     ],
 )
-def test_which_target_a_builder_is_made_for(devices, target):
-    kind = type("Kind", (), {} if devices is None else {"devices": devices})
-    made = target_for(kind, Target("cuda", ("sm_90",)))
-    assert (made and str(made)) == target
+def test_the_target_of_a_builder_depends_on_its_devices(devices, target):
+    builder_class = type("Builder", (), {} if devices is None else {"devices": devices})
+    builder_target = target_for(builder_class, Target("cuda", ("sm_90",)))
+    assert (builder_target and str(builder_target)) == target
 
 
 def test_an_import_that_fails_inside_a_builder_is_not_hidden(package):
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_installed"):
-        Other().create_op_builder("BrokenBuilder")
+        FakeOps().create_op_builder("BrokenBuilder")
 
 
 def test_an_import_that_fails_inside_the_package_is_not_hidden(package):
     (package / "__init__.py").write_text("import a_package_that_is_not_installed")
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_installed"):
-        Other().create_op_builder("QuickBuilder")
+        FakeOps().create_op_builder("QuickBuilder")
 
 
-def test_a_package_without_a_table_is_told_what_it_lacks(package):
+def test_a_package_without_a_table_is_an_error(package):
     (package / "__init__.py").write_text("")
-    with pytest.raises(BuilderError) as refused:
-        Other().create_op_builder("QuickBuilder")
-    assert str(refused.value) == (
-        "the builder package made_up: it has no table of builders."
-        " Give it BUILDERS, a dict from class name to 'module:Class'."
+    with pytest.raises(BuilderError) as raised:
+        FakeOps().create_op_builder("QuickBuilder")
+    assert str(raised.value) == (
+        "the builder package fake_ops: it has no table of builders."
+        " Add BUILDERS, a dict from class name to 'module:Class'."
     )
 
 
-def test_a_table_entry_that_names_no_class_is_told_so(package):
+def test_a_table_entry_that_names_no_class_is_an_error(package):
     with pytest.raises(
-        BuilderError, match=r"made_up.BUILDERS\['WrongBuilder'\]: 'made_up.ops.WrongBuilder' names no class"
+        BuilderError,
+        match=r"fake_ops.BUILDERS\['WrongBuilder'\]: 'fake_ops.ops.WrongBuilder' names no class",
     ):
-        Other().get_op_builder("WrongBuilder")
+        FakeOps().get_op_builder("WrongBuilder")
