@@ -179,7 +179,7 @@ def test_a_host_with_too_few_cores_stops_all_before_anything_starts(cluster, tmp
     (tmp_path / "more").write_text(f"{FIRST} slots=1\n{SECOND} slots=9999\n")
     done = cluster(STAY, "--bind-cores-to-rank", hosts="more")
     _, err = done.communicate(timeout=60)
-    assert done.returncode == 1 and f"on {SECOND}: Cores cannot be given to ranks: 9999 ranks want cores" in err
+    assert done.returncode == 1 and f"on {SECOND}: Cores cannot be assigned to ranks: 9999 ranks want cores" in err
     assert "Nothing was started" in err and not (tmp_path / "up0").exists() and nothing_left(tmp_path)
 
 

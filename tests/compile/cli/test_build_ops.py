@@ -246,7 +246,7 @@ def test_a_prebuilt_op_whose_source_or_declaration_is_another_says_so(folder, tm
     miss = run("cache", "explain", *place, **bare)
     assert f"{where} {folder}/quick.cpp has changed" in miss.stdout, miss.stdout
     required = run("build-ops", *place, **bare, OPFORGE_PREBUILT="require")
-    assert "/quick.cpp has changed" in required.stderr and "forbids to build one" in required.stderr
+    assert "/quick.cpp has changed" in required.stderr and "forbids building one" in required.stderr
 
     assert run("build-ops", *place, "--out", out).returncode == 0
     (other,) = set(os.listdir(os.path.join(out, "v1", "entries"))) - {entry}
@@ -265,7 +265,7 @@ def test_an_entry_for_another_cpu_level_says_so(folder, tmp_path):
     required = run(
         "build-ops", "ownops:Quick", "--cpu-level", "x86-64-v2", OPFORGE_CACHE_LAYERS=out, OPFORGE_PREBUILT="require"
     )
-    assert required.returncode == 1 and "OPFORGE_PREBUILT=require forbids to build" in required.stderr
+    assert required.returncode == 1 and "OPFORGE_PREBUILT=require forbids building" in required.stderr
     assert "it is built for cpu:x86-64-v3, and cpu:x86-64-v2 is wanted" in required.stderr
     built = run("build-ops", "ownops:Quick", "--cpu-level", "x86-64-v2", OPFORGE_CACHE_LAYERS=out)
     assert states(built) == [["built", "ownops:Quick"]], "by default it is built instead"
@@ -306,7 +306,7 @@ def test_the_report_knows_every_op(own_store):
 def test_an_unknown_accelerator_is_told_with_all_the_rest():
     done = run("report", OPFORGE_ACCELERATOR="cpuu")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "problem: 'cpuu', asked for by OPFORGE_ACCELERATOR, is no accelerator known here." in done.stdout
+    assert "problem: 'cpuu', requested by OPFORGE_ACCELERATOR, is not a known accelerator." in done.stdout
     assert "CPUAdamBuilder\tcpu" in done.stdout
 
 

@@ -93,7 +93,7 @@ def test_an_unknown_name_is_refused_with_the_names_that_are_near(monkeypatch):
     with pytest.raises(UnknownAcceleratorError) as refused:
         get_accelerator()
     assert str(refused.value) == (
-        "'nul', asked for by DS_ACCELERATOR, is no accelerator known here. Did you mean 'null' or 'npu'?"
+        "'nul', requested by DS_ACCELERATOR, is not a known accelerator. Did you mean 'null' or 'npu'?"
         " Known: cpu, cuda, hpu, mlu, mps, npu, null, sdaa, supa, xpu."
         " Install the package that provides it, or choose one of these."
     )
@@ -108,8 +108,8 @@ def test_a_device_of_torchs_without_a_class_is_refused_as_such(monkeypatch):
     with pytest.raises(AcceleratorUnavailableError) as refused:
         get_accelerator()
     assert str(refused.value) == (
-        "The accelerator 'mtia', asked for by OPFORGE_ACCELERATOR, cannot be used here: torch sees 2 mtia devices, but"
-        " no accelerator class for 'mtia' is installed. Mend that, or unset the choice to let opforge pick one."
+        "The accelerator 'mtia', requested by OPFORGE_ACCELERATOR, cannot be used here: torch sees 2 mtia devices, but"
+        " no accelerator class for 'mtia' is installed. Fix that, or unset it to let opforge choose."
     )
     assert "torch sees 2 mtia devices" in reason("mtia")
 
@@ -126,7 +126,7 @@ def test_an_unavailable_accelerator_is_passed_over_with_its_reason(add, monkeypa
     assert get_accelerator().name == "cpu"
     assert reason("quick") == "its driver is not loaded"
     with pytest.raises(
-        AcceleratorUnavailableError, match=r"'quick', asked for by the program.*its driver is not loaded"
+        AcceleratorUnavailableError, match=r"'quick', requested by the program.*its driver is not loaded"
     ):
         set_accelerator("quick")
 
@@ -200,7 +200,7 @@ def test_an_entry_point_that_names_no_class_is_told(monkeypatch):
 def test_an_accelerator_is_made_for_a_target_whether_or_not_its_device_is_here(add):
     add("quick", QUICK.format(version=1, available=False))
     assert make_accelerator("quick", "the target").name == "quick"
-    with pytest.raises(UnknownAcceleratorError, match="'brisk', asked for by the target, is no accelerator known here"):
+    with pytest.raises(UnknownAcceleratorError, match="'brisk', requested by the target, is not a known accelerator"):
         make_accelerator("brisk", "the target")
 
 

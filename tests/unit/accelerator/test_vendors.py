@@ -248,9 +248,9 @@ def test_a_choice_by_name_that_cannot_be_had_says_why(bare, monkeypatch):
     with pytest.raises(AcceleratorUnavailableError) as refused:
         select.get_accelerator()
     assert str(refused.value) == (
-        "The accelerator 'mlu', asked for by OPFORGE_ACCELERATOR, cannot be used here: the package torch_mlu is not"
-        " installed; no device: the driver has made no /dev/cambricon_dev[0-9]*. Mend that, or unset the choice to let"
-        " opforge pick one."
+        "The accelerator 'mlu', requested by OPFORGE_ACCELERATOR, cannot be used here: the package torch_mlu is not"
+        " installed; no device: the driver has made no /dev/cambricon_dev[0-9]*. Fix that, or unset it to let opforge"
+        " choose."
     )
 
 

@@ -223,10 +223,10 @@ def test_a_missing_torch_is_told(machine, monkeypatch):
 
 
 def test_an_accelerator_that_cannot_be_had_hides_nothing_else(machine):
-    machine["accelerators"].update(problems=["'npu' is no accelerator known here."], in_use=None, capabilities=None)
+    machine["accelerators"].update(problems=["'npu' is not a known accelerator."], in_use=None, capabilities=None)
     done = report()
     assert done.exit_code == 1
-    assert "problem: 'npu' is no accelerator known here." in done.stdout and "ReluBuilder\tcpu" in done.stdout
+    assert "problem: 'npu' is not a known accelerator." in done.stdout and "ReluBuilder\tcpu" in done.stdout
 
 
 def test_a_broken_builder_package_hides_nothing_else(machine, monkeypatch):

@@ -94,7 +94,7 @@ def test_an_unknown_name_brings_the_near_ones(offered):
 
 
 def test_an_unknown_device_is_wrong_usage(offered):
-    with pytest.raises(click.UsageError, match="'npu', asked for by the target, is no accelerator known here"):
+    with pytest.raises(click.UsageError, match="'npu', requested by the target, is not a known accelerator"):
         selection.select([], [Target.parse("npu")])
 
 
@@ -146,7 +146,7 @@ def test_a_device_without_an_accelerator_serves_a_class_that_is_for_it(module):
     assert chosen(place, "CPUAdam", targets=both) == [(place, "opencl"), ("CPUAdamBuilder", "cpu:x86-64")]
     with pytest.raises(click.UsageError, match=r"no op 'CPUAdam' is known for opencl\. None is offered\."):
         chosen(place, "CPUAdam", targets=["opencl"])
-    with pytest.raises(click.UsageError, match="'npx', asked for by the target, is no accelerator known here"):
+    with pytest.raises(click.UsageError, match="'npx', requested by the target, is not a known accelerator"):
         chosen(place, "CPUAdam", targets=["npx"])
 
 

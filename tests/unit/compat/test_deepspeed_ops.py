@@ -68,8 +68,8 @@ def test_without_deepspeed_the_error_says_what_to_install(monkeypatch):
     with pytest.raises(DeepSpeedError) as caught:
         deepspeed.install()
     assert str(caught.value) == (
-        "DeepSpeed cannot be run on opforge: it is not installed. opforge was tested with DeepSpeed==0.19.8; beside"
-        " torch it is installed by: pip install --no-build-isolation 'deepspeed==0.19.8'"
+        "DeepSpeed cannot be run on opforge: it is not installed. opforge was tested with DeepSpeed==0.19.8."
+        " Install that after torch, with: pip install --no-build-isolation 'deepspeed==0.19.8'"
     )
     assert isinstance(caught.value, ImportError)
 

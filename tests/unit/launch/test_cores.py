@@ -203,7 +203,7 @@ def test_a_listed_core_that_does_not_exist_is_refused(placed):
     with pytest.raises(CoresError) as refused:
         placed(fake_hosts.two_sockets, 2, listed=(0, 99))
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: --bind-core-list names core 99, which does not exist or is offline."
+        "Cores cannot be assigned to ranks: --bind-core-list names core 99, which does not exist or is offline."
         " This process may use 0-15."
     )
 
@@ -212,7 +212,7 @@ def test_a_listed_core_that_is_not_ours_is_refused(placed):
     with pytest.raises(CoresError) as refused:
         placed(fake_hosts.two_sockets, 2, allowed=range(4), listed=(3, 4))
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: --bind-core-list names core 4, which is not ours: the affinity mask or the"
+        "Cores cannot be assigned to ranks: --bind-core-list names core 4, which is not ours: the affinity mask or the"
         " cpuset leaves it out. This process may use 0-3."
     )
 
@@ -221,7 +221,7 @@ def test_more_ranks_than_cores_are_refused(placed):
     with pytest.raises(CoresError) as refused:
         placed(fake_hosts.two_sockets, 9)
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: 9 ranks want cores, and 8 cores may be used."
+        "Cores cannot be assigned to ranks: 9 ranks want cores, and 8 cores may be used."
         " Start fewer ranks, or free more cores (affinity mask, cpuset, --bind-core-list)."
     )
 

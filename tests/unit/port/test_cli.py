@@ -136,5 +136,5 @@ def test_without_libcst_the_extra_is_named(script, monkeypatch):
     done = run("a.py")
     assert done.exit_code == 1 and done.stderr == (
         "error: opforge port needs the package 'libcst', which is not installed."
-        " Install it by: pip install 'opforge[port]'.\n"
+        " Install it with: pip install 'opforge[port]'.\n"
     )
