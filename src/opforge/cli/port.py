@@ -82,7 +82,7 @@ def _printed(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> list[P
                 click.echo(_diff(one), nl=False)
             elif one.changes:
                 click.echo(f"{one.path}: {counted(one.changes, 'change', 'changes')}")
-            _print_findings(one.path, one.findings if as_diff else one.after, quiet="converted", err=as_diff)
+            _print_findings(one.path, one.findings if as_diff else one.remaining, quiet="converted", err=as_diff)
     click.echo(_sum(done, "would change" if check or as_diff else "changed"), err=as_diff)
     return done
 
