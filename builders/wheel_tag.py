@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import Layout, read_json
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import Layout
 from opforge.cache.records.entry import MANIFEST
+from opforge.versions import version_of
 
-from .lookup.host_requirements import version_of
 from .spec.abi import TORCH
 
 RUNTIMES = (

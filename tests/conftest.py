@@ -61,11 +61,11 @@ def own_store(tmp_path, monkeypatch):
     from opforge.builders.toolchains import probe
     from opforge.cache import current
 
-    current._stores.clear()
+    current.reset()
     probe._asked.clear()
     probe._unsaved.clear()
     yield folder
-    current._stores.clear()
+    current.reset()
     probe._asked.clear()
     probe._unsaved.clear()
 

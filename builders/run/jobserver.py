@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 
-from opforge.builders.lookup.host_requirements import version_of
+from opforge.versions import version_of
 
 JOBSERVER_SINCE = (1, 13)
 """The ninja that can be a jobserver's client."""

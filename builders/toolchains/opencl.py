@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 from .device_toolchain import DeviceToolchain, through
 from .host import place_of
@@ -41,6 +41,6 @@ class OpenCL(DeviceToolchain):
     def part(self, abi: str) -> DevicePart:
         return DevicePart(stubs=(RUNTIME,))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         step = self.host.compile(plan, roots, source, output)
         return through(step, place_of(source, roots), output + ".cpp", [])

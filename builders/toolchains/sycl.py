@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
@@ -75,7 +75,7 @@ class Sycl(DeviceToolchain):
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         return (*flags, *_targets(arch))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         path, depfile = place_of(source, roots), output + ".d"
         argv = [
             *launcher(),

@@ -50,8 +50,8 @@ def plans(monkeypatch):
 
 def settle(cls):
     """Build, and look up until the answer is remembered."""
-    cls().obtain()
-    entry = cls().obtain()
+    cls().build()
+    entry = cls().build()
     probe._asked.clear()
     return entry
 
@@ -73,12 +73,12 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     cls = fakes.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().obtain().result == first.result and made == []
+    assert cls().build().key == first.key and made == []
     fakes.compiler(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
-    second = cls().obtain()
-    assert second.origin == "built" and second.result != first.result
+    second = cls().build()
+    assert second.origin == "built" and second.key != first.key
     os.unlink(early / "g++")
-    assert cls().obtain().result == first.result
+    assert cls().build().key == first.key
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -90,8 +90,8 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     cls = fakes.plain_op(folder)
     first = settle(cls)
     fakes.compiler(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
-    second = cls().obtain()
-    assert second.origin == "built" and second.result != first.result
+    second = cls().build()
+    assert second.origin == "built" and second.key != first.key
     assert (tmp_path / "ran").exists()
 
 
@@ -101,9 +101,9 @@ def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
     wrapper = fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
     second = settle(cls)
-    assert second.result != first.result
+    assert second.key != first.key
     fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().obtain().result not in (first.result, second.result)
+    assert cls().build().key not in (first.key, second.key)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])

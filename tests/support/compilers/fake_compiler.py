@@ -6,8 +6,10 @@ import os
 
 from support import fakes
 
+from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.current import prepare
+from opforge.cache.layout import Layout
 
 OBEYED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 OBEYED += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
@@ -38,4 +40,4 @@ def asked(bin):
 
 
 def plan_of(builder, tmp_path):
-    return builder.plan(toolchain(tmp_path))
+    return make_plan(builder.spec(), toolchain(tmp_path))
