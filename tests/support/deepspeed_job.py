@@ -8,7 +8,7 @@ import os
 import socket
 from typing import Any
 
-from support import fakes
+from support import child_processes
 
 MISSING = "needs DeepSpeed: pip install --no-build-isolation deepspeed==0.19.8"
 
@@ -31,6 +31,6 @@ def run(
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     machine = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder)}
     env = {**rank, **machine, "OPFORGE_CACHE_DIR": str(store), **variables}
-    output = fakes.python(code, timeout=timeout, env=env, cwd=folder)
+    output = child_processes.run_python(code, timeout=timeout, env=env, cwd=folder)
     document: dict[str, Any] = json.loads(output.splitlines()[-1])
     return document

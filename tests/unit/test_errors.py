@@ -8,7 +8,7 @@ import json
 import pickle
 
 import pytest
-from support import fakes
+from support import child_processes
 
 from opforge import errors
 
@@ -170,7 +170,7 @@ def test_a_traceback_prints_the_public_name(kind):
 def test_a_pickled_error_is_read_by_a_process_that_has_not_imported_its_class():
     error, part = EXAMPLES[errors.CompileError]
     code = f"import pickle; error = pickle.loads({pickle.dumps(error)!r}); print(type(error).__name__, error)"
-    output = fakes.python(code)
+    output = child_processes.run_python(code)
     assert output.startswith("CompileError ") and part in output
 
 
@@ -183,7 +183,7 @@ for name in {modules.split()!r}:
     importlib.import_module(f"opforge.{{name}}")
 print(*sorted(name for name in sys.modules if name.startswith("opforge.errors.")))
 """
-    assert fakes.python(code).split() == ["opforge.errors.base"]
+    assert child_processes.run_python(code).split() == ["opforge.errors.base"]
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():
@@ -223,7 +223,7 @@ def test_no_suggestion_is_made_if_no_name_is_similar():
     "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
 )
 def test_a_build_error_is_recreated_from_its_attributes(kind):
-    from opforge.builders.run.executor import shared_error
+    from opforge.builders.run.pipeline import shared_error
 
     error, _part = EXAMPLES[kind]
     recreated = shared_error(error.kind, json.loads(json.dumps(vars(error))))
@@ -232,7 +232,7 @@ def test_a_build_error_is_recreated_from_its_attributes(kind):
 
 @pytest.mark.parametrize("unexpected", [{"unheard_of": 1}, {"diagnostics": "x"}])
 def test_a_build_error_of_another_version_keeps_its_kind_and_message(unexpected):
-    from opforge.builders.run.executor import shared_error
+    from opforge.builders.run.pipeline import shared_error
 
     recreated = shared_error("compile", {"message": "relu: no", **unexpected})
     assert type(recreated) is errors.CompileError and str(recreated) == "relu: no"

@@ -12,12 +12,12 @@ import os
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 from opforge.builders import jit
 from opforge.builders.lookup.finder import find
 from opforge.builders.planner import make_plan
-from opforge.builders.spec import abi, installed_torch
+from opforge.builders.spec import abi
 from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.compat import cpp_extension
 from opforge.compat.cpp_extension.extension_builder import builder_for
@@ -88,8 +88,7 @@ def torch_with_cuda(tmp_path, monkeypatch):
         (fake / "lib" / name).touch()
     release = subprocess.run([nvcc.find(), "--version"], capture_output=True, text=True, check=True).stdout
     (fake / "version.py").write_text(f"cuda = '{release.partition('release ')[2].partition(',')[0]}'\n")
-    for module in (installed_torch, abi, nvcc):
-        monkeypatch.setattr(module, "torch_folder", lambda: str(fake))
+    monkeypatch.setattr(torch, "__file__", str(fake / "__init__.py"))
 
 
 @pytest.fixture
@@ -98,13 +97,13 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     (folder / "include").mkdir(parents=True)
     for name, text in {"module.cpp": MODULE, "kernel.cu": KERNEL, "include/value.h": "#define VALUE 42\n"}.items():
-        fakes.write(folder, name, text)
+        text_files.write(folder, name, text)
     monkeypatch.chdir(folder)
 
     def extension(torch_extension, **options):
         flags = {"cxx": ["-DFOR_CXX"], "nvcc": ["-DFOR_NVCC", "--use_fast_math"]}
         return torch_extension.CUDAExtension(
-            fakes.fresh("ext"),
+            sample_ops.unique_name("ext"),
             ["module.cpp", "kernel.cu"],
             include_dirs=["include"],
             define_macros=[("FOR_BOTH", None)],
@@ -142,14 +141,14 @@ def torch_extension(toolkit):
 def test_the_command_builds_a_cuda_extension_whose_module_works(
     torch_extension, project, torch_with_cuda, own_store, tmp_path, monkeypatch
 ):
-    from opforge.builders.inspection.elf import inspect as read
+    from opforge.builders.inspection.elf import read_library
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     ext = project(torch_extension)
     command = command_for(torch_extension.BuildExtension, ext)
     command.run()
     path = os.path.abspath(command.get_ext_fullpath(ext.name))
-    needs = read(path)["needs"]
+    needs = read_library(path)["needs"]
     assert set(CUDA_LIBRARIES) <= set(needs) and not [name for name in needs if "cudart" in name]
     stand_ins = []
     for name in CUDA_LIBRARIES if not torch.version.cuda else ():
@@ -164,7 +163,7 @@ for path in {stand_ins}:
 import {ext.name}
 print({ext.name}.value())
 """
-    value = int(fakes.python(code, cwd=os.path.dirname(path)))
+    value = int(child_processes.run_python(code, cwd=os.path.dirname(path)))
     assert value == 42 if torch.cuda.is_available() else value in (-35, -100), "no driver, or no device: an error"
     again = project(torch_extension)
     again.name = ext.name
@@ -232,7 +231,7 @@ def test_a_cuda_extension_is_left_to_a_torch_without_cuda_with_the_reason(toolki
 def test_load_of_cuda_sources_is_left_to_a_torch_without_cuda_with_the_reason(torch_extension, project, caplog):
     caplog.set_level(logging.WARNING, logger="opforge")
     torch_extension.CUDA_HOME = None  # as in a torch without CUDA; the fixture restores it
-    name = fakes.fresh("ext")
+    name = sample_ops.unique_name("ext")
     with pytest.raises(OSError, match="CUDA_HOME environment variable is not set"):
         torch_extension.load(name, ["module.cpp", "kernel.cu"])
     (message,) = [record.getMessage() for record in caplog.records]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import deepspeed_job, fakes
+from support import deepspeed_job, text_files
 
 if not deepspeed_job.is_installed():
     pytest.skip(deepspeed_job.MISSING, allow_module_level=True)
@@ -156,7 +156,9 @@ def facts(shared_store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deepspeed")
     # As in opforge's checkout: DeepSpeed would take the folder `accelerator` for its own.
     (folder / "accelerator").mkdir()
-    fakes.write(folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n")
+    text_files.write(
+        folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n"
+    )
     return deepspeed_job.run(PROGRAM, shared_store, folder, LOCAL_RANK=None)
 
 

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 from support.paths import CHECKOUT
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -85,14 +85,14 @@ def project(tmp_path_factory):
         "include/factor.h": "#define FACTOR 2\n",
     }
     for name, text in files.items():
-        fakes.write(folder / "one", name, text)
+        text_files.write(folder / "one", name, text)
     return folder / "one", folder / "store"
 
 
 def build(folder, store, *command):
     """Runs the project's setup.py on opforge. Returns the finished process and the store's hits and builds."""
-    log = f"{store}.{fakes.fresh('events')}"
-    env = fakes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
+    log = f"{store}.{sample_ops.unique_name('events')}"
+    env = child_processes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
     argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", *(command or ("build_ext", "--inplace"))]
     process = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     with open(log, encoding="utf-8") as file:
@@ -113,7 +113,7 @@ def test_extensions_are_built_into_the_store_and_copied_to_their_places(built, p
     process, events = built
     assert process.returncode == 0, process.stderr
     assert events == [("build", "_C"), ("build", "_limited")]
-    assert fakes.python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
+    assert child_processes.run_python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
 
 
 def test_an_extension_without_torch_is_left_to_torchs_command_with_the_reason(built):
@@ -128,12 +128,12 @@ def test_an_optional_extension_may_fail_with_opforges_error(built):
 
 
 def test_a_limited_extension_has_the_abi3_name_and_does_not_need_libtorch_python(built, project):
-    from opforge.builders.inspection.elf import inspect
+    from opforge.builders.inspection.elf import read_library
 
     folder = project[0] / "twicely"
-    assert "libtorch_python.so" not in inspect(str(folder / "_limited.abi3.so"))["needs"]
+    assert "libtorch_python.so" not in read_library(str(folder / "_limited.abi3.so"))["needs"]
     (module,) = folder.glob("_C.cpython-*.so")
-    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(inspect(str(module))["needs"])
+    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(read_library(str(module))["needs"])
     assert os.access(module, os.X_OK)
 
 
@@ -157,9 +157,11 @@ def with_entry_points(folder):
     hooks = groups["setuptools.finalize_distribution_options"]
     metadata = folder / "site" / "opforge_here-1.dist-info"
     metadata.mkdir(parents=True)
-    fakes.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
+    text_files.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
     lines = [f"{name} = {import_path}" for name, import_path in hooks.items()]
-    fakes.write(metadata, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
+    text_files.write(
+        metadata, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""])
+    )
     return str(metadata.parent)
 
 
@@ -169,7 +171,7 @@ def test_pip_builds_on_opforge_if_the_variable_is_set(built, project, tmp_path):
     shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
     path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
     variables = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
-    env = fakes.environment(**variables, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    env = child_processes.environment(**variables, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
     process = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
     assert process.returncode == 0, process.stdout + process.stderr
@@ -214,7 +216,7 @@ def test_a_changed_header_is_a_miss_and_a_compile_error_has_no_traceback(built, 
     first, store = project
     third = first.parent / "three"
     shutil.copytree(first, third, ignore=shutil.ignore_patterns("*.so", "build"))
-    fakes.write(third, "include/factor.h", "#define FACTOR two\n")
+    text_files.write(third, "include/factor.h", "#define FACTOR two\n")
     process, events = build(third, store)
     assert process.returncode == 1
     assert events == []
@@ -223,7 +225,10 @@ def test_a_changed_header_is_a_miss_and_a_compile_error_has_no_traceback(built, 
 
 def test_without_a_script_the_command_prints_its_usage():
     process = subprocess.run(
-        [sys.executable, "-m", "opforge.compat.cpp_extension"], env=fakes.environment(), capture_output=True, text=True
+        [sys.executable, "-m", "opforge.compat.cpp_extension"],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
     )
     assert process.returncode == 1
     assert process.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"

@@ -7,11 +7,11 @@ import hashlib
 import os
 import time
 
-from support import fakes
+from support import text_files
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current, staging
 from opforge.cache import publish as publishing
@@ -124,7 +124,7 @@ class World:
         self.folder, self.library, self.built = folder, library, 0
         (folder / "src").mkdir()
         self.roots = {"own": str(folder / "src")}
-        fakes.write(folder / "src", "a.cpp", "int a;")
+        text_files.write(folder / "src", "a.cpp", "int a;")
         current.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
 

@@ -6,7 +6,7 @@ import os
 import stat
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 
 from opforge.cache import current, layout
 from opforge.cache.filesystem import trust
@@ -39,7 +39,7 @@ def test_a_missing_folder_is_no_objection(folder):
 
 
 def test_a_file_is_refused(tmp_path):
-    path = fakes.write(tmp_path, "cache", "")
+    path = text_files.write(tmp_path, "cache", "")
     assert refused(path) == (f"{path} is not a folder", "Choose another folder, or give that file another name")
     assert refused(path + "/below")[0] == f"{path} is not a folder"
 
@@ -123,7 +123,7 @@ def test_a_library_of_another_user_is_not_loaded_from_a_trusted_folder(folder):
 
     from opforge.cache.records.entry import Entry, integrity_problem
 
-    path = fakes.write(folder, "a.so", "x")
+    path = text_files.write(folder, "a.so", "x")
     os.chown(path, STRANGER, STRANGER)
     os.chmod(path, 0o500)
     entry = Entry("r", str(folder), {"file": "a.so", "size": 1, "sha256": hashlib.sha256(b"x").hexdigest()}, "cache")
@@ -148,7 +148,7 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_its_mend(own_st
 
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
-    fakes.write(own_store.parent, own_store.name, "")
+    text_files.write(own_store.parent, own_store.name, "")
     with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
         current.writable_store()
 
@@ -233,7 +233,9 @@ def home_of_nobody():
 
 
 def run_as_nobody(home, **env):
-    return fakes.python(AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/")
+    return child_processes.run_python(
+        AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/"
+    )
 
 
 @as_root

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import text_files
 from support.store.fake_store import MadeUpStore
 
 from opforge.cache.maintenance import gc
@@ -159,7 +159,7 @@ def test_clear_of_an_op_that_is_not_stored_names_those_that_are(made):
 
 
 def test_a_folder_that_cannot_be_trusted_is_refused(tmp_path, monkeypatch):
-    path = fakes.write(tmp_path, "file", "")
+    path = text_files.write(tmp_path, "file", "")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""

@@ -6,7 +6,7 @@ import sys
 import types
 
 import pytest
-from support import fakes
+from support import sample_ops
 
 from opforge.compat.rebinding import Replacement, rebind, restore
 
@@ -16,7 +16,7 @@ def module(monkeypatch):
     """A function that creates an imported module with the given names, until the end of the test."""
 
     def make(**names):
-        created = types.ModuleType(fakes.fresh("rebound"))
+        created = types.ModuleType(sample_ops.unique_name("rebound"))
         vars(created).update(names)
         monkeypatch.setitem(sys.modules, created.__name__, created)
         return created
@@ -60,7 +60,7 @@ def test_an_entry_of_sys_modules_that_is_no_module_is_skipped(module, monkeypatc
     class Bare:
         __slots__ = ()
 
-    monkeypatch.setitem(sys.modules, fakes.fresh("bare"), Bare())
+    monkeypatch.setitem(sys.modules, sample_ops.unique_name("bare"), Bare())
     old, new = object(), object()
     holder = module(load=old)
     rebind([Replacement("load", old, new)], keeps=lambda name: False)
@@ -72,7 +72,7 @@ def test_a_modules_own_attribute_access_is_not_used(module, monkeypatch):
         def __getattribute__(self, name):
             raise AssertionError(f"{name} was accessed")
 
-    monkeypatch.setitem(sys.modules, fakes.fresh("lazy"), Lazy("lazy"))
+    monkeypatch.setitem(sys.modules, sample_ops.unique_name("lazy"), Lazy("lazy"))
     old, new = object(), object()
     holder = module(load=old)
     rebind([Replacement("load", old, new)], keeps=lambda name: False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import fakes
-from support.fakes import SECOND, FakeDisk, sha256
+from support import text_files
+from support.fake_disk import SECOND, FakeDisk
+from support.text_files import sha256
 
 from opforge.cache.records import stat_record
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
@@ -258,7 +259,7 @@ def test_the_real_disk_answers_as_the_fake_one_does(tmp_path):
     real = Disk()
     path = str(tmp_path / "a")
     assert real.stamp(path) is None and real.digest(path) is None and not real.exists(path)
-    fakes.write(tmp_path, "a", "int a;")
+    text_files.write(tmp_path, "a", "int a;")
     (tmp_path / "dangling").symlink_to("nowhere")
     assert real.stamp(path).size == 6
     assert real.digest(path) == sha256("int a;")

@@ -8,7 +8,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_store import LIBRARY, ME, World
 
 from opforge.cache.filesystem.disk import Disk
@@ -103,7 +103,7 @@ def test_a_damaged_entry_is_named_set_aside_and_built_again(world, harm, warning
 
 def as_file(path):
     shutil.rmtree(path)
-    fakes.write(os.path.dirname(path), os.path.basename(path), "a file")
+    text_files.write(os.path.dirname(path), os.path.basename(path), "a file")
 
 
 def as_empty_folder(path):
@@ -121,7 +121,7 @@ def without_manifest(path):
 
 
 def with_garbled_manifest(path):
-    fakes.write(path, entries.MANIFEST, "{")
+    text_files.write(path, entries.MANIFEST, "{")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, ch
     with open(manifest) as file:
         told = json.load(file)
     change(told)
-    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
+    text_files.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
     again = world.build()
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()

@@ -12,7 +12,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_store import World
 
 from opforge.builders.lookup.host_requirements import host_problem
@@ -64,7 +64,7 @@ def spoil(data, path):
     spoiled = json.dumps(mutated(whole, where, data.draw(anything | st.just(...))))
     if data.draw(st.integers(0, 9)) == 0:
         spoiled = spoiled[: data.draw(st.integers(0, len(spoiled)))]
-    fakes.write(os.path.dirname(path), os.path.basename(path), spoiled)
+    text_files.write(os.path.dirname(path), os.path.basename(path), spoiled)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
 def test_a_file_of_another_kind_is_a_miss(world, text, which):
     built = world.build()
     path = world.tickets()[0] if which == "ticket" else os.path.join(built.folder, entries.MANIFEST)
-    fakes.write(os.path.dirname(path), os.path.basename(path), text)
+    text_files.write(os.path.dirname(path), os.path.basename(path), text)
     assert world.get(paranoid=which == "manifest") is None
     assert world.build().key == built.key
 
@@ -136,7 +136,7 @@ def test_a_ticket_cannot_lead_out_of_the_store(world, tmp_path):
     with open(path) as file:
         ticket = json.load(file)
     ticket["result"] = os.path.relpath(outside, world.store.layout.path("entries"))
-    fakes.write(os.path.dirname(path), os.path.basename(path), json.dumps(ticket))
+    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(ticket))
     assert world.get() is None
 
 

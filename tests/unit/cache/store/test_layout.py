@@ -7,7 +7,7 @@ import stat
 import threading
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.cache import current
 from opforge.cache.filesystem import files
@@ -57,7 +57,7 @@ def test_the_layout_is_as_documented(tmp_path):
 
 
 def test_a_file_in_a_folders_place_is_an_error_that_says_so(tmp_path):
-    fakes.write(tmp_path, VERSION, "")
+    text_files.write(tmp_path, VERSION, "")
     with pytest.raises(CacheDirError, match=r"it cannot be written \(File exists\). Set OPFORGE_CACHE_DIR to a folder"):
         current.prepare(str(tmp_path), ME)
 

@@ -11,7 +11,7 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import fakes
+from support import child_processes, polling, text_files
 from support.store.fake_store import World
 
 from opforge.cache import staging
@@ -52,7 +52,7 @@ def test_a_failure_is_for_those_who_were_waiting_and_meant_the_same_sources(worl
     assert failures.since(place, "plan", now + 1, "state") is None
     assert failures.since(place, "plan", now, "another state") is None
     for damaged in ('{"at": "x"}', '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}'):
-        fakes.write(place.path("failures"), "plan.json", damaged)
+        text_files.write(place.path("failures"), "plan.json", damaged)
         assert failures.since(place, "plan", 0, "state") is None
 
 
@@ -81,7 +81,7 @@ def test_a_waiter_gets_the_builders_failure(world, beside, monkeypatch, warnings
     first = beside(world.build, execute=slow_failing)
     assert entered.wait(20)
     second = beside(world.build)
-    fakes.wait_for(lambda: any(one.startswith("a: waiting for") for one in warnings_of_the_cache()))
+    polling.wait_for(lambda: any(one.startswith("a: waiting for") for one in warnings_of_the_cache()))
     go_on.set()
     assert isinstance(first.exception(20), CompileError)
     shared = second.exception(20)
@@ -91,7 +91,7 @@ def test_a_waiter_gets_the_builders_failure(world, beside, monkeypatch, warnings
 
 
 def test_what_dead_builders_of_this_host_left_is_swept(world, monkeypatch):
-    dead = fakes.start("pass")
+    dead = child_processes.start_python("pass")
     dead.communicate()
     for host in ("box", "box.site.example"):
         monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))
@@ -135,7 +135,7 @@ def test_an_owner_that_cannot_be_read_is_still_spoken_of(tmp_path):
     path = str(tmp_path / "lock")
     assert lock.owner(path) == "another process that is building it"
     for text in ("", "{}", "[]", '{"pid": 1, "host": "h", "since": "x"}'):
-        fakes.write(tmp_path, "lock.owner", text)
+        text_files.write(tmp_path, "lock.owner", text)
         assert lock.owner(path) == "another process that is building it"
 
 
@@ -162,7 +162,7 @@ def test_a_long_wait_is_told_again_and_again(tmp_path, monkeypatch, beside, warn
     path = str(tmp_path / "lock")
     with lock.acquire(path, "relu", None):
         waiting = beside(turn_of, path, None)
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
     assert waiting.result(20) is lock.LockResult.WAITED and len(set(warnings_of_the_cache())) == 1
 
 
@@ -220,8 +220,8 @@ def test_what_came_and_answers_others_lets_nobody_build_beside_the_builder(
     looked = []
     with lock.acquire(world.store.layout.path("locks", "plan"), "a", None):
         waiting = beside(world.build, look_again=lambda: looked.append(1))
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
         os.makedirs(world.store.layout.plan("plan"))
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
         assert len(looked) == 1 and world.built == 0
     assert waiting.result(20).origin == "built" and len(looked) == 2

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_store import World
 
 from opforge.cache import publish, store
@@ -41,12 +41,12 @@ def test_nothing_is_left_in_staging(world):
 
 def test_an_edit_is_a_miss_that_names_the_file_and_going_back_is_a_hit(world):
     first = world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int b;")
+    text_files.write(world.folder / "src", "a.cpp", "int b;")
     assert world.get() is None
     assert world.reasons() == [f"{world.folder}/src/a.cpp has changed"]
     second = world.build()
     assert second.key != first.key
-    fakes.write(world.folder / "src", "a.cpp", "int a;")
+    text_files.write(world.folder / "src", "a.cpp", "int a;")
     assert world.get().key == first.key
     assert world.built == 2
 
@@ -77,14 +77,14 @@ def test_paranoia_sees_an_edit_that_left_every_stamp(world):
     layout_stamp = Stamp(6, 1, 1, 1)
     world.store.disk = Blind()
     world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int b;")
+    text_files.write(world.folder / "src", "a.cpp", "int b;")
     assert world.get() is not None
     assert world.get(paranoid=True) is None
 
 
 def test_tickets_of_a_place_are_bounded(world):
     for number in range(store.KEPT_STAT_RECORDS + 4):
-        fakes.write(world.folder / "src", "a.cpp", f"int a{number};")
+        text_files.write(world.folder / "src", "a.cpp", f"int a{number};")
         world.build()
     assert len(world.tickets()) == store.KEPT_STAT_RECORDS
     assert world.get() is not None
@@ -169,7 +169,7 @@ def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_th
     world, tmp_path
 ):
     built = world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int another;")
+    text_files.write(world.folder / "src", "a.cpp", "int another;")
     store, trace = world.as_layer(tmp_path / "mine"), []
     assert store.match("description", lambda _binary: None, world.roots, (), trace) is None
     assert [tuple(one) for one in trace] == [(built.folder, f"{world.folder}/src/a.cpp has changed")]

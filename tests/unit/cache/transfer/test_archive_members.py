@@ -8,7 +8,7 @@ import tarfile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_archives import KEY, held, is_whole, member, members, refused, rewrite
 from support.store.fake_store import ME
 
@@ -52,12 +52,12 @@ def test_a_member_that_no_export_writes_is_refused_and_what_came_before_stays(pa
     good = members(path)
     bad = [(HOSTILE[name], b"")]
     rewrite(path, [*bad, *good] if first else [*good[:2], *bad, *good[2:]])
-    before = fakes.tree(tmp_path, "fresh")
+    before = text_files.tree(tmp_path)
     error = refused(fresh, path)
     assert "is no file of an entry" in str(error) or "is damaged" in str(error), error
     # The entry before the bad member is published once the next member has shown that it is complete.
     assert held(fresh) <= set(results[:1]) and (not first or not held(fresh))
-    assert {at: files for at, files in fakes.tree(tmp_path).items() if not at.startswith("fresh")} == {
+    assert {at: files for at, files in text_files.tree(tmp_path).items() if not at.startswith("fresh")} == {
         at: files for at, files in before.items() if not at.startswith("fresh")
     }
 
@@ -161,13 +161,13 @@ def test_no_archive_writes_outside_the_store_or_leaves_half_an_entry(packed, tmp
         if at < len(content):
             content[at] ^= change
     target.write_bytes(content)
-    before = fakes.tree(tmp_path)
+    before = text_files.tree(tmp_path)
     try:
         archive.unpack(place, str(target), ME)
     except ArchiveError:
         pass
     assert is_whole(place) <= set(results)
-    after = fakes.tree(tmp_path)
+    after = text_files.tree(tmp_path)
     inside = os.path.join("hostile", "store")
     assert [at for at in after if at not in before and not at.startswith(inside)] == []
     for at, files in before.items():

@@ -8,7 +8,8 @@ import lzma
 import os
 
 import pytest
-from support import fakes
+from support import sample_ops
+from support.compilers import fake_compiler
 from support.store import fake_store
 from support.store.fake_archives import is_whole
 from support.store.fake_store import ME
@@ -45,9 +46,9 @@ def test_a_name_of_any_length_is_exported(made, fresh, tmp_path):
 
 
 def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, own_store, monkeypatch):
-    fakes.answering_compiler(tmp_path / "bin")
+    fake_compiler.create(tmp_path / "bin")
     monkeypatch.setenv("CXX", str(tmp_path / "bin" / "g++"))
-    cls = fakes.plain_op(tmp_path / "op")
+    cls = sample_ops.plain_op(tmp_path / "op")
     store = Store(str(own_store), ME)
     result = fake_store.publish(cls(), store)
     archive.export(store.layout, [result], str(tmp_path / "ops.tar"))
@@ -59,7 +60,7 @@ def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, ow
     assert find(cls().spec(), other).entry.stat_record, "the second look-up is answered by stamps"
     (again,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert not again.is_new
-    fakes.set_value(tmp_path / "op", 2)
+    sample_ops.set_value(tmp_path / "op", 2)
     assert find(cls().spec(), other).entry is None
 
 
