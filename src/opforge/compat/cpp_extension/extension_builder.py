@@ -63,13 +63,13 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
         "include_dirs": _existing([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
-        "cxx_flags": (
+        "extra_compile_args": (
             "-fvisibility=default",  # other libraries may link with the extension, as with torch's own build of it
             *_python_flags(command.compiler),
             *macros,
             *cxx_flags,
         ),
-        "link_flags": (
+        "extra_link_args": (
             *(f"-L{folder}" for folder in _existing([*ext.library_dirs, *command.library_dirs], [torch_lib])),
             *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
             *(os.path.abspath(path) for path in ext.extra_objects),
@@ -82,14 +82,14 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
     if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
         device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
         target = Target("cuda", codes)
-        attributes |= _cuda_attributes(attributes, (*macros,), device_flags)
+        attributes |= _cuda_attributes(attributes, macros, device_flags)
     debug = bool(command.debug) or any(map(_requests_debugging, [*cxx_flags, *own_nvcc_flags]))
     builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
     return builder
 
 
 def _cuda_attributes(
-    attributes: Mapping[str, Any], macros: tuple[str, ...], device_flags: tuple[str, ...]
+    attributes: Mapping[str, Any], macros: Iterable[str], device_flags: Iterable[str]
 ) -> dict[str, Any]:
     """Returns the attributes that an extension with CUDA sources adds or changes."""
     torch_extension: Any = importlib.import_module("torch.utils.cpp_extension")
@@ -97,7 +97,10 @@ def _cuda_attributes(
     toolkit_include = os.path.realpath(os.path.join(torch_extension.CUDA_HOME or "", "include"))
     return {
         "devices": ("cuda",),
-        "device_flags": {"cuda": ("-Xcompiler=-fvisibility=default", *macros, *common_flags, *device_flags)},
+        "extra_compile_args": {
+            "cxx": attributes["extra_compile_args"],
+            "cuda": ("-Xcompiler=-fvisibility=default", *macros, *common_flags, *device_flags),
+        },
         # The toolchain links the runtime statically and adds the toolkit's headers, also for C++ sources.
         "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
         "include_dirs": tuple(folder for folder in attributes["include_dirs"] if folder != toolkit_include),

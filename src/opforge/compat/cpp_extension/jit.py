@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opforge.builders import jit
+from opforge.builders import jit, jit_sources
 from opforge.builders.loader import LoadedOp
 from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
@@ -70,8 +70,8 @@ def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[st
     if arguments.get("is_python_module", True):
         options["abi"] = abi.TORCH  # a Python module is expected, whatever else the sources hold
     elif function == "load":
-        is_stable = jit.detect_abi(_as_list(arguments["sources"])) == abi.STABLE
-        options["abi"] = abi.STABLE if is_stable else abi.TORCH
+        sources = jit_sources.read_sources(_as_list(arguments["sources"]))
+        options["abi"] = abi.STABLE if jit_sources.detect_abi(sources) == abi.STABLE else abi.TORCH
     return options
 
 
