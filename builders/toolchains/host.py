@@ -13,11 +13,10 @@ from opforge.cache.records.inputs import Located
 from opforge.errors import SettingError, ToolchainNotFoundError
 
 from . import PASSED_ENV, probe
+from .toolchain import Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
-
-    from .toolchain import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
@@ -35,7 +34,7 @@ BASE_FLAGS = (
 INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
 
 
-class HostToolchain:
+class HostToolchain(Toolchain):
     """The C++ compiler named by CXX, or the first of g++ and clang++ on PATH.
 
     `variable` is one that names it in CXX's stead, where it is set: a device compiler's own wish for its host.
@@ -113,18 +112,6 @@ class HostToolchain:
         named = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
         return (*own, *self._info["search"])
-
-    def root_paths(self) -> Mapping[str, str]:
-        return {}
-
-    def trusted_roots(self) -> Mapping[str, str]:
-        return {}
-
-    def part(self, abi: str) -> DevicePart | None:
-        return None
-
-    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        return ()
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]

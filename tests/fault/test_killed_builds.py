@@ -235,7 +235,7 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
         raise Stop
 
     with pytest.raises(Stop):
-        sample_ops.builder_class(folder, "plain", abi="c")().obtain(on_progress=stop)
+        sample_ops.builder_class(folder, "plain", abi="c")().build(on_progress=stop)
     assert os.listdir(own_store / "v1" / "staging") == []
     no_compiler_is_left(folder, own_store)
 

@@ -266,7 +266,7 @@ def slow(op, path):
     return real(op, path)
 loader._dlopen = slow
 cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
-cls().obtain()
+cls().build()
 thread = threading.Thread(target=lambda: cls().load())
 thread.start()
 assert inside.wait(30)

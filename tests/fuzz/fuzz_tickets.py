@@ -20,6 +20,7 @@ from support import fake_disk, sample_ops
 from support.compilers import fake_compiler
 from support.store import fake_store
 
+from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
@@ -55,7 +56,7 @@ class TicketTarget:
 
     def _find(self) -> str | None:
         probe.reset()
-        entry = self.cls().find(self._store())
+        entry = find(self.cls().spec(), self._store()).entry
         return entry and entry.result
 
     @staticmethod

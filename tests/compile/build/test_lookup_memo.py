@@ -51,8 +51,8 @@ def plans(monkeypatch):
 
 def settle(cls):
     """Build, and look up until the answer is remembered."""
-    cls().obtain()
-    entry = cls().obtain()
+    cls().build()
+    entry = cls().build()
     probe.reset()
     return entry
 
@@ -74,12 +74,12 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     cls = sample_ops.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().obtain().result == first.result and made == []
+    assert cls().build().result == first.result and made == []
     text_files.write_script(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.result != first.result
     os.unlink(early / "g++")
-    assert cls().obtain().result == first.result
+    assert cls().build().result == first.result
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     cls = sample_ops.plain_op(folder)
     first = settle(cls)
     text_files.write_script(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.result != first.result
     assert (tmp_path / "ran").exists()
 
@@ -104,7 +104,7 @@ def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
     second = settle(cls)
     assert second.result != first.result
     text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().obtain().result not in (first.result, second.result)
+    assert cls().build().result not in (first.result, second.result)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])

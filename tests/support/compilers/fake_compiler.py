@@ -8,6 +8,7 @@ from typing import Any
 from support.fake_disk import LaterDisk
 from support.text_files import write_script
 
+from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
 from opforge.cache.layout import Layout, prepare
 
@@ -55,4 +56,4 @@ def asked(bin):
 
 
 def plan_of(builder, tmp_path):
-    return builder.plan(toolchain(tmp_path))
+    return make_plan(builder.spec(), toolchain(tmp_path))

@@ -11,6 +11,7 @@ from support.compilers import fake_compiler
 from support.store import fake_store
 
 from opforge.builders import planner
+from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
@@ -54,7 +55,7 @@ class World:
         """The result that a new process would find, or None, and whether it made a plan for it."""
         probe.reset()
         before = self.plans
-        entry = self.cls().find(self.store())
+        entry = find(self.cls().spec(), self.store()).entry
         return entry and entry.result, self.plans > before
 
     def long_way(self):

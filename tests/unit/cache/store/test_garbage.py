@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import text_files
 from support.store.fake_store import World
 
-from opforge.builders.lookup.host_requirements import unfit
+from opforge.builders.lookup.host_requirements import host_problem
 from opforge.cache.layout import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.records import stat_record
@@ -88,7 +88,7 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
     spoil(data, world.ticket if which == "ticket" else os.path.join(world.entry.folder, entries.MANIFEST))
     try:
         found = world.get(paranoid)
-        match = world.store.match("description", unfit, world.roots, (), [], own=True)
+        match = world.store.match("description", host_problem, world.roots, (), [], own=True)
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)
     for one in (found, match):

@@ -14,6 +14,7 @@ from support.store import fake_store
 from support.store.fake_archives import is_whole
 from support.store.fake_store import ME
 
+from opforge.builders.lookup.finder import find
 from opforge.cache import layout
 from opforge.cache.store import Store
 from opforge.cache.transfer import archive
@@ -55,12 +56,12 @@ def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, ow
     layout.prepare(str(other.layout), ME)
     (moved,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert (moved.result, moved.op, moved.news) == (result, "plain", True)
-    assert cls().find(other).result == result
-    assert cls().find(other).ticket, "the second look-up is answered by stamps"
+    assert find(cls().spec(), other).entry.result == result
+    assert find(cls().spec(), other).entry.ticket, "the second look-up is answered by stamps"
     (again,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert not again.news
     sample_ops.set_value(tmp_path / "op", 2)
-    assert cls().find(other) is None
+    assert find(cls().spec(), other).entry is None
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=lambda one: one.__module__)
