@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.current import open_store, writable_store
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import make_folder, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader

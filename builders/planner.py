@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 
 from .spec import abi, installed_torch, kernel_roots
@@ -70,18 +70,18 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     )
 
 
-def include_folders(spec: OpSpec) -> list[Located]:
+def include_folders(spec: OpSpec) -> list[RootedPath]:
     """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
-    folders: list[Located] = []
+    folders: list[RootedPath] = []
     for number, folder in enumerate(spec.include_dirs):
         located = kernel_roots.locate(spec.name, [folder], spec.roots)
-        folders += (Located(f"include{number}", ""),) if is_own_root(spec, folder) else located
+        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
     return folders
 
 
-def _root_includes(spec: OpSpec) -> list[Located]:
+def _root_includes(spec: OpSpec) -> list[RootedPath]:
     return [
-        Located(root.name, root.include)
+        RootedPath(root.name, root.include)
         for root in spec.roots
         if root.include and os.path.isdir(os.path.join(root.path, root.include))
     ]

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import Layout, read_json
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import Layout
 from opforge.cache.records.entry import MANIFEST
 from opforge.versions import version_of
 

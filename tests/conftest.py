@@ -61,10 +61,10 @@ def own_store(tmp_path, monkeypatch):
     from opforge.builders.toolchains import probe
     from opforge.cache import current
 
-    current._stores.clear()
+    current.reset()
     probe.reset()
     yield folder
-    current._stores.clear()
+    current.reset()
     probe.reset()
 
 

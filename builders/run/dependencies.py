@@ -31,7 +31,7 @@ def reads_of_step(
     """The files that a step's object was compiled from, now or when it was stored."""
     paths = set[str]()
     if step.output in reused:
-        known = (one.within(provenance.roots) for one in reused[step.output].files)
+        known = (one.resolve(provenance.roots) for one in reused[step.output].files)
         paths = {path for path in known if path is not None}
     elif step.depfile:
         with open(os.path.join(work, step.depfile), "rb") as file:

@@ -16,10 +16,10 @@ from opforge.builders.inspection import elf
 from opforge.builders.spec.abi import PLAIN, REGISTER, STABLE, TORCH
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import key_of, result_key
-from opforge.cache.publish import Product
+from opforge.cache.keys import entry_key, key_of
+from opforge.cache.publish import BuildResult
 from opforge.cache.records import objects
-from opforge.cache.records.inputs import Inputs, Located
+from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, ninja, precompiled_header, timeline
@@ -32,7 +32,7 @@ ATTEMPTS = 3
 """How often a build is run again because a source changed under it, or because ninja was killed."""
 
 
-def produce(job: Job, folder: str, disk: Disk) -> Product:
+def produce(job: Job, folder: str, disk: Disk) -> BuildResult:
     """Build in `folder`, which is this builder's alone, and describe the result.
 
     Raises CompileError, BuildResourceError or UnstableInputError.
@@ -51,7 +51,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
         if meanwhile.ident is not None:
             meanwhile.join()
     peak = ninja.peak_memory(work)
-    result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
+    result = entry_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
@@ -71,7 +71,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "said": said,
         },
     }
-    return Product(result, finished, binary, inputs, stamps, manifest)
+    return BuildResult(result, finished, binary, inputs, stamps, manifest)
 
 
 def _build_until_stable(
@@ -155,7 +155,7 @@ def _keep_objects(
     for step in steps:
         if step.unit and step.output not in reused:
             own = {read.where for read in reads[step.output]}
-            part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
+            part = inputs._replace(files=tuple(one for one in inputs.files if RootedPath(one.root, one.path) in own))
             objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
 
 

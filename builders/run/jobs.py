@@ -9,8 +9,9 @@ from opforge.accelerator.host.cgroup import memory_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 
 from . import jobserver, ninja
 

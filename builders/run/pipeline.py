@@ -20,7 +20,7 @@ from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.maintenance import limits as bounds
-from opforge.cache.publish import Product, SharedFailure
+from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import CacheDirError, ToolchainNotFoundError
@@ -86,16 +86,16 @@ def build(
     def look_again() -> Entry | None:
         return None if force else look_up(store, plan.key, paths, [], settings.paranoid())
 
-    def run(folder: str) -> Product:
+    def run(folder: str) -> BuildResult:
         nonlocal built, said
         timeline.mark("wait for the lock", asked)
         began = time.perf_counter()
-        product = produce(job, folder, store.disk)
-        if peak := product.manifest["built"]["peak_bytes"]:
+        result = produce(job, folder, store.disk)
+        if peak := result.manifest["built"]["peak_bytes"]:
             note_peak(plan, store.layout, peak)
-        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
-        built, said = time.time(), product.manifest["built"]["said"]
-        return product
+        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=result.key)
+        built, said = time.time(), result.manifest["built"]["said"]
+        return result
 
     limits = settings.cache_max_size(), settings.cache_max_age()
     try:
@@ -104,14 +104,14 @@ def build(
             plan_key=plan.key,
             description=describe(spec).key,
             label=spec.name,
-            roots=paths,
-            produce=run,
+            root_paths=paths,
+            execute=run,
             look_again=look_again,
             state=key_of([store.disk.stamp(path) for path in sources]),
             timeout=settings.lock_timeout(),
         )
     except SharedFailure as shared:
-        raise shared_error(shared.failure.kind, shared.failure.told) from None
+        raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except OSError as error:
         scarce = exhausted_resource(spec.name, error)
         if scarce:

@@ -48,7 +48,7 @@ def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
 
 def _first_include(step: Step, roots: Mapping[str, str]) -> str:
     assert step.unit is not None
-    path = step.unit.within(roots)
+    path = step.unit.resolve(roots)
     try:
         with open(path or "", encoding="utf-8", errors="replace") as file:
             found = FIRST_DIRECTIVE.match(file.read(LONGEST_PREAMBLE))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.records.inputs import Dependency, Inputs, Located, may_be_in
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath, may_be_in
 
 HAS_INCLUDE = re.compile(rb"__has_(?:include(?:_next)?|embed)\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
 PACKAGE_DATABASES = (
@@ -30,7 +30,7 @@ class Read(NamedTuple):
     """A file that the compiler read, with its stamp from before it was hashed."""
 
     path: str
-    where: Located
+    where: RootedPath
     seal: str
 
 
@@ -47,20 +47,20 @@ class Provenance:
         self._named = sorted(named, key=lambda one: -len(one[1]))
         self._seals = self._find_seals()
 
-    def _find_seals(self) -> dict[str, Located]:
-        seals = {root: Located(root, path) for root, path in self._given.items() if root in self.roots}
+    def _find_seals(self) -> dict[str, RootedPath]:
+        seals = {root: RootedPath(root, path) for root, path in self._given.items() if root in self.roots}
         if "torch" in self.roots:
             import glob
 
             packages = os.path.dirname(self.roots["torch"])
             records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
             if len(records) == 1:
-                seals["torch"] = Located("torch", os.path.join("..", os.path.relpath(records[0], packages)))
+                seals["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
         if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
-            seals["python"] = Located("python", PYTHON_STAMP)
+            seals["python"] = RootedPath("python", PYTHON_STAMP)
         for database in PACKAGE_DATABASES:
             if self._disk.exists("/" + database):
-                seals["system"] = Located("system", database)
+                seals["system"] = RootedPath("system", database)
                 break
         return seals
 
@@ -69,10 +69,10 @@ class Provenance:
         path = _plain(path)
         for name, base in self._named:
             if path.startswith(base):
-                return Read(path, Located(name, path[len(base) :]), name if name in self._seals else "")
+                return Read(path, RootedPath(name, path[len(base) :]), name if name in self._seals else "")
         inside = path.lstrip("/")
         sealed = "system" in self._seals and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
-        return Read(path, Located("system", inside), "system" if sealed else "")
+        return Read(path, RootedPath("system", inside), "system" if sealed else "")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """The stamps of these files now; a file that is gone has none."""
@@ -103,7 +103,7 @@ class Provenance:
         return self._absences(files, sorted(names), [os.path.dirname(place.path) for place in searched])
 
     def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
-        present, watched = set[Located](), set[str]()
+        present, watched = set[RootedPath](), set[str]()
         for folder in searched:
             watched.add(self._nearest(folder))
             listed = self._disk.names(folder)
@@ -112,20 +112,20 @@ class Provenance:
                     path = os.path.normpath(os.path.join(folder, name))
                     watched.add(self._nearest(os.path.dirname(path)))
                     if self._disk.exists(path):
-                        present.add(self._folder(folder).below(name))
-        used = {file.seal for file in files if file.seal}
+                        present.add(self._folder(folder).join(name))
+        used = {file.tree for file in files if file.tree}
         return Inputs(
             files=tuple(sorted(files)),
             names=tuple(names),
             searched=tuple(self._folder(folder) for folder in searched),
             present=tuple(sorted(present)),
             folders=tuple(sorted(self._folder(folder) for folder in watched)),
-            seals=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
+            trusted_trees=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
         )
 
-    def _folder(self, path: str) -> Located:
+    def _folder(self, path: str) -> RootedPath:
         where = self.place(path + "/-").where
-        return Located(where.root, os.path.dirname(where.path))
+        return RootedPath(where.root, os.path.dirname(where.path))
 
     def _nearest(self, folder: str) -> str:
         """The folder itself, or the nearest one above it that exists: its stamp changes when a name appears below."""

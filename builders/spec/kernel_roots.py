@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
 
 
@@ -126,7 +126,7 @@ def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 
-def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[Located, ...]:
+def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
     """Each name as the first root that has it, in the roots' order. Raises SourceNotFoundError, naming all of them."""
     roots = tuple(roots)
     found = []
@@ -136,18 +136,18 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
             continue
         for root in roots:
             if os.path.exists(os.path.join(root.path, name)):
-                found.append(Located(root.name, os.path.normpath(name)))
+                found.append(RootedPath(root.name, os.path.normpath(name)))
                 break
         else:
             raise SourceNotFoundError(op, name, [root.path for root in roots])
     return tuple(found)
 
 
-def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> Located:
+def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     found = holding(path, roots)
     if not found:
-        return Located("system", path.lstrip(os.sep))
+        return RootedPath("system", path.lstrip(os.sep))
     nearest = max(found, key=lambda root: len(root.path))
-    return Located(nearest.name, os.path.relpath(path, nearest.path))
+    return RootedPath(nearest.name, os.path.relpath(path, nearest.path))

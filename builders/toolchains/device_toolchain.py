@@ -10,7 +10,7 @@ from typing import ClassVar
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 from . import probe, source_translation
 from .host import HostToolchain, absolute, objects_of
@@ -53,11 +53,11 @@ class DeviceToolchain(Toolchain):
         """The compiler's record: see `probe.cached_info`; with SHAPE, and more of its own."""
         raise NotImplementedError
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """The command that compiles one of the device's own sources."""
         raise NotImplementedError
 
-    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """The command that compiles a source of the host."""
         return self.host.compile(plan, roots, source, output)
 
@@ -119,9 +119,9 @@ class DeviceToolchain(Toolchain):
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())
 
-    def headers(self) -> tuple[Located, ...]:
+    def headers(self) -> tuple[RootedPath, ...]:
         """The folders of the device's headers, for sources of the host."""
-        return tuple(Located(self.root, os.path.relpath(one, self.info["root"])) for one in self.info["include"])
+        return tuple(RootedPath(self.root, os.path.relpath(one, self.info["root"])) for one in self.info["include"])
 
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         """Why the device compiler cannot build for these architectures, or None."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
@@ -120,7 +120,7 @@ class Hipcc(DeviceToolchain):
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         return (*flags, "-fno-gpu-rdc", *(f"--offload-arch={one}" for one in arch))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         path, depfile = absolute(source, roots), output + ".d"
         argv = [
             *launcher(),
@@ -133,7 +133,7 @@ class Hipcc(DeviceToolchain):
         step = Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
         return step if path.endswith(".hip") else self._translated(plan, roots, step, path, ".hip")
 
-    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         # A source of the host may call CUDA's runtime too.
         step, path = self.host.compile(plan, roots, source, output), absolute(source, roots)
         return self._translated(plan, roots, step, path, os.path.splitext(path)[1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
 from . import PASSED_ENV, probe
@@ -122,7 +122,7 @@ class HostToolchain(Toolchain):
         link = self._link(plan, [one.output for one in units if one.output.endswith(".o")], library, device)
         return [*(self._stub(name) for name in plan.stubs), *units, link]
 
-    def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         path = absolute(source, roots)
         depfile = output + ".d"
         argv = [
@@ -172,7 +172,7 @@ def portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> H
     return ZigToolchain(layout, disk, machine_of(arch))
 
 
-def objects_of(plan: BuildPlan) -> list[tuple[str, Located]]:
+def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:
     """Each source with the name of its object file."""
     stems = (os.path.splitext(os.path.basename(source.path))[0] for source in plan.sources)
     return [
@@ -188,7 +188,7 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
-def absolute(where: Located, roots: Mapping[str, str]) -> str:
+def absolute(where: RootedPath, roots: Mapping[str, str]) -> str:
     """The path of a file or folder on this machine."""
     return os.path.normpath(os.path.join(roots[where.root], where.path))
 

@@ -13,7 +13,7 @@ from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.installed_torch import torch_folder, torch_states
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
@@ -169,7 +169,7 @@ class Nvcc(DeviceToolchain):
         words = super().options(plan, roots)
         return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         path = absolute(source, roots)
         depfile = output + ".d"
         argv = [

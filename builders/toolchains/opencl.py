@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 from . import probe
 from .device_toolchain import DeviceToolchain, through
@@ -41,6 +41,6 @@ class OpenCL(DeviceToolchain):
     def part(self, abi: str) -> DevicePart:
         return DevicePart(stubs=(RUNTIME,))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         step = self.host.compile(plan, roots, source, output)
         return through(step, absolute(source, roots), output + ".cpp", [])

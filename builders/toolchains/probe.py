@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
-from opforge.cache.records.stat_record import YOUNG_NS
+from opforge.cache.layout import Layout
+from opforge.cache.records.stat_record import RACY_NS
 from opforge.errors import ToolchainError
 
 FORMAT = 6
@@ -62,7 +63,7 @@ def cached_info(
     record = _infos.get(name) or _read(file, shape)
     if not record or _has_changed(record, disk):
         record = {"format": FORMAT, **ask()}
-        young = disk.now_ns() - YOUNG_NS
+        young = disk.now_ns() - RACY_NS
         if any(time > young for stamp in record["stamps"].values() for time in stamp[1:3]):
             return record  # a program could change again and keep its stamp: ask again next time
         _unsaved.add(name)

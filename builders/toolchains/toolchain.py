@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class DevicePart(NamedTuple):
     """What a device adds to the plan of an op, besides the flags for its own sources."""
 
     defines: tuple[tuple[str, str], ...] = ()
-    system_include: tuple[Located, ...] = ()
+    system_include: tuple[RootedPath, ...] = ()
     """Where its headers lie, below a root that `root_paths` names."""
     stubs: tuple[str, ...] = ()
     """Sonames of torch's libraries for the device."""

@@ -17,7 +17,7 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
 
 from . import probe
@@ -136,7 +136,7 @@ class TritonToolchain(Toolchain):
             units.append(self._batch(plan, roots, batch, device, part, told, located))
         for made in units[:]:
             # What a unit of images was made from is not in its own dependency file: it is never taken from the store.
-            source = Located("build", made.output)
+            source = RootedPath("build", made.output)
             units.append(self.host.compile(plan, roots, source, f"{made.output}.o")._replace(unit=None))
         launcher = (where for where in plan.sources if where not in located.values())
         units += [self.host.compile(plan, roots, where, f"{os.path.basename(where.path)}.o") for where in launcher]
@@ -150,7 +150,7 @@ class TritonToolchain(Toolchain):
         device: str,
         pairs: Sequence[tuple[int, str]],
         told: Sequence[Mapping[str, Any]],
-        located: Mapping[str, Located],
+        located: Mapping[str, RootedPath],
     ) -> Step:
         output = f"kernels.{number}.cpp"
         used = sorted({index for index, _arch in pairs})
@@ -190,7 +190,7 @@ class TritonToolchain(Toolchain):
         }
 
 
-def _is(where: Located, name: str) -> bool:
+def _is(where: RootedPath, name: str) -> bool:
     """Whether a source was located from this name: below a root, or by its own absolute path."""
     return os.path.normpath(name) in (where.path, os.sep + where.path)
 

@@ -21,7 +21,7 @@ BUILD_MANY = """
 import os
 from support import sample_ops
 from opforge.cache.maintenance import gc as upkeep
-upkeep.YOUNG_SECONDS = float(os.environ["YOUNG"])
+upkeep.GRACE_SECONDS = float(os.environ["YOUNG"])
 for number in range(int(os.environ["COUNT"])):
     value = int(os.environ["FIRST"]) + number
     op = sample_ops.plain_op(os.environ["FOLDER"] + str(value), name=f"plain{value}", value=value)().load()
@@ -58,21 +58,21 @@ def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_s
     assert highest < 16 * one, "what is young may be beyond the limit, and no more than that"
     time.sleep(0.4)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", str(limit))
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.3)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.3)
     sample_ops.plain_op(folder, value=99)().build()
     assert bytes_of(own_store) <= limit
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
 def test_what_is_pinned_outlives_every_limit(folder, own_store, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     first = sample_ops.plain_op(folder, value=1)().build()
-    pins.pin(Layout(str(own_store)), first.result)
+    pins.pin(Layout(str(own_store)), first.key)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "1")
     for value in (2, 3):
         sample_ops.set_value(folder, value)
         sample_ops.builder_class(folder, "plain", abi="c")().build()
-    assert os.listdir(own_store / "v1" / "entries") == [first.result]
+    assert os.listdir(own_store / "v1" / "entries") == [first.key]
 
 
 def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store
 
 def evict(own_store):
     layout = Layout(str(own_store))
-    return gc.remove(layout, gc.surplus(layout, time.time() + 3600, max_size=0))
+    return gc.remove(layout, gc.over_limit(layout, time.time() + 3600, max_size=0))
 
 
 def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
@@ -132,7 +132,7 @@ def test_a_process_that_has_loaded_an_entry_goes_on_when_it_is_evicted(folder, o
     assert op.value() == 7004 and builder.load() is op
     other = cls()
     again = other.build()
-    assert again.origin == "built" and again.result == op.result
+    assert again.origin == "built" and again.key == op.result
     assert other.load() is op, "one module a result"
     assert builder.load().value() == 7004
 
@@ -151,11 +151,11 @@ def test_a_removed_objects_folder_and_removed_answers_cost_work_and_nothing_else
 
 
 def test_a_folder_is_tried_under_a_name_that_a_sweep_finds(folder, own_store, monkeypatch):
-    from opforge.cache import layout, staging
+    from opforge.cache import current, staging
 
     place = Layout(str(own_store))
-    monkeypatch.setattr(layout.os, "rmdir", lambda _path: None)  # as if it were killed just before
-    layout.prepare(str(own_store), frozenset({0, os.geteuid()}))
+    monkeypatch.setattr(os, "rmdir", lambda _path: None)  # as if it were killed just before
+    current.prepare(str(own_store), frozenset({0, os.geteuid()}))
     monkeypatch.undo()
     (left,) = os.listdir(own_store / "v1" / "staging")
     assert staging.abandoned(place) == [], "its process lives"
@@ -168,17 +168,17 @@ def test_files_that_a_killed_process_had_begun_are_swept_when_they_are_old(folde
     v1 = own_store / "v1"
     plan = next((v1 / "plans").iterdir())
     drafts = [
-        *(plan / f"{entry.result}-abc.json.77.0a0a0a0a.tmp", plan / "x.77.0a0a0a0a.tmp"),
+        *(plan / f"{entry.key}-abc.json.77.0a0a0a0a.tmp", plan / "x.77.0a0a0a0a.tmp"),
         *(v1 / "toolchains" / "y.json.77.0a0a0a0a.tmp", v1 / "locks" / "z.owner.77.0a0a0a0a.tmp"),
         *(v1 / "peaks" / "p.77.0a0a0a0a.tmp", next((v1 / "objects").iterdir()) / "o.o.77.0a0a0a0a.tmp"),
-        next((v1 / "descriptions").iterdir()) / f"{entry.result}.77.0a0a0a0a.tmp",
+        next((v1 / "descriptions").iterdir()) / f"{entry.key}.77.0a0a0a0a.tmp",
     ]
     layout = Layout(str(own_store))
     for path in drafts:
         path.write_text("half")
-    gc.remove(layout, gc.surplus(layout, time.time()))
+    gc.remove(layout, gc.over_limit(layout, time.time()))
     assert all(path.exists() for path in drafts), "somebody may be writing them"
-    gone = gc.remove(layout, gc.surplus(layout, time.time() + 7200))
+    gone = gc.remove(layout, gc.over_limit(layout, time.time() + 7200))
     assert not [path for path in drafts if path.exists()]
     assert {one.kind for one in gone} == {"unfinished file"}
     assert sample_ops.builder_class(folder, "plain", abi="c")().build().origin == "cache"

@@ -162,7 +162,7 @@ def test_random_noise_all_over_the_store_is_never_a_crash(op, own_store, tmp_pat
             with open(path, "r+b") as file:
                 file.seek(chance.randrange(size + 1))
                 file.write(chance.randbytes(chance.randrange(1, 40)))
-        assert sample_ops.plain_op(tmp_path / "op", value=5)().build().result == entry.result
+        assert sample_ops.plain_op(tmp_path / "op", value=5)().build().key == entry.key
     assert (
         child_processes.run_python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30)
         .splitlines()[-1]

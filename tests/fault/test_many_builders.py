@@ -141,7 +141,7 @@ import contextlib
 from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
-    yield lock.Turn.FIRST
+    yield lock.LockResult.FREE
 lock.held = nothing
 """
     + LOAD
@@ -171,10 +171,11 @@ def test_without_locks_the_first_publisher_wins_and_the_entry_is_whole(folder, o
 
 def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path):
     """The same rename, many times over, with nothing between the two."""
-    from opforge.cache import layout, staging
+    from opforge.cache import current, staging
+    from opforge.cache.layout import Layout
 
-    place = layout.Layout(str(tmp_path / "store"))
-    layout.prepare(str(place), frozenset({0, os.geteuid()}))
+    place = Layout(str(tmp_path / "store"))
+    current.prepare(str(place), frozenset({0, os.geteuid()}))
     for number in range(30):
         folders = []
         for author in "ab":

@@ -186,7 +186,7 @@ class Torture:
         left_in_staging = os.listdir(layout.path("staging"))
         self.violations += [f"staging holds {name} after a sweep" for name in left_in_staging]
         tomorrow = time.time() + gc.DAY
-        self.count["leftovers"] = swept + len(gc.remove(layout, gc.surplus(layout, tomorrow)))
+        self.count["leftovers"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for at, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {at}/{name}" for name in names if name.endswith(".tmp")]
         for one in verify.verify(layout, trust.trusted_ids()):

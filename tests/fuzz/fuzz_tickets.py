@@ -57,7 +57,7 @@ class TicketTarget:
     def _find(self) -> str | None:
         probe.reset()
         entry = find(self.cls().spec(), self._store()).entry
-        return entry and entry.result
+        return entry and entry.key
 
     @staticmethod
     def _read(path: str) -> bytes:

@@ -194,7 +194,7 @@ def compilers() -> list[dict[str, str]]:
     """Every toolchain, the host's linker, ninja: where it is and its version, or why it cannot be used and what to
     install."""
     root, _chosen = settings.cache_dir()
-    trusted = trust.objection(root, trust.trusted_ids()) is None
+    trusted = trust.folder_problem(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     told: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
@@ -263,7 +263,7 @@ def compilers_in(identity: Mapping[str, str]) -> str:
 def cache() -> dict[str, Any]:
     """The user's own store: path, bytes, entries, and why it cannot be trusted, if so. Creates nothing."""
     root, chosen = settings.cache_dir()
-    found = trust.objection(root, trust.trusted_ids())
+    found = trust.folder_problem(root, trust.trusted_ids())
     place = layout.Layout(root)
     told: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
     told |= {"layers": list(settings.cache_layers()), "problem": f"{found[0]}. {found[1]}." if found else ""}

@@ -17,11 +17,11 @@ def test_an_edited_header_is_another_build_and_going_back_is_a_hit(folder):
     sample_ops.set_value(folder, 2)
     builder = cls()
     second = builder.build()
-    assert second.origin == "built" and second.result != first.result
+    assert second.origin == "built" and second.key != first.key
     assert [one.reason for one in builder.trace] == [f"{folder}/value.h has changed"]
     sample_ops.set_value(folder, 1)
     third = cls().build()
-    assert third.origin == "cache" and third.result == first.result
+    assert third.origin == "cache" and third.key == first.key
 
 
 def test_a_header_changed_under_an_old_mtime_is_seen(folder):

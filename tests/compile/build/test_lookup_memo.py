@@ -74,12 +74,12 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     cls = sample_ops.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().build().result == first.result and made == []
+    assert cls().build().key == first.key and made == []
     text_files.write_script(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
     second = cls().build()
-    assert second.origin == "built" and second.result != first.result
+    assert second.origin == "built" and second.key != first.key
     os.unlink(early / "g++")
-    assert cls().build().result == first.result
+    assert cls().build().key == first.key
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     first = settle(cls)
     text_files.write_script(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
     second = cls().build()
-    assert second.origin == "built" and second.result != first.result
+    assert second.origin == "built" and second.key != first.key
     assert (tmp_path / "ran").exists()
 
 
@@ -102,9 +102,9 @@ def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
     wrapper = text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
     second = settle(cls)
-    assert second.result != first.result
+    assert second.key != first.key
     text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().build().result not in (first.result, second.result)
+    assert cls().build().key not in (first.key, second.key)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])

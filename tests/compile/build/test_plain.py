@@ -24,7 +24,7 @@ def test_a_cold_build_then_a_hit(folder, own_store):
 
 def test_the_library_has_its_key_in_its_name_and_cannot_be_written(folder):
     entry = sample_ops.plain_op(folder)().build()
-    assert os.path.basename(entry.library) == f"plain-{entry.result[:16]}.so"
+    assert os.path.basename(entry.library) == f"plain-{entry.key[:16]}.so"
     assert os.stat(entry.library).st_mode & 0o777 == 0o500
     assert os.stat(entry.folder).st_mode & 0o077 == 0
 
@@ -47,10 +47,10 @@ def test_a_moved_tree_is_a_hit_and_its_bytes_are_the_same(folder, tmp_path, monk
     shutil.copytree(folder, tmp_path / "elsewhere" / "deeper")
     moved = sample_ops.plain_op(tmp_path / "elsewhere" / "deeper")
     second = moved().build()
-    assert (second.origin, second.result) == ("cache", first.result)
+    assert (second.origin, second.key) == ("cache", first.key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "another store"))
     third = moved().build()
-    assert (third.origin, third.result) == ("built", first.result)
+    assert (third.origin, third.key) == ("built", first.key)
     with open(first.library, "rb") as one, open(third.library, "rb") as other:
         assert one.read() == other.read()
 
@@ -75,7 +75,7 @@ def test_force_builds_whatever_is_stored(folder):
     seen = []
     again = cls().build(on_progress=lambda *step: seen.append(step), force=True)
     assert seen, "the compiler ran"
-    assert again.result == first.result
+    assert again.key == first.key
 
 
 def test_progress_counts_the_steps(folder):

@@ -68,7 +68,7 @@ def test_a_rebuild_after_eviction_takes_all_objects_over(folder, own_store):
     first = cls().build()
     shutil.rmtree(first.folder)
     again = cls().build()
-    assert again.origin == "built" and len(reused(again)) == 10 and again.result == first.result
+    assert again.origin == "built" and len(reused(again)) == 10 and again.key == first.key
     assert again.binary["sha256"] == first.binary["sha256"]
 
 
@@ -133,7 +133,7 @@ def test_a_launcher_is_in_no_key(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
     first = cls().build()
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools"))
-    assert (cls().build().origin, cls().build().result) == ("cache", first.result)
+    assert (cls().build().origin, cls().build().key) == ("cache", first.key)
 
 
 def test_a_launcher_is_found_on_path_or_from_the_working_folder(folder, tmp_path, monkeypatch):
@@ -182,10 +182,10 @@ def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder
     assert linked_by(first) == {"mold"}
     monkeypatch.setenv("LDFLAGS", "-fuse-ld=lld")
     second = cls().build()
-    assert linked_by(second) == {"lld"} and second.result != first.result
+    assert linked_by(second) == {"lld"} and second.key != first.key
     assert cls().load().value() == 1
     monkeypatch.delenv("LDFLAGS")
-    assert cls().build().result == first.result
+    assert cls().build().key == first.key
 
 
 def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_
     assert cls().build().origin == "cache" and len(warnings_of_the_cache()) == 1
     shown = CliRunner().invoke(command, [entry.folder]).stdout
     assert "the compilers said\n" in shown and f"{place}:1:" in shown and "unused variable 'unused'" in shown
-    (file,) = json.loads(CliRunner().invoke(command, [entry.result, "--json"]).stdout)["files"]
+    (file,) = json.loads(CliRunner().invoke(command, [entry.key, "--json"]).stdout)["files"]
     assert "[1/2]" not in file["entry"]["said"] and "look here" in file["entry"]["said"]
 
 

@@ -71,7 +71,7 @@ def test_an_entry_tells_what_it_exports_needs_and_holds(tmp_path):
     assert all(one["size"] > 0 for one in told["functions"])
     assert told["shims"]["floor"] == "2.10" and "torch_library_impl" in told["shims"]["used"]
     assert told["entry"]["abi"] == "torch-stable" and told["images"] == [] and told["kernels"] == []
-    text = CliRunner().invoke(command, [entry.result[:8]])
+    text = CliRunner().invoke(command, [entry.key[:8]])
     assert text.exit_code == 0 and f"op {told['entry']['op']} for cpu:" in text.stdout
     assert "torch\t2.10 or newer, by " in text.stdout
 

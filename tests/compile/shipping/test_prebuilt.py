@@ -85,7 +85,7 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
         here[:] = [device]
         builder = cls()
         found = find(builder.spec()).entry
-        assert (found and found.result) == (built.result if fits else None)
+        assert (found and found.key) == (built.key if fits else None)
         if not fits:
             assert any("and the cuda device here is sm_75" in one.reason for one in builder.trace)
     told = explain._explain(Selected("twice", None, lambda: cls, True), False, "")

@@ -192,7 +192,7 @@ def test_an_unchanged_op_is_a_hit_and_an_edited_neighbour_is_not(tmp_path):
     assert builder("cuda:sm_80").build().origin == "cache"
     text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
     second = builder("cuda:sm_80").build()
-    assert second.origin == "built" and second.result != first.result
+    assert second.origin == "built" and second.key != first.key
     inputs = {one[1] for one in second.manifest()["inputs"]["files"] if one[0] == "own"}
     assert inputs == {"kernels.py", "factor.py"}
 
@@ -202,7 +202,7 @@ def test_the_library_is_the_same_in_another_folder(tmp_path, monkeypatch):
     for name in ("here", "there"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / f"store_{name}"))
         entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").build()
-        results.append((entry.result, entry.binary["sha256"]))
+        results.append((entry.key, entry.binary["sha256"]))
     assert results[0] == results[1]
 
 

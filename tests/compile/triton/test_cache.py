@@ -102,10 +102,10 @@ def test_kernels_count_for_the_bounds_and_are_cleared(compile_it, own_store):
     compile_it()
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
-    assert gc.surplus(layout, later, max_size=1 << 30) == []
-    condemned = gc.surplus(layout, later, max_size=1)
+    assert gc.over_limit(layout, later, max_size=1 << 30) == []
+    condemned = gc.over_limit(layout, later, max_size=1)
     assert [one.kind for one in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {one.kind for one in gc.surplus(layout, later + 31 * gc.DAY)}
+    assert "Triton kernel" in {one.kind for one in gc.over_limit(layout, later + 31 * gc.DAY)}
     assert gc.remove(layout, [one for one in gc.everything(layout) if one.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 

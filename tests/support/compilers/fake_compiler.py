@@ -10,7 +10,8 @@ from support.text_files import write_script
 
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.current import prepare
+from opforge.cache.layout import Layout
 
 PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 PASSED_ENV += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")

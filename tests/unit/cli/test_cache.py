@@ -105,7 +105,7 @@ def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
 
 
 def test_gc_says_what_it_removes(made, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = made.layout.entry(made.add())
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
@@ -116,7 +116,7 @@ def test_gc_says_what_it_removes(made, monkeypatch):
 
 
 def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = made.layout.entry(made.add())
     assert run("gc").exit_code == 0 and os.path.isdir(folder)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")

@@ -8,7 +8,7 @@ from support import text_files
 from opforge.builders.run import precompiled_header
 from opforge.builders.spec import abi as abis
 from opforge.builders.spec.build_plan import Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 HEADER = "<torch/extension.h>"
 
@@ -25,7 +25,7 @@ def steps_of(folder, *texts):
     for number, text in enumerate(texts):
         path = text_files.write(folder, f"unit{number}.cpp", text)
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", path, "-o", f"{number}.o")
-        unit = Located("own", f"unit{number}.cpp")
+        unit = RootedPath("own", f"unit{number}.cpp")
         found.append(Step(f"{number}.o", (path,), argv, f"compile unit{number}.cpp", f"{number}.o.d", unit))
     return [*found, Step("op.so", tuple(one.output for one in found), ("g++", "-shared"), "link op")]
 

@@ -11,8 +11,9 @@ from support.compilers import fake_compiler
 from support.compilers.fake_compiler import RECORDING_SCRIPT, asked, toolchain
 
 from opforge.builders.toolchains import host, probe
+from opforge.cache.current import prepare
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.layout import Layout
 from opforge.errors import (
     SettingError,
     ToolchainError,

@@ -16,7 +16,7 @@ from opforge.cache.maintenance.explain import (
     file_differences,
     nearest,
 )
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 NOW = {"op": "relu", "target": "cpu:x86-64-v3", "compile_flags": ["-O3"], "toolchain": {"version": "g++ 12"}}
 
@@ -79,7 +79,7 @@ def test_a_root_that_is_not_here_is_named():
 
 
 def test_a_name_that_appeared_is_named(tmp_path):
-    inputs = Inputs((), names=("a.h",), searched=(Located("own", ""),)).to_json()
+    inputs = Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)).to_json()
     assert file_differences(inputs, {"own": str(tmp_path)}, Disk()) == []
     path = text_files.write(tmp_path, "a.h", "x")
     (changed,) = file_differences(inputs, {"own": str(tmp_path)}, Disk())
@@ -93,11 +93,11 @@ def test_a_manifest_without_inputs_says_so():
 def test_the_entry_with_the_fewest_differences_is_nearest(made):
     made.add(compile_flags=["-O0"], libraries=["m"])
     near = made.add(compile_flags=["-O1"])
-    assert look(made).entry.result == near
+    assert look(made).entry.key == near
 
 
 def test_among_equal_plans_the_one_with_the_fewest_changed_files_is_nearest(made):
     first = made.add(text="int a;")
     made.add(text="int b;")
     text_files.write(made.roots["own"], "relu.cpp", "int a;")
-    assert look(made).entry.result == first
+    assert look(made).entry.key == first

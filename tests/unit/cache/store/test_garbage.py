@@ -16,7 +16,7 @@ from support import text_files
 from support.store.fake_store import World
 
 from opforge.builders.lookup.host_requirements import host_problem
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.records import stat_record
 
@@ -118,7 +118,7 @@ def test_a_file_of_another_kind_is_a_miss(world, text, which):
     path = world.tickets()[0] if which == "ticket" else os.path.join(built.folder, entries.MANIFEST)
     text_files.write(os.path.dirname(path), os.path.basename(path), text)
     assert world.get(paranoid=which == "manifest") is None
-    assert world.build().result == built.result
+    assert world.build().key == built.key
 
 
 def test_a_ticket_of_binary_noise_is_a_miss(world):

@@ -12,7 +12,8 @@ from support import text_files
 from support.store.fake_archives import KEY, held, is_whole, member, members, refused, rewrite
 from support.store.fake_store import ME
 
-from opforge.cache import layout
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
@@ -150,8 +151,8 @@ def test_no_archive_writes_outside_the_store_or_leaves_half_an_entry(packed, tmp
     for one in hostile:
         parts.insert(data.draw(st.integers(0, len(parts))), one)
     parts = [part for part in parts if data.draw(st.integers(0, 5)) or part in hostile]
-    place = layout.Layout(str(tmp_path / "hostile" / "store"))
-    layout.prepare(place.root, ME)
+    place = Layout(str(tmp_path / "hostile" / "store"))
+    current.prepare(place.root, ME)
     target = tmp_path / "hostile.tar"
     rewrite(target, parts)
     flips = data.draw(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 255)), max_size=3))
