@@ -17,7 +17,6 @@ from opforge.errors import CompileError
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 LOAD = """
 import os, sys, time
-from support import sample_ops
 while not os.path.exists(os.environ["GO"]): time.sleep(0.005)
 from opforge.errors import OpforgeError
 builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
@@ -207,7 +206,6 @@ def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path)
 
 START_METHODS = """
 import multiprocessing, os, sys, warnings
-from support import child_processes, gate, polling, sample_ops, text_files
 
 def load(_number=0):
     return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()
@@ -255,7 +253,6 @@ def test_loading_works_before_and_after_a_process_is_started(folder, tmp_path, m
 
 FORK_WHILE_LOADING = """
 import os, signal, sys, threading, time, warnings
-from support import sample_ops
 warnings.simplefilter("ignore")
 from collections.abc import Mapping
 from opforge.builders import loader

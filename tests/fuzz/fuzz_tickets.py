@@ -14,9 +14,10 @@ import shutil
 import sys
 import tempfile
 
+from support import fake_disk, sample_ops
+
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from support import fake_disk, sample_ops
 from support.compilers import fake_compiler
 from support.store import fake_store
 

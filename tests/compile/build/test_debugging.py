@@ -6,8 +6,8 @@ import re
 import shutil
 import subprocess
 
-from support import child_processes, sample_ops
 import pytest
+from support import child_processes, sample_ops
 
 
 def test_debug_keeps_the_source_path(folder):
@@ -47,7 +47,6 @@ def test_loading_a_sanitized_op_without_its_runtime_is_an_error_that_says_what_t
     sample_ops.plain_op(folder)(sanitize="address").build()
     code = """
 import os
-from support import child_processes, sample_ops
 from opforge.errors import LoadError
 try:
     sample_ops.plain_op(os.environ["FOLDER"])(sanitize="address").load()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
 from opforge.errors import (
     ToolchainNotFoundError,

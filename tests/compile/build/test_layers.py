@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
-from opforge.builders.spec import targets
-from opforge.cache.transfer import layer
 from opforge.builders.lookup.finder import find
+from opforge.builders.spec import targets
 from opforge.builders.spec.description import describe
+from opforge.cache.transfer import layer
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import os
 import shutil
 import time
 
-from support import child_processes, fake_disk, sample_ops, text_files
 import pytest
+from support import child_processes, fake_disk, sample_ops, text_files
 
 from opforge.builders import loader, planner
 from opforge.builders.spec import kernel_roots
@@ -15,7 +15,6 @@ from opforge.builders.toolchains import probe
 
 LOAD = """
 import os
-from support import sample_ops
 from opforge.builders import planner as planning
 from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk

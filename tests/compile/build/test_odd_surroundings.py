@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 
-from support import child_processes, sample_ops, text_files
 import pytest
+from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError

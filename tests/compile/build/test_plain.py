@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 
-from support import sample_ops
 import pytest
+from support import sample_ops
 
 import opforge
 from opforge.errors import BuilderError

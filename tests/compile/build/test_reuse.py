@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
 from opforge.builders.run import pipeline, precompiled_header
 from opforge.errors import ToolchainNotFoundError

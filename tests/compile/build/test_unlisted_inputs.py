@@ -6,8 +6,8 @@ import ctypes
 import os
 import shutil
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
 from opforge.builders.run.dependencies import files_in_flags
 

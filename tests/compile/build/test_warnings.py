@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from support import sample_ops
 from click.testing import CliRunner
+from support import sample_ops
 
 from opforge.cli.inspect import command
 

@@ -89,8 +89,7 @@ def torch_with_cuda(tmp_path, monkeypatch):
         (made / "lib" / name).touch()
     release = subprocess.run([nvcc.find(), "--version"], capture_output=True, text=True, check=True).stdout
     (made / "version.py").write_text(f"cuda = '{release.partition('release ')[2].partition(',')[0]}'\n")
-    for module in (abi, nvcc):
-        monkeypatch.setattr(module, "torch_folder", lambda: str(made))
+    monkeypatch.setattr(torch, "__file__", str(made / "__init__.py"))
 
 
 @pytest.fixture
@@ -143,14 +142,14 @@ def theirs(toolkit):
 def test_a_cuda_extension_is_built_by_the_command_and_its_module_works(
     theirs, project, torch_with_cuda, own_store, tmp_path, monkeypatch
 ):
-    from opforge.builders.inspection.elf import inspect as read
+    from opforge.builders.inspection.elf import read_library
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     ext = project(theirs)
     command = command_for(theirs.BuildExtension, ext)
     command.run()
     path = os.path.abspath(command.get_ext_fullpath(ext.name))
-    needs = read(path)["needs"]
+    needs = read_library(path)["needs"]
     assert set(CUDA_LIBRARIES) <= set(needs) and not [one for one in needs if "cudart" in one]
     stands_in = []
     for name in CUDA_LIBRARIES if not torch.version.cuda else ():

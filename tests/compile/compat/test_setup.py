@@ -18,7 +18,6 @@ pytest.importorskip("torch", reason="pip install torch")
 SETUP = """\
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
-from support.paths import CHECKOUT
 
 setup(
     name="twicely",
@@ -125,12 +124,12 @@ def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
 
 
 def test_a_limited_extension_is_named_so_and_names_no_library_of_torchs_python(built, project):
-    from opforge.builders.inspection.elf import inspect
+    from opforge.builders.inspection.elf import read_library
 
     folder = project[0] / "twicely"
-    assert "libtorch_python.so" not in inspect(str(folder / "_limited.abi3.so"))["needs"]
+    assert "libtorch_python.so" not in read_library(str(folder / "_limited.abi3.so"))["needs"]
     (module,) = folder.glob("_C.cpython-*.so")
-    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(inspect(str(module))["needs"])
+    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(read_library(str(module))["needs"])
     assert os.access(module, os.X_OK)
 
 

@@ -175,7 +175,7 @@ class FakeToolchain(Toolchain):
     def identity(self):
         return (("version", "fake"),)
 
-    def objection(self, device, arch):
+    def target_problem(self, device, arch):
         return None
 
     def environment(self):
