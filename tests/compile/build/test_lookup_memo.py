@@ -15,6 +15,7 @@ from opforge.builders.toolchains import probe
 
 LOAD = """
 import os
+from support import sample_ops
 from opforge.builders import planner as planning
 from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk
