@@ -212,7 +212,7 @@ def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, tm
     assert (hit["event"], hit["op"], hit["origin"], hit["path"]) == ("hit", "plain", "cache", entry.folder)
     log.unlink()
     cls().build(force=True)
-    assert events(log)[0]["reasons"] == ["it was asked for"]
+    assert events(log)[0]["reasons"] == ["it was requested"]
 
 
 def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):

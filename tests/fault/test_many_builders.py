@@ -142,7 +142,7 @@ from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
     yield lock.LockResult.FREE
-lock.held = nothing
+lock.acquire = nothing
 """
     + LOAD
 )
