@@ -30,10 +30,11 @@ class Jobserver:
     def __init__(self, slots: int, ninja: str) -> None:
         self.slots, self.stopped = slots, False
         version = subprocess.run([ninja, "--version"], capture_output=True, text=True, check=False).stdout
-        self._folder = tempfile.mkdtemp(prefix="opforge-jobs-")
-        one_word = len(self._folder.split()) == 1  # MAKEFLAGS is a list of words: a space would cut the path
+        self.folder = tempfile.mkdtemp(prefix="opforge-jobs-")
+        """The folder of the named pipe; it is deleted at the end."""
+        one_word = len(self.folder.split()) == 1  # MAKEFLAGS is a list of words: a space would cut the path
         self._shared = one_word and version_of(version.strip())[:2] >= JOBSERVER_SINCE
-        self._path = os.path.join(self._folder, "tokens")
+        self._path = os.path.join(self.folder, "tokens")
         os.mkfifo(self._path, 0o600)
         # Open at both ends, so that opening does not block and reading finds no end. Non-blocking: a ninja may take the
         # token that `select` has just reported.
@@ -47,7 +48,7 @@ class Jobserver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._tokens)
 
     @property

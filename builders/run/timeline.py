@@ -31,7 +31,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._began = time.time()
+        self.began = time.time()
+        """The zero of the trace's times."""
         self._events: list[dict[str, Any]] = []
         self._steps: list[_Span] = []
 
@@ -61,9 +62,9 @@ class Timeline:
     def _event(self, span: _Span, category: str, row: tuple[int, int]) -> dict[str, Any]:
         """Returns a complete event; `row` is (process, thread)."""
         event: dict[str, Any] = {"name": span.name, "cat": category, "ph": "X", "pid": row[0], "tid": row[1]}
-        event["ts"] = round((span.began - self._began) * 1e6)
+        event["ts"] = round((span.began - self.began) * 1e6)
         # Both ends are rounded, not the duration: otherwise adjacent events could overlap by a microsecond.
-        event["dur"] = max(0, round((span.ended - self._began) * 1e6) - event["ts"])
+        event["dur"] = max(0, round((span.ended - self.began) * 1e6) - event["ts"])
         return event | {"args": dict(span.details)}
 
     def to_json(self) -> dict[str, Any]:
