@@ -64,7 +64,7 @@ def steps_of(builder: OpBuilder, store: Store, library: str = "library.so") -> l
     """The commands that a build of the op would run, with paths relative to the folder that they run in."""
     toolchain = find_toolchain(builder.spec(), store)
     return toolchain.steps(
-        make_plan(builder.spec(), toolchain), root_paths(builder.spec(), toolchain.places()), library
+        make_plan(builder.spec(), toolchain), root_paths(builder.spec(), toolchain.root_paths()), library
     )
 
 

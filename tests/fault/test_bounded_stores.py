@@ -19,6 +19,7 @@ from opforge.errors import LoadError, SettingError
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """
 import os
+from support import sample_ops
 from opforge.cache.maintenance import gc as upkeep
 upkeep.GRACE_SECONDS = float(os.environ["YOUNG"])
 for number in range(int(os.environ["COUNT"])):
@@ -211,7 +212,7 @@ def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, tm
     assert (hit["event"], hit["op"], hit["origin"], hit["path"]) == ("hit", "plain", "cache", entry.folder)
     log.unlink()
     cls().build(force=True)
-    assert events(log)[0]["reasons"] == ["it was asked for"]
+    assert events(log)[0]["reasons"] == ["it was requested"]
 
 
 def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):
@@ -229,6 +230,7 @@ def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):
 
 WAIT = """
 import os
+from support import sample_ops
 from opforge.cache.filesystem import lock
 lock.FIRST_NOTICE = 0.2
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
@@ -267,6 +269,7 @@ def test_a_wait_is_an_event_and_its_notice_and_its_timeout_name_pid_and_host(fol
 
 FALLBACK = """
 import os, sys
+from support import sample_ops
 builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
 op = builder.load()
 place = op.path.partition("/v1/")[0]

@@ -113,6 +113,7 @@ HARMS = [
 ]
 LOAD = """
 import logging, os, sys
+from support import sample_ops
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stdout)
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
@@ -247,6 +248,7 @@ def test_once_there_is_space_again_the_op_builds(tmp_path, mounted, monkeypatch)
 
 LIMITED = """
 import os, resource
+from support import sample_ops
 from opforge.errors import OpforgeError, BuildResourceError
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:

@@ -18,11 +18,13 @@ pytestmark = [
 ]
 BUILD = """
 import os, sys
+from support import sample_ops
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 WITH_WORKER = """
 import os, sys, threading, time, traceback
+from support import child_processes, polling, sample_ops
 def fork():
     polling.wait_for(lambda: child_processes.compilers_in(os.environ["FOLDER"]))
     pid = os.fork()
@@ -184,6 +186,7 @@ def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder,
 
 INTERRUPTED = """
 import os, sys
+from support import child_processes, sample_ops
 try:
     sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from opforge.errors import CompileError
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 LOAD = """
 import os, sys, time
+from support import sample_ops
 while not os.path.exists(os.environ["GO"]): time.sleep(0.005)
 from opforge.errors import OpforgeError
 builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
@@ -141,7 +142,7 @@ from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
     yield lock.LockResult.FREE
-lock.held = nothing
+lock.acquire = nothing
 """
     + LOAD
 )
@@ -206,6 +207,7 @@ def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path)
 
 START_METHODS = """
 import multiprocessing, os, sys, warnings
+from support import sample_ops
 
 def load(_number=0):
     return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()
@@ -253,6 +255,7 @@ def test_loading_works_before_and_after_a_process_is_started(folder, tmp_path, m
 
 FORK_WHILE_LOADING = """
 import os, signal, sys, threading, time, warnings
+from support import sample_ops
 warnings.simplefilter("ignore")
 from collections.abc import Mapping
 from opforge.builders import loader
