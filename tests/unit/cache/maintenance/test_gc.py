@@ -58,7 +58,7 @@ def test_an_entry_under_a_wrong_key_is_set_aside(made):
     result = made.add()
     os.rename(made.layout.entry(result), made.layout.entry("f" * 32))
     (checked,) = verify.verify(made.layout, ME)
-    assert checked.problem == "its manifest speaks of another entry" and made.held() == set()
+    assert checked.problem == "its manifest describes another entry" and made.held() == set()
 
 
 @pytest.mark.parametrize(

@@ -251,4 +251,4 @@ def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, ch
     again = world.build()
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
-    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
+    assert "is damaged: its manifest describes another library. It was set aside in" in warning

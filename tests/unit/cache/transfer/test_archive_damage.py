@@ -82,7 +82,7 @@ MANIFESTS = {
     "no op": (lambda one: one["binary"].pop("op"), "op"),
     "no library": (lambda one: one["binary"].update(file="other.so"), "does not hold a manifest and its library"),
     "a file elsewhere": (lambda one: one["binary"].update(file="../x.so"), "does not hold a manifest and its library"),
-    "a description elsewhere": (lambda one: one.update(description="../../x"), "has no proper keys"),
+    "a description elsewhere": (lambda one: one.update(description="../../x"), "has no valid keys"),
     "a list for a record": (lambda one: one.update(binary=[]), ""),
     "nothing": (lambda one: one.clear(), "binary"),
 }

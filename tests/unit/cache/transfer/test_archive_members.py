@@ -93,10 +93,10 @@ def test_an_entry_that_comes_back_is_refused(packed, fresh):
 @pytest.mark.parametrize(
     ("bound", "value", "text"),
     [
-        ("MOST_FILES", 3, "it holds more than 3 files or"),
-        ("MOST_BYTES", 2000, "files or 2000 bytes"),
-        ("MOST_MANIFEST", 10, "manifest.json' is larger than any manifest"),
-        ("MOST_LIBRARY", 10, ".so' is larger than any library"),
+        ("MAX_FILES", 3, "it holds more than 3 files or"),
+        ("MAX_BYTES", 2000, "files or 2000 bytes"),
+        ("MAX_MANIFEST", 10, "manifest.json' is larger than any manifest"),
+        ("MAX_LIBRARY", 10, ".so' is larger than any library"),
     ],
 )
 def test_what_is_too_many_or_too_large_is_refused(packed, fresh, monkeypatch, bound, value, text):
