@@ -135,7 +135,7 @@ def test_tickets_and_descriptions_go_with_their_entry(made):
     kept = made.add("adam")
     made.use(kept, later())
     kinds = sorted(one.kind for one in gc(made, max_size=0))
-    assert kinds == ["description", "entry", "ticket"]
+    assert kinds == ["description", "entry", "stat record"]
     assert [name.partition("-")[0] for name in made.files("plans")] == [kept]
     assert made.files("descriptions") == [kept]
     for area in ("plans", "descriptions"):
@@ -193,7 +193,7 @@ def test_a_lock_that_is_held_stays(made):
 def test_a_dry_run_changes_nothing(made):
     result = made.add()
     planned = upkeep.over_limit(made.layout, later(), max_size=0)
-    assert [one.kind for one in planned] == ["entry", "ticket", "description"] and made.held() == {result}
+    assert [one.kind for one in planned] == ["entry", "stat record", "description"] and made.held() == {result}
 
 
 # -- clear -------------------------------------------------------------------------------------------------------------
