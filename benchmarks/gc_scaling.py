@@ -59,7 +59,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     root = scratch.fresh("gc")
     store = empty_store(root)
     began = time.perf_counter()
-    CPUAdamBuilder().obtain(store=store)
+    CPUAdamBuilder().build(store=store)
     build = time.perf_counter() - began
     layout = store.layout
     shutil.rmtree(layout.path("objects"))  # they would go first, and are looked at as entries are

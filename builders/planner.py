@@ -49,7 +49,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         target=str(target),
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
-        include=(*_include_dirs(spec), *_root_includes(spec)),
+        include=(*include_folders(spec), *_root_includes(spec)),
         system_include=(*part.system_include, *(device.system_include if device else ())),
         defines=(*defines, *(device.defines if device else ()), *spec.defines),
         compile_flags=(
@@ -70,8 +70,8 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     )
 
 
-def _include_dirs(spec: OpSpec) -> list[RootedPath]:
-    """The include folders, by root: an absolute path is in no key, so its number stands for it."""
+def include_folders(spec: OpSpec) -> list[RootedPath]:
+    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
     folders: list[RootedPath] = []
     for number, folder in enumerate(spec.include_dirs):
         located = kernel_roots.locate(spec.name, [folder], spec.roots)

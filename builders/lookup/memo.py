@@ -48,7 +48,7 @@ def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Ma
 
     `programs` are the toolchain's, if it had to be found before; their paths are part of the memo's key.
     """
-    path = _file(spec, store, root_paths, programs)
+    path = memo_path(spec, store, root_paths, programs)
     try:
         memo = read_json(path)
         record, folders = memo["ticket"], _program_folders()
@@ -86,7 +86,7 @@ def save(
     record = entry.stat_record
     if not record or not stat_record.holds_by_stamps(record, root_paths, store.disk):
         return  # an input was changed so recently that it could change again and keep its stamp
-    path = _file(spec, store, root_paths, programs)
+    path = memo_path(spec, store, root_paths, programs)
     used = toolchain.programs()
     code = _code_stamps(spec)
     around = [*used.values(), *snapshot.stamps.values()]
@@ -118,8 +118,8 @@ def save(
         return
 
 
-def _file(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
-    """The memo's path, named by all that decides the plan besides stamps."""
+def memo_path(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
+    """Returns the path of a look-up's memo, named by all that decides the plan besides stamps."""
     variables = [os.environ.get(name) for name in toolchains.plan_environment(spec)]
     requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
     value = [FORMAT, spec, requires, variables, _working_folder(), sorted(root_paths.items()), sorted(programs)]

@@ -9,6 +9,7 @@ import pytest
 from support import fakes
 from support.compilers.installed_compilers import DEVICES, needs
 
+from opforge.builders.lookup.finder import find
 from opforge.errors import CompileError, OpIncompatibleError
 
 pytestmark = pytest.mark.compile
@@ -57,7 +58,7 @@ def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
         fakes.write(tmp_path, file, text)
     attributes = {"sources": ["scale.cu", "face.cpp"], "devices": ["cuda", "hip"]}
     builder = fakes.builder_class(tmp_path, op, **attributes)(DEVICES[name])
-    entry = builder.obtain()
+    entry = builder.build()
     assert entry.binary["target"] == DEVICES[name]
     assert {"opforge_describe", "opforge_register"} <= set(entry.binary["exports"])
     assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.binary["needs"]
@@ -65,9 +66,9 @@ def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
     read = {(root, path) for root, path, *_ in entry.manifest()["inputs"]["files"]}
     assert {("own", "scale.cu"), ("own", "face.cpp"), ("own", "scale.h")} <= read
     assert str(tmp_path) not in str(entry.manifest()["components"])
-    assert builder.find().origin == "cache"
+    assert find(builder.spec()).entry.origin == "cache"
     fakes.write(tmp_path, "scale.h", HEADER + "// changed\n")
-    assert builder.find() is None, "the header that both quote is one of its inputs"
+    assert find(builder.spec()).entry is None, "the header that both quote is one of its inputs"
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -90,7 +91,7 @@ def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, 
     header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
     cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
     with pytest.raises(CompileError) as refused:
-        cls(DEVICES[name]).obtain()
+        cls(DEVICES[name]).build()
     assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
     assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
 
@@ -113,12 +114,12 @@ def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
     fakes.write(tmp_path, "face.cpp", READS_OPENCL)
     op = fakes.fresh("twice")
     cls = fakes.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "face.cpp"], devices=["opencl"])
-    entry = cls().obtain()
+    entry = cls().build()
     assert entry.binary["needs"][0] == "libOpenCL.so.1"
     with open(entry.library, "rb") as file:
         assert OPENCL.encode() in file.read()
     fakes.write(tmp_path, "twice.cl", OPENCL + "// more\n")
-    assert cls().find() is None
+    assert find(cls().spec()).entry is None
 
 
 @pytest.mark.parametrize(
@@ -133,5 +134,5 @@ def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(tar
     fakes.write(tmp_path, "scale.cu", KERNEL)
     cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
     with pytest.raises(OpIncompatibleError) as refused:
-        cls(target).obtain()
+        cls(target).build()
     assert says in str(refused.value)

@@ -56,7 +56,7 @@ def test_every_op_of_the_host_is_built_for_older_systems(name):
     from opforge.accelerator.select import make_accelerator
 
     found = make_accelerator("cpu", "the test").get_op_builder(name)
-    binary = found(LEVEL, portable=True).obtain().binary
+    binary = found(LEVEL, portable=True).build().binary
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
 

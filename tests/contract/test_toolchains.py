@@ -11,7 +11,8 @@ from support.compilers.installed_compilers import DEVICES, HOSTS, has_libcxx, ma
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
-from opforge.builders.toolchains import host, zig
+from opforge.builders.planner import make_plan
+from opforge.builders.toolchains import find_toolchain, host, zig
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError
 
@@ -77,7 +78,7 @@ def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(places, rel
     if not os.environ.get("TEST_ZIG") and not has_libcxx():
         pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
     cls = fakes.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
-    binary = cls("cpu:x86-64-v2", portable=True).obtain().binary
+    binary = cls("cpu:x86-64-v2", portable=True).build().binary
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
     assert "GLIBCXX" not in binary["floors"]
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
@@ -88,7 +89,7 @@ def test_no_toolchain_for_a_device_says_which_there_are(tmp_path):
     fakes.write(tmp_path, "scale.cpp", "")
     cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
     with pytest.raises(OpIncompatibleError, match="no toolchain for npu; it has one for cpu, cuda, hip, xpu, opencl"):
-        cls("npu:910b").obtain()
+        cls("npu:910b").build()
 
 
 def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_one(tmp_path):
@@ -119,7 +120,7 @@ def test_a_sysroot_is_known_by_what_is_in_it_and_not_by_its_place(tmp_path, monk
         monkeypatch.setenv("OPFORGE_SYSROOT", str(folder))
         cls = fakes.plain_op(tmp_path / "src")
         builder = cls(portable=True)
-        toolchain_keys.append(builder.plan(builder.toolchain(current_store())).key)
+        toolchain_keys.append(make_plan(builder.spec(), find_toolchain(builder.spec(), current_store())).key)
         assert builder.load().value() == 1
     assert toolchain_keys[0] == toolchain_keys[1]
 
@@ -132,7 +133,7 @@ def test_code_for_another_processor_runs_there(places, tmp_path):
         pytest.skip("needs an emulator and its libc (apt install qemu-user libc6-arm64-cross)")
     import subprocess
 
-    entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).obtain()
+    entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).build()
     assert entry.binary["machine"] == "aarch64"
     calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
     calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'

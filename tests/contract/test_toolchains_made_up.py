@@ -9,7 +9,9 @@ import pytest
 from support import fakes
 from support.compilers.installed_compilers import made
 
-from opforge.builders.toolchains import nvcc
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.cache.current import current_store
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
@@ -115,9 +117,12 @@ def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):
     fakes.write(tmp_path, "face.cpp", "")
     cls = fakes.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
     builder = cls("xpu:pvc+bmg")
-    found = builder.toolchain(current_store())
-    plan = builder.plan(found)
-    steps = {step.title: list(step.argv) for step in found.steps(plan, builder.places(), "scale.so")}
+    found = find_toolchain(builder.spec(), current_store())
+    plan = make_plan(builder.spec(), found)
+    steps = {
+        step.title: list(step.argv)
+        for step in found.steps(plan, root_paths(builder.spec(), found.places()), "scale.so")
+    }
     assert steps["compile scale.sycl"][0] == str(bin / "icpx")
     assert "-fsycl-targets=spir64_gen,spir64" in steps["compile scale.sycl"]
     assert steps["compile face.cpp"][0].endswith("g++")

@@ -18,7 +18,8 @@ from opforge.errors import LoadError, SettingError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """
-import os, fakes
+import os
+from support import fakes
 from opforge.cache.maintenance import gc as upkeep
 upkeep.GRACE_SECONDS = float(os.environ["YOUNG"])
 for number in range(int(os.environ["COUNT"])):
@@ -39,7 +40,7 @@ def bytes_of(store):
 
 
 def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_store, monkeypatch):
-    fakes.plain_op(folder)().obtain()
+    fakes.plain_op(folder)().build()
     one = bytes_of(own_store)
     limit = 4 * one
     env = {"FOLDER": str(folder), "OPFORGE_CACHE_MAX_SIZE": str(limit), "YOUNG": "0.3", "COUNT": "5"}
@@ -56,19 +57,19 @@ def test_growth_stops_where_the_limit_says_under_concurrent_builds(folder, own_s
     time.sleep(0.4)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", str(limit))
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.3)
-    fakes.plain_op(folder, value=99)().obtain()
+    fakes.plain_op(folder, value=99)().build()
     assert bytes_of(own_store) <= limit
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
 def test_what_is_pinned_outlives_every_limit(folder, own_store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    first = fakes.plain_op(folder, value=1)().obtain()
+    first = fakes.plain_op(folder, value=1)().build()
     pins.pin(Layout(str(own_store)), first.key)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "1")
     for value in (2, 3):
         fakes.set_value(folder, value)
-        fakes.builder_class(folder, "plain", abi="c")().obtain()
+        fakes.builder_class(folder, "plain", abi="c")().build()
     assert os.listdir(own_store / "v1" / "entries") == [first.key]
 
 
@@ -76,12 +77,12 @@ def test_a_bad_limit_stops_a_build_before_it_begins_and_no_hit(folder, own_store
     cls = fakes.plain_op(folder, value=7001)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
     with pytest.raises(SettingError, match=r"OPFORGE_CACHE_MAX_SIZE='plenty' cannot be used: expected a number with B"):
-        cls().obtain()
+        cls().build()
     assert not os.listdir(own_store / "v1" / "entries") and not os.listdir(own_store / "v1" / "staging")
     monkeypatch.delenv("OPFORGE_CACHE_MAX_SIZE")
-    cls().obtain()
+    cls().build()
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "plenty")
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "cache"
 
 
 def evict(own_store):
@@ -91,7 +92,7 @@ def evict(own_store):
 
 def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
     cls = fakes.plain_op(folder, value=7002)
-    cls().obtain()
+    cls().build()
     real, gone = loader._dlopen, []
 
     def late(op, entry):
@@ -128,7 +129,7 @@ def test_a_process_that_has_loaded_an_entry_goes_on_when_it_is_evicted(folder, o
     assert evict(own_store)
     assert op.value() == 7004 and builder.load() is op
     other = cls()
-    again = other.obtain()
+    again = other.build()
     assert again.origin == "built" and again.key == op.result
     assert other.load() is op, "one module a result"
     assert builder.load().value() == 7004
@@ -136,10 +137,10 @@ def test_a_process_that_has_loaded_an_entry_goes_on_when_it_is_evicted(folder, o
 
 def test_a_removed_objects_folder_and_removed_answers_cost_work_and_nothing_else(folder, own_store):
     cls = fakes.plain_op(folder, value=7005)
-    cls().obtain()
+    cls().build()
     for area in ("answers", "objects", "peaks", "toolchains", "descriptions"):
         shutil.rmtree(own_store / "v1" / area, ignore_errors=True)
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "cache"
     fakes.set_value(folder, 6)
     assert cls().load().value() == 6
 
@@ -161,7 +162,7 @@ def test_a_folder_is_tried_under_a_name_that_a_sweep_finds(folder, own_store, mo
 
 
 def test_files_that_a_killed_process_had_begun_are_swept_when_they_are_old(folder, own_store):
-    entry = fakes.plain_op(folder)().obtain()
+    entry = fakes.plain_op(folder)().build()
     v1 = own_store / "v1"
     plan = next((v1 / "plans").iterdir())
     drafts = [
@@ -177,8 +178,8 @@ def test_files_that_a_killed_process_had_begun_are_swept_when_they_are_old(folde
     assert all(path.exists() for path in drafts), "somebody may be writing them"
     gone = gc.remove(layout, gc.over_limit(layout, time.time() + 7200))
     assert not [path for path in drafts if path.exists()]
-    assert {one.kind for one in gone} == {"unfinished file"}
-    assert fakes.builder_class(folder, "plain", abi="c")().obtain().origin == "cache"
+    assert {one.kind for one in gone} == {"temporary file"}
+    assert fakes.builder_class(folder, "plain", abi="c")().build().origin == "cache"
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -201,32 +202,33 @@ def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, tm
     assert load["origin"] == "built" and load["path"].endswith(".so") and load["seconds"] >= 0
     log.unlink()
     fakes.set_value(folder, 6)
-    cls().obtain()
+    cls().build()
     assert events(log)[0]["reasons"] == [f"{own_store}/v1/entries/{build['result']}: {folder}/value.h has changed"]
     log.unlink()
-    entry = cls().obtain()
+    entry = cls().build()
     (hit,) = events(log)
     assert (hit["event"], hit["op"], hit["origin"], hit["path"]) == ("hit", "plain", "cache", entry.folder)
     log.unlink()
-    cls().obtain(force=True)
+    cls().build(force=True)
     assert events(log)[0]["reasons"] == ["it was asked for"]
 
 
 def test_a_damaged_entry_is_an_event(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder)
-    entry = cls().obtain()
+    entry = cls().build()
     os.chmod(entry.library, 0o700)
     os.truncate(entry.library, 100)
     log = tmp_path / "log"
     monkeypatch.setenv("OPFORGE_LOG", str(log))
-    cls().obtain()
+    cls().build()
     told = events(log)
     assert [one["event"] for one in told] == ["quarantine", "miss", "build"]
     assert told[0]["path"] == entry.folder and told[0]["reasons"][0].startswith("the library has 100 bytes instead of")
 
 
 WAIT = """
-import os, fakes
+import os
+from support import fakes
 from opforge.cache.filesystem import lock
 lock.FIRST_NOTICE = 0.2
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
@@ -264,7 +266,8 @@ def test_a_wait_is_an_event_and_its_notice_and_its_timeout_name_pid_and_host(fol
 # -- the private folder that stands in for a refused one ---------------------------------------------------------------
 
 FALLBACK = """
-import os, sys, fakes
+import os, sys
+from support import fakes
 builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
 op = builder.load()
 place = op.path.partition("/v1/")[0]
@@ -274,7 +277,7 @@ if pid == 0:
     assert op.value() == 5
     sys.exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-again = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().obtain()
+again = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().build()
 print(os.path.exists(op.path), op.value(), again.origin)
 """
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 def op(tmp_path):
     """The class of a built op, and its entry."""
     cls = fakes.plain_op(tmp_path / "op", value=5)
-    return cls, cls().obtain()
+    return cls, cls().build()
 
 
 def truncate(entry):
@@ -66,7 +66,7 @@ def as_pipe(entry):
 
 
 def as_another_ops_file(entry):
-    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().obtain()
+    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().build()
     os.unlink(entry.library)
     shutil.copy(other.library, entry.library)
 
@@ -87,7 +87,7 @@ def entry_as_file(entry):
 
 
 def entry_as_link_to_another(entry):
-    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().obtain()
+    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().build()
     shutil.rmtree(entry.folder)
     os.symlink(other.folder, entry.folder)
 
@@ -112,7 +112,8 @@ HARMS = [
     writable_by_the_group,
 ]
 LOAD = """
-import logging, os, sys, fakes
+import logging, os, sys
+from support import fakes
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stdout)
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
@@ -161,7 +162,7 @@ def test_random_noise_all_over_the_store_is_never_a_crash(op, own_store, tmp_pat
             with open(path, "r+b") as file:
                 file.seek(chance.randrange(size + 1))
                 file.write(chance.randbytes(chance.randrange(1, 40)))
-        assert fakes.plain_op(tmp_path / "op", value=5)().obtain().key == entry.key
+        assert fakes.plain_op(tmp_path / "op", value=5)().build().key == entry.key
     assert fakes.python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30).splitlines()[-1].startswith("5 ")
 
 
@@ -201,7 +202,7 @@ def test_a_full_disk_is_called_so_wherever_it_strikes_and_nothing_is_left(tmp_pa
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
     cls = fakes.plain_op(tmp_path / "op", source=BIG)
     try:
-        cls().obtain()
+        cls().build()
     except BuildResourceError as error:
         assert "the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk." in str(error)
     staging = store / "v1" / "staging"
@@ -217,7 +218,7 @@ def test_a_disk_that_is_full_when_the_source_of_an_inline_op_is_written_says_so(
 
 def test_a_layer_on_a_full_disk_says_so_and_holds_no_part_of_the_entry(tmp_path, mounted):
     folder = mounted("size=32k")
-    entry = fakes.plain_op(tmp_path / "op", source=BIG)().obtain()
+    entry = fakes.plain_op(tmp_path / "op", source=BIG)().build()
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
         layer.add(str(folder / "layer"), entry, "description")
     assert os.listdir(folder / "layer" / "v1" / "entries") == []
@@ -228,7 +229,7 @@ def test_a_disk_that_is_full_before_anything_is_made_says_so(tmp_path, mounted, 
     store = mounted("size=64k,nr_inodes=4")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store / "store"))
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Set OPFORGE_CACHE_DIR"):
-        fakes.plain_op(tmp_path / "op")().obtain()
+        fakes.plain_op(tmp_path / "op")().build()
 
 
 def test_once_there_is_space_again_the_op_builds(tmp_path, mounted, monkeypatch):
@@ -242,7 +243,8 @@ def test_once_there_is_space_again_the_op_builds(tmp_path, mounted, monkeypatch)
 
 
 LIMITED = """
-import os, resource, fakes
+import os, resource
+from support import fakes
 from opforge.errors import OpforgeError, BuildResourceError
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:
@@ -278,7 +280,7 @@ def test_a_read_only_disk_serves_hits_and_says_what_to_set_for_builds(tmp_path, 
     store = mounted("size=8m")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
     cls = fakes.plain_op(tmp_path / "op", value=5)
-    cls().obtain()
+    cls().build()
     subprocess.run(["mount", "-o", "remount,ro", store], check=True)
     assert cls().load().value() == 5
     fakes.set_value(tmp_path / "op", 6)
@@ -294,4 +296,4 @@ def test_a_store_reached_through_a_link_works(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "link"))
     cls = fakes.plain_op(tmp_path / "op", value=5)
     assert cls().load().value() == 5
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "cache"

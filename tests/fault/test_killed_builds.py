@@ -17,12 +17,14 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 BUILD = """
-import os, sys, fakes
+import os, sys
+from support import fakes
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 WITH_WORKER = """
-import os, sys, fakes, threading, time, traceback
+import os, sys, threading, time, traceback
+from support import fakes
 def fork():
     fakes.wait_for(lambda: fakes.compilers(os.environ["FOLDER"]))
     pid = os.fork()
@@ -177,7 +179,8 @@ def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder,
 # -- interrupted -------------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
-import os, sys, fakes
+import os, sys
+from support import fakes
 try:
     fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except KeyboardInterrupt:
@@ -226,7 +229,7 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
         raise Stop
 
     with pytest.raises(Stop):
-        fakes.builder_class(folder, "plain", abi="c")().obtain(on_progress=stop)
+        fakes.builder_class(folder, "plain", abi="c")().build(on_progress=stop)
     assert os.listdir(own_store / "v1" / "staging") == []
     no_compiler_is_left(folder, own_store)
 

@@ -16,7 +16,8 @@ from opforge.errors import CompileError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 LOAD = """
-import os, sys, time, fakes
+import os, sys, time
+from support import fakes
 while not os.path.exists(os.environ["GO"]): time.sleep(0.005)
 from opforge.errors import OpforgeError
 builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
@@ -253,7 +254,8 @@ def test_loading_works_before_and_after_a_process_is_started(folder, tmp_path, m
 
 
 FORK_WHILE_LOADING = """
-import os, signal, sys, threading, time, warnings, fakes
+import os, signal, sys, threading, time, warnings
+from support import fakes
 warnings.simplefilter("ignore")
 from collections.abc import Mapping
 from opforge.builders import loader
@@ -265,7 +267,7 @@ def slow(op, path):
     return real(op, path)
 loader._dlopen = slow
 cls = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")
-cls().obtain()
+cls().build()
 thread = threading.Thread(target=lambda: cls().load())
 thread.start()
 assert inside.wait(30)

@@ -12,7 +12,8 @@ from support import fakes
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
-import os, resource, fakes
+import os, resource
+from support import fakes
 from opforge.builders.toolchains import probe as identity
 from opforge.errors import OpforgeError
 limited = getattr(resource, os.environ["LIMIT"])

@@ -35,7 +35,8 @@ LONGEST = 90.0
 STEADY = 1.0
 """Seconds for which a source stays as it is: one that changes all the time cannot be built."""
 LOAD = """
-import os, fakes
+import os
+from support import fakes
 op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["plain.cpp", "more.cpp"])().load()
 print(op.value(), op.origin)
 """

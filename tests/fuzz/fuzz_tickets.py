@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from support import fakes
 from support.store import fake_store
 
+from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
@@ -54,7 +55,7 @@ class TicketTarget:
 
     def _find(self) -> str | None:
         probe._asked.clear()
-        entry = self.cls().find(self._store())
+        entry = find(self.cls().spec(), self._store()).entry
         return entry and entry.key
 
     @staticmethod

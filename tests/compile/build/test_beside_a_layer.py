@@ -12,7 +12,7 @@ def prebuilt_in_a_layer(cls, tmp_path, monkeypatch):
     """Build the op into a layer, which is before an empty store from then on; returns the layer's entry."""
     layer = str(tmp_path / "layer")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
-    entry = cls().obtain()
+    entry = cls().build()
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer)
     return entry
@@ -22,7 +22,7 @@ def test_a_layer_is_used_without_a_compiler(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder, value=3)
     prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    entry, layer = cls().obtain(), str(tmp_path / "layer")
+    entry, layer = cls().build(), str(tmp_path / "layer")
     assert entry.origin == layer and entry.library.startswith(layer)
     assert cls().load().value() == 3
     assert not (tmp_path / "mine").exists(), "nothing was written"
@@ -39,7 +39,7 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
     said["binary"]["floors"]["GLIBC"] = "9.9"
     fakes.write(prebuilt.folder, "manifest.json", json.dumps(said))
     builder = cls()
-    assert builder.obtain().origin == "built"
+    assert builder.build().origin == "built"
     first = builder.trace[0]
     assert first.where == prebuilt.folder
     assert re.fullmatch(r"it needs glibc 9.9, and this system has 2\.\d+", first.reason)

@@ -15,23 +15,23 @@ def test_debug_keeps_the_source_path(folder):
     cls = fakes.plain_op(folder)
     for builder, seen in ((cls(debug=True), True), (cls(), False)):
         said = subprocess.run(
-            ["readelf", "--debug-dump=info", builder.obtain().library], capture_output=True, text=True, check=True
+            ["readelf", "--debug-dump=info", builder.build().library], capture_output=True, text=True, check=True
         )
         assert (source in said.stdout) is seen
 
 
 def test_a_debug_build_of_a_moved_tree_names_the_new_place(folder, tmp_path):
-    fakes.plain_op(folder)(debug=True).obtain()
+    fakes.plain_op(folder)(debug=True).build()
     shutil.copytree(folder, tmp_path / "moved")
     shutil.rmtree(folder)
-    entry = fakes.plain_op(tmp_path / "moved")(debug=True).obtain()
+    entry = fakes.plain_op(tmp_path / "moved")(debug=True).build()
     said = subprocess.run(["readelf", "--debug-dump=info", entry.library], capture_output=True, text=True, check=True)
     assert str(tmp_path / "moved") in said.stdout
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb (apt install gdb)")
 def test_gdb_finds_the_source_line(folder):
-    entry = fakes.plain_op(folder)(debug=True).obtain()
+    entry = fakes.plain_op(folder)(debug=True).build()
     said = subprocess.run(
         ["gdb", "-batch", "-nx", "-ex", "info line value", entry.library], capture_output=True, text=True, check=False
     )
@@ -39,12 +39,12 @@ def test_gdb_finds_the_source_line(folder):
 
 
 def test_sanitize_builds_and_names_its_runtime(folder):
-    entry = fakes.plain_op(folder)(sanitize="address").obtain()
+    entry = fakes.plain_op(folder)(sanitize="address").build()
     assert any("libasan" in name for name in entry.binary["needs"])
 
 
 def test_loading_a_sanitized_op_without_its_runtime_is_an_error_that_says_what_to_preload(folder, own_store):
-    fakes.plain_op(folder)(sanitize="address").obtain()
+    fakes.plain_op(folder)(sanitize="address").build()
     code = """
 import os
 from support import fakes

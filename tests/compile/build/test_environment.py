@@ -17,19 +17,19 @@ def test_cxxflags_are_honoured_and_in_the_key(folder, monkeypatch):
     fakes.plain_op(folder)
     fakes.write(folder, "value.h", "#ifndef VALUE\n#define VALUE 1\n#endif\n")
     cls = fakes.builder_class(folder, "plain", abi="c")
-    first = cls().obtain()
+    first = cls().build()
     monkeypatch.setenv("CXXFLAGS", "-DVALUE=5")
-    assert cls().obtain().key != first.key
+    assert cls().build().key != first.key
     assert cls().load().value() == 5
     monkeypatch.delenv("CXXFLAGS")
-    assert cls().obtain().key == first.key
+    assert cls().build().key == first.key
 
 
 def test_ldflags_are_honoured_and_in_the_key(folder, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     monkeypatch.setenv("LDFLAGS", "-Wl,-soname,from-ldflags.so")
-    entry = cls().obtain()
+    entry = cls().build()
     assert entry.key != first.key
     notes = subprocess.run(["readelf", "-d", entry.library], capture_output=True, text=True, check=True).stdout
     assert "[from-ldflags.so]" in notes
@@ -37,10 +37,10 @@ def test_ldflags_are_honoured_and_in_the_key(folder, monkeypatch):
 
 def test_cxx_is_honoured_and_in_the_key(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     wrapper = fakes.compiler(tmp_path, "my-g++", f'touch {tmp_path}/ran; exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
-    assert cls().obtain().key != first.key
+    assert cls().build().key != first.key
     assert (tmp_path / "ran").exists()
 
 
@@ -57,22 +57,22 @@ def test_a_cpath_folder_is_watched(folder, tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="needs clang++ (apt install clang)")
 def test_clang_builds_it_too(folder, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     monkeypatch.setenv("CXX", "clang++")
-    assert cls().obtain().key != first.key
+    assert cls().build().key != first.key
     assert cls().load().value() == 1
 
 
 def test_without_a_compiler_what_was_built_is_still_found(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cls().obtain().key == first.key
+    assert cls().build().key == first.key
 
 
 def test_without_a_compiler_an_edited_header_is_no_stale_hit(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder, value=1)
-    cls().obtain()
+    cls().build()
     fakes.set_value(folder, 2)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match="apt install g\\+\\+"):

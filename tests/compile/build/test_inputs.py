@@ -13,14 +13,14 @@ from opforge.builders.run.provenance import Provenance
 
 def test_an_edited_header_is_another_build_and_going_back_is_a_hit(folder):
     cls = fakes.plain_op(folder, value=1)
-    first = cls().obtain()
+    first = cls().build()
     fakes.set_value(folder, 2)
     builder = cls()
-    second = builder.obtain()
+    second = builder.build()
     assert second.origin == "built" and second.key != first.key
     assert [one.reason for one in builder.trace] == [f"{folder}/value.h has changed"]
     fakes.set_value(folder, 1)
-    third = cls().obtain()
+    third = cls().build()
     assert third.origin == "cache" and third.key == first.key
 
 
@@ -96,10 +96,10 @@ def test_an_include_folder_inside_the_ops_own_does_not_make_every_look_up_a_miss
     cls = fakes.plain_op(folder, include_dirs=[str(folder / "inc")], source='#include "inc/x.h"\n' + fakes.PLAIN)
     (folder / "inc").mkdir()
     fakes.write(folder / "inc", "x.h", "")
-    cls().obtain()
+    cls().build()
     monkeypatch.setenv("OPFORGE_PARANOID", "1")
     builder = cls()
-    assert builder.obtain().origin == "cache", builder.trace
+    assert builder.build().origin == "cache", builder.trace
 
 
 def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(folder):
@@ -117,7 +117,7 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(folder):
     thread.join()
     assert op.value() == 2
     found = cls()
-    assert found.obtain().origin == "cache"
+    assert found.build().origin == "cache"
 
 
 def test_a_file_that_changes_while_it_is_hashed_is_compiled_again(folder, monkeypatch):
@@ -131,4 +131,4 @@ def test_a_file_that_changes_while_it_is_hashed_is_compiled_again(folder, monkey
 
     monkeypatch.setattr(Provenance, "collect", change_after)
     assert cls().load().value() == 2
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "cache"

@@ -14,7 +14,8 @@ from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import probe
 
 LOAD = """
-import os, fakes
+import os
+from support import fakes
 from opforge.builders import planner as planning
 from opforge.builders.toolchains import probe as identity
 from opforge.cache.filesystem.disk import Disk
@@ -50,8 +51,8 @@ def plans(monkeypatch):
 
 def settle(cls):
     """Build, and look up until the answer is remembered."""
-    cls().obtain()
-    entry = cls().obtain()
+    cls().build()
+    entry = cls().build()
     probe._asked.clear()
     return entry
 
@@ -73,12 +74,12 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     cls = fakes.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().obtain().key == first.key and made == []
+    assert cls().build().key == first.key and made == []
     fakes.compiler(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.key != first.key
     os.unlink(early / "g++")
-    assert cls().obtain().key == first.key
+    assert cls().build().key == first.key
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -90,7 +91,7 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     cls = fakes.plain_op(folder)
     first = settle(cls)
     fakes.compiler(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
-    second = cls().obtain()
+    second = cls().build()
     assert second.origin == "built" and second.key != first.key
     assert (tmp_path / "ran").exists()
 
@@ -103,7 +104,7 @@ def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
     second = settle(cls)
     assert second.key != first.key
     fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().obtain().key not in (first.key, second.key)
+    assert cls().build().key not in (first.key, second.key)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])

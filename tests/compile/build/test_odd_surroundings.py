@@ -26,7 +26,7 @@ def test_a_folder_may_have_any_name(tmp_path, name, monkeypatch):
     folder = tmp_path / name
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
     assert fakes.plain_op(folder)().load().value() == 1
-    assert fakes.builder_class(folder, "plain", abi="c")().obtain().origin == "cache"
+    assert fakes.builder_class(folder, "plain", abi="c")().build().origin == "cache"
     fakes.set_value(folder, 2)
     assert fakes.builder_class(folder, "plain", abi="c")().load().value() == 2
 
@@ -146,12 +146,12 @@ def test_paths_may_be_path_objects(tmp_path):
 
 def test_a_store_with_a_folder_that_cannot_be_written_is_refused(tmp_path, own_store):
     cls = fakes.plain_op(tmp_path)
-    cls().obtain()
+    cls().build()
     (own_store / "v1" / "entries").rename(own_store / "kept")
     (own_store / "v1" / "entries").symlink_to("/proc/self/task")
     fakes.set_value(tmp_path, 2)
     with pytest.raises(CacheDirError, match=r"/v1/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
-        cls().obtain()
+        cls().build()
 
 
 def test_a_header_is_looked_for_beside_a_link_to_the_source(tmp_path):
@@ -222,4 +222,4 @@ def test_nvcc_is_given_odd_names_and_values_in_its_own_way(tmp_path, monkeypatch
     made = fakes.builder_class(
         folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], defines={"VALUES": "1,2"}
     )
-    assert ctypes.CDLL(made("cuda:sm_90").obtain().library).value() == 2
+    assert ctypes.CDLL(made("cuda:sm_90").build().library).value() == 2

@@ -15,7 +15,7 @@ from opforge.errors import BuilderError
 
 def test_a_cold_build_then_a_hit(folder, own_store):
     cls = fakes.plain_op(folder, value=7)
-    built, found = cls().obtain(), cls().obtain()
+    built, found = cls().build(), cls().build()
     assert (built.origin, found.origin) == ("built", "cache")
     assert built.library == found.library
     assert cls().load().value() == 7
@@ -23,7 +23,7 @@ def test_a_cold_build_then_a_hit(folder, own_store):
 
 
 def test_the_library_has_its_key_in_its_name_and_cannot_be_written(folder):
-    entry = fakes.plain_op(folder)().obtain()
+    entry = fakes.plain_op(folder)().build()
     assert os.path.basename(entry.library) == f"plain-{entry.key[:16]}.so"
     assert os.stat(entry.library).st_mode & 0o777 == 0o500
     assert os.stat(entry.folder).st_mode & 0o077 == 0
@@ -43,13 +43,13 @@ def test_both_versions_can_be_called_in_one_process(folder):
 
 def test_a_moved_tree_is_a_hit_and_its_bytes_are_the_same(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     shutil.copytree(folder, tmp_path / "elsewhere" / "deeper")
     moved = fakes.plain_op(tmp_path / "elsewhere" / "deeper")
-    second = moved().obtain()
+    second = moved().build()
     assert (second.origin, second.key) == ("cache", first.key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "another store"))
-    third = moved().obtain()
+    third = moved().build()
     assert (third.origin, third.key) == ("built", first.key)
     with open(first.library, "rb") as one, open(third.library, "rb") as other:
         assert one.read() == other.read()
@@ -65,22 +65,22 @@ def test_a_file_name_of_any_spelling_is_built(folder):
 def test_paranoia_finds_the_entry_by_its_contents(folder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PARANOID", "1")
     cls = fakes.plain_op(folder)
-    assert cls().obtain().origin == "built"
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "built"
+    assert cls().build().origin == "cache"
 
 
 def test_force_builds_whatever_is_stored(folder):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     seen = []
-    again = cls().obtain(on_progress=lambda *step: seen.append(step), force=True)
+    again = cls().build(on_progress=lambda *step: seen.append(step), force=True)
     assert seen, "the compiler ran"
     assert again.key == first.key
 
 
 def test_progress_counts_the_steps(folder):
     seen = []
-    fakes.plain_op(folder)().obtain(on_progress=lambda *step: seen.append(step))
+    fakes.plain_op(folder)().build(on_progress=lambda *step: seen.append(step))
     assert seen == [(1, 2, "compile plain.cpp"), (2, 2, "link plain")]
 
 

@@ -41,63 +41,63 @@ def reused(entry):
 
 def test_of_ten_sources_only_what_changed_is_compiled(folder):
     cls = ten(folder)
-    assert reused(cls().obtain()) == []
+    assert reused(cls().build()) == []
     assert cls().load().value() == 30
     fakes.write(folder, "unit7.cpp", "int part7() { return 101; }\n")
     steps = []
-    edited = cls().obtain(on_progress=lambda *step: steps.append(step[2]))
+    edited = cls().build(on_progress=lambda *step: steps.append(step[2]))
     assert steps == ["compile unit7.cpp", "link ten"]
     assert reused(edited) == [f"compile {name}" for name in TEN if name != "unit7.cpp"]
     assert cls().load().value() == 130
 
     fakes.write(folder, "five.h", "#define FIVE 6\n")
-    assert reused(cls().obtain()) == [f"compile {name}" for name in TEN[5:]], "those that do not include it"
+    assert reused(cls().build()) == [f"compile {name}" for name in TEN[5:]], "those that do not include it"
     assert cls().load().value() == 135
 
 
 def test_a_build_that_is_forced_takes_no_object_over(folder):
     cls = ten(folder)
-    cls().obtain()
+    cls().build()
     forced = []
-    cls().obtain(force=True, on_progress=lambda *step: forced.append(step[2]))
+    cls().build(force=True, on_progress=lambda *step: forced.append(step[2]))
     assert len([step for step in forced if step.startswith("compile")]) == 10
 
 
 def test_a_rebuild_after_eviction_takes_all_objects_over(folder, own_store):
     cls = ten(folder)
-    first = cls().obtain()
+    first = cls().build()
     shutil.rmtree(first.folder)
-    again = cls().obtain()
+    again = cls().build()
     assert again.origin == "built" and len(reused(again)) == 10 and again.key == first.key
     assert again.binary["sha256"] == first.binary["sha256"]
 
 
 def test_a_damaged_object_is_compiled_again(folder, own_store):
     cls = ten(folder)
-    first = cls().obtain()
+    first = cls().build()
     objects = sorted((own_store / "v1" / "objects").glob("*/*.o"))
     assert len(objects) == 10
     for number, path in enumerate(objects[:3]):
         path.chmod(0o600)
         path.write_bytes([b"", b"\x7fELF", path.read_bytes()[:-1] + b"?"][number])
     shutil.rmtree(first.folder)
-    again = cls().obtain()
+    again = cls().build()
     assert len(reused(again)) == 7
     assert again.binary["sha256"] == first.binary["sha256"] and cls().load().value() == 30
 
 
 def test_other_flags_share_no_object(folder):
-    ten(folder)().obtain()
-    assert reused(ten(folder, cxx_flags=["-DX"])().obtain()) == []
-    assert len(reused(ten(folder, link_flags=["-Wl,-z,now"])().obtain())) == 10, "linking is no part of a unit"
-    assert reused(ten(folder)(debug=True).obtain()) == []
+    ten(folder)().build()
+    assert reused(ten(folder, cxx_flags=["-DX"])().build()) == []
+    assert len(reused(ten(folder, link_flags=["-Wl,-z,now"])().build())) == 10, "linking is no part of a unit"
+    assert reused(ten(folder)(debug=True).build()) == []
 
 
 def test_two_ops_that_share_a_unit_share_its_object(folder):
-    ten(folder)().obtain()
+    ten(folder)().build()
     fakes.write(folder, "own.cpp", f"int part9();\n{fakes.EXPORT} int value() {{ return part9(); }}\n")
     other = fakes.builder_class(folder, "other", abi="c", sources=["own.cpp", "unit9.cpp"])
-    assert reused(other().obtain()) == ["compile unit9.cpp"]
+    assert reused(other().build()) == ["compile unit9.cpp"]
     assert other().load().value() == 1
 
 
@@ -110,7 +110,7 @@ def test_a_header_that_shadows_is_seen_by_the_objects_too(folder):
     assert cls().load().value() == 1
     fakes.write(folder / "early", "inner.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
-    assert reused(cls().obtain()) == []
+    assert reused(cls().build()) == []
 
 
 # -- the launcher ------------------------------------------------------------------------------------------------------
@@ -131,9 +131,9 @@ def test_a_launcher_that_is_named_runs_each_compiler_and_no_linker(folder, tmp_p
 
 def test_a_launcher_is_in_no_key(folder, tmp_path, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools"))
-    assert (cls().obtain().origin, cls().obtain().key) == ("cache", first.key)
+    assert (cls().build().origin, cls().build().key) == ("cache", first.key)
 
 
 def test_a_launcher_is_found_on_path_or_from_the_working_folder(folder, tmp_path, monkeypatch):
@@ -178,14 +178,14 @@ def linked_by(entry):
 @pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
 def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder, monkeypatch):
     cls = fakes.plain_op(folder)
-    first = cls().obtain()
+    first = cls().build()
     assert linked_by(first) == {"mold"}
     monkeypatch.setenv("LDFLAGS", "-fuse-ld=lld")
-    second = cls().obtain()
+    second = cls().build()
     assert linked_by(second) == {"lld"} and second.key != first.key
     assert cls().load().value() == 1
     monkeypatch.delenv("LDFLAGS")
-    assert cls().obtain().key == first.key
+    assert cls().build().key == first.key
 
 
 def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkeypatch):
@@ -195,7 +195,7 @@ def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkey
         if found := shutil.which(name):
             os.symlink(found, tools / name)
     monkeypatch.setenv("PATH", str(tools))
-    entry = fakes.plain_op(folder)().obtain()
+    entry = fakes.plain_op(folder)().build()
     assert linked_by(entry) == set()
 
 
@@ -247,7 +247,7 @@ def test_a_garbled_measurement_stops_no_build(plan, monkeypatch, text):
 
 
 def test_a_build_measures_what_a_compiler_took(folder, own_store):
-    entry = fakes.plain_op(folder)().obtain()
+    entry = fakes.plain_op(folder)().build()
     peak = built(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
     (noted,) = (own_store / "v1" / "peaks").iterdir()
@@ -280,12 +280,12 @@ def five_of_torch(folder):
 
 def test_many_units_that_begin_with_one_header_share_it_precompiled(folder, monkeypatch):
     cls, titles = five_of_torch(folder), []
-    shared = cls().obtain(jobs=1, on_progress=lambda *step: titles.append(step[2]))
+    shared = cls().build(jobs=1, on_progress=lambda *step: titles.append(step[2]))
     assert titles.count("precompile <torch/csrc/stable/tensor.h>") == 1
     assert cls().load().total(1) == 7
     assert not [name for name in os.listdir(shared.folder) if "gch" in name], "it is never exported"
     monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
-    alone = cls().obtain(jobs=1, force=True)
+    alone = cls().build(jobs=1, force=True)
     assert alone.binary["sha256"] == shared.binary["sha256"], "the compiler saw the same text"
     assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "and what it read is accounted for"
 
@@ -293,7 +293,7 @@ def test_many_units_that_begin_with_one_header_share_it_precompiled(folder, monk
 def test_a_header_that_is_read_through_the_precompiled_one_is_an_input_of_each_unit(folder, own_store):
     """The objects of the units know the header's own files, so an object is not taken over when one has changed."""
     cls = five_of_torch(folder)
-    cls().obtain(jobs=1)
+    cls().build(jobs=1)
     records = [json.loads(path.read_text()) for path in own_store.glob("v1/objects/*/*.json")]
     named = [{file[1] for file in record["files"]} for record in records]
     assert len(named) == 5
@@ -303,5 +303,5 @@ def test_a_header_that_is_read_through_the_precompiled_one_is_an_input_of_each_u
 
 def test_few_units_make_no_precompiled_header(folder):
     titles = []
-    five_of_torch(folder)().obtain(jobs=2, on_progress=lambda *step: titles.append(step[2]))
+    five_of_torch(folder)().build(jobs=2, on_progress=lambda *step: titles.append(step[2]))
     assert len(titles) >= 6 and not [title for title in titles if title.startswith("precompile")]

@@ -32,7 +32,7 @@ def load(tmp_path, monkeypatch):
 
     def loaded(compiler="g++", **attributes):
         monkeypatch.setenv("CXX", compiler)
-        entry = fakes.builder_class(tmp_path, "plain", abi="c", **attributes)().obtain()
+        entry = fakes.builder_class(tmp_path, "plain", abi="c", **attributes)().build()
         return ctypes.CDLL(entry.library).value(), entry.origin
 
     return loaded
@@ -95,8 +95,8 @@ def test_a_linkers_script_is_an_input(tmp_path, load, flags):
     for names, exports in (("value; other", ["other", "value"]), ("value", ["value"])):
         fakes.write(tmp_path, "named", f"{{ global: {names}; local: *; }};\n")
         cls = fakes.builder_class(tmp_path, "plain", abi="c", link_flags=told)
-        assert cls().obtain().binary["exports"] == exports
-        assert cls().obtain().origin == "cache"
+        assert cls().build().binary["exports"] == exports
+        assert cls().build().origin == "cache"
 
 
 @pytest.mark.parametrize("option", ["-Wl,-Map={}", "-Wa,-aln={}"])
@@ -182,6 +182,6 @@ def test_one_source_that_takes_in_a_file_leaves_the_objects_of_the_others(tmp_pa
     cls = fakes.builder_class(tmp_path, "plain", abi="c", sources=["plain.cpp", "blob.cpp"])
     for number, reused in ((1, []), (2, ["compile plain.cpp"])):
         fakes.write(tmp_path, "blob.bin", str(number))
-        entry = cls().obtain()
+        entry = cls().build()
         assert entry.manifest()["built"]["reused"] == reused
         assert ctypes.CDLL(entry.library).value() == number

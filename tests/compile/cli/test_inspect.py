@@ -60,7 +60,7 @@ def by_name(told):
 
 
 def test_an_entry_tells_what_it_exports_needs_and_holds(tmp_path):
-    entry = fakes.stable_op(tmp_path)().obtain()
+    entry = fakes.stable_op(tmp_path)().build()
     done = CliRunner().invoke(command, [entry.folder, "--json"])
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.stdout)["files"]

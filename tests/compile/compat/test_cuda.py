@@ -15,8 +15,10 @@ import pytest
 from support import fakes
 
 from opforge.builders import jit
+from opforge.builders.lookup.finder import find
+from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
-from opforge.builders.toolchains import nvcc
+from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.compat import cpp_extension
 from opforge.compat.cpp_extension import nvcc_flags
 from opforge.compat.cpp_extension.extension_builder import builder_of, refusal
@@ -167,7 +169,9 @@ print({ext.name}.value())
     assert value == 42 if torch.cuda.is_available() else value in (-35, -100), "no driver, or no device: an error"
     again = project(theirs)
     again.name = ext.name
-    assert builder_of(again, prepared(theirs.BuildExtension, again)).find() is not None, "the second time it is a hit"
+    assert find(builder_of(again, prepared(theirs.BuildExtension, again)).spec()).entry is not None, (
+        "the second time it is a hit"
+    )
 
 
 def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_variable(
@@ -178,7 +182,7 @@ def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_varia
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
     ext = project(toolkit)
     builder = builder_of(ext, prepared(toolkit.BuildExtension, ext))
-    plan = builder.plan(builder.toolchain(current_store()))
+    plan = make_plan(builder.spec(), find_toolchain(builder.spec(), current_store()))
     assert plan.target == "cuda:sm_80+sm_90+ptx"
     assert [source.path for source in plan.sources] == ["module.cpp", "kernel.cu"]
     name = f"-DTORCH_EXTENSION_NAME={ext.name}"

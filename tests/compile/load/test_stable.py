@@ -97,7 +97,7 @@ def test_torch_compile_traces_it_whole(loaded, backend):
 def test_the_library_exports_nothing_but_its_two_entry_points(relu, monkeypatch):
     cls, store = relu
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)
-    binary = cls().obtain().binary
+    binary = cls().build().binary
     assert binary["exports"] == ["opforge_describe", "opforge_register"]
     assert "libtorch_cpu.so" in binary["needs"] and not any("python" in name for name in binary["needs"])
 
@@ -105,7 +105,7 @@ def test_the_library_exports_nothing_but_its_two_entry_points(relu, monkeypatch)
 def test_it_is_linked_without_torch_and_built_for_the_oldest_one(relu, monkeypatch):
     cls, store = relu
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)
-    binary = cls().obtain().binary
+    binary = cls().build().binary
     assert binary["torch_target"] == "2.10" and binary["requires"] == {}
     assert "GLIBC" in binary["floors"]
 
@@ -275,7 +275,8 @@ def test_blocks_in_several_units_make_one_library(tmp_path):
 
 
 EXPORTED = """
-import os, sys, torch, fakes
+import os, sys, torch
+from support import fakes
 name = os.environ["NAME"]
 def relu_fake(x): return torch.empty_like(x)
 cls = fakes.builder_class(os.environ["FOLDER"], name, fakes={"relu": relu_fake})
@@ -332,7 +333,7 @@ def test_a_hit_in_a_fresh_process_starts_no_process_hashes_nothing_and_imports_n
     folder = tmp_path / "op"
     cls = fakes.stable_op(folder)
     time.sleep(2.1)  # the source comes of age
-    cls().obtain()
+    cls().build()
     env = {"FOLDER": str(folder), "NAME": cls.name}
     lines = fakes.python(HIT, env=env).splitlines()
     assert lines == ["cache [] []", "[]", "True"]

@@ -27,7 +27,7 @@ def module(tmp_path_factory, shared_store):
     cls = fakes.builder_class(folder, "twice", abi="torch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
-        entry = cls().obtain()
+        entry = cls().build()
         return cls, entry, cls().load()
 
 
@@ -43,7 +43,7 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
     _cls, entry, _loaded = module
     assert entry.binary["requires"] == {"python": f"cpython-3{os.sys.version_info.minor}", "torch": torch.__version__}
     assert entry.binary["python_module"] is True
-    assert host_requirements.unfit(entry.binary) is None
+    assert host_requirements.host_problem(entry.binary) is None
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,14 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
 def test_under_another_torch_or_python_it_does_not_fit_and_says_so(module, requires, reason):
     _cls, entry, _loaded = module
     binary = {**entry.binary, "requires": {**entry.binary["requires"], **requires}}
-    assert host_requirements.unfit(binary).startswith(reason)
+    assert host_requirements.host_problem(binary).startswith(reason)
 
 
 def test_a_hit_in_a_fresh_process_gives_the_module(module, shared_store):
     cls, _entry, _loaded = module
     code = """
-import os, torch, fakes
+import os, torch
+from support import fakes
 op = fakes.builder_class(os.environ["FOLDER"], "twice", abi="torch")().load()
 print(op.twice(4))
 """

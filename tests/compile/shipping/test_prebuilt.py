@@ -6,6 +6,9 @@ import pytest
 from support import fakes
 
 from opforge.builders.lookup import device_requirements
+from opforge.builders.lookup.finder import find
+from opforge.builders.spec import targets
+from opforge.builders.spec.description import describe
 from opforge.builders.toolchains import nvcc
 from opforge.cache.transfer import layer
 from opforge.cli.cache import explain
@@ -24,8 +27,8 @@ extern "C" __attribute__((visibility("default"))) int twice(float* x) {
 
 def ship(builder, folder, monkeypatch):
     """Build, put the entry into a layer, and go to a machine whose store is empty and that has the layer."""
-    entry = builder.obtain()
-    layer.add(str(folder / "layer"), entry, builder.describe().key)
+    entry = builder.build()
+    layer.add(str(folder / "layer"), entry, describe(builder.spec()).key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder / "elsewhere"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder / "layer"))
     return entry
@@ -39,12 +42,12 @@ def relu(tmp_path, monkeypatch):
 
 
 def test_a_prebuilt_is_preferred(relu, tmp_path):
-    assert relu("cpu:x86-64").obtain().origin == str(tmp_path / "layer")
+    assert relu("cpu:x86-64").build().origin == str(tmp_path / "layer")
 
 
 def test_a_prebuilt_is_ignored_on_demand(relu, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "ignore")
-    assert relu("cpu:x86-64").obtain().origin == "built"
+    assert relu("cpu:x86-64").build().origin == "built"
 
 
 def test_where_a_prebuilt_is_required_nothing_is_compiled_and_each_reason_is_told(relu, tmp_path, monkeypatch):
@@ -61,7 +64,7 @@ def test_where_a_prebuilt_is_required_nothing_is_compiled_and_each_reason_is_tol
 def test_a_policy_that_is_none_is_refused(relu, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "maybe")
     with pytest.raises(SettingError, match="expected prefer, require or ignore"):
-        relu("cpu:x86-64").obtain()
+        relu("cpu:x86-64").build()
 
 
 def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path, monkeypatch):
@@ -75,11 +78,11 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     here = []
-    monkeypatch.setattr(device_requirements, "present", lambda device: tuple(here) if device == "cuda" else ())
+    monkeypatch.setattr(targets, "present", lambda device: tuple(here) if device == "cuda" else ())
     for device, fits in (("sm_86", True), ("sm_90", True), ("sm_120", True), ("sm_75", False)):
         here[:] = [device]
         builder = cls()
-        found = builder.find()
+        found = find(builder.spec()).entry
         assert (found and found.key) == (built.key if fits else None)
         if not fits:
             assert any("and the cuda device here is sm_75" in one.reason for one in builder.trace)
@@ -89,4 +92,4 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
     here[:] = ["sm_86"]
     assert explain._explain(Selected("twice", None, lambda: cls, True), False, "")["path"]
     assert cls().load().origin == str(tmp_path / "layer")
-    assert cls("cuda:sm_80").find(exact=True) is None, "what is to be shipped is built for just that"
+    assert find(cls("cuda:sm_80").spec(), exact=True).entry is None, "what is to be shipped is built for just that"

@@ -6,6 +6,7 @@ import os
 
 from support import fakes
 
+from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
 from opforge.cache.current import prepare
 from opforge.cache.layout import Layout
@@ -39,4 +40,4 @@ def asked(bin):
 
 
 def plan_of(builder, tmp_path):
-    return builder.plan(toolchain(tmp_path))
+    return make_plan(builder.spec(), toolchain(tmp_path))

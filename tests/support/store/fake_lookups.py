@@ -10,6 +10,7 @@ from support import fakes
 from support.store import fake_store
 
 from opforge.builders import planner
+from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
@@ -53,7 +54,7 @@ class World:
         """The result that a new process would find, or None, and whether it made a plan for it."""
         probe._asked.clear()
         before = self.plans
-        entry = self.cls().find(self.store())
+        entry = find(self.cls().spec(), self.store()).entry
         return entry and entry.key, self.plans > before
 
     def long_way(self):

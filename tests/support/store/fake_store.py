@@ -9,6 +9,10 @@ import time
 
 from support import fakes
 
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.description import describe
+from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current, staging
 from opforge.cache import publish as publishing
 from opforge.cache.filesystem.disk import Disk
@@ -183,8 +187,8 @@ def publish(builder, store, content="a library", headers=("value.h",)):
     from opforge.builders.run.provenance import Provenance
 
     current.prepare(str(store.layout), ME)
-    toolchain = builder.toolchain(store)
-    plan, places = builder.plan(toolchain), builder.places()
+    toolchain = find_toolchain(builder.spec(), store)
+    plan, places = make_plan(builder.spec(), toolchain), root_paths(builder.spec())
     known = Provenance(places, store.disk)
     paths = [os.path.join(places[one.root], one.path) for one in plan.sources]
     paths += [os.path.join(places["own"], name) for name in headers]
@@ -204,6 +208,6 @@ def publish(builder, store, content="a library", headers=("value.h",)):
     os.chmod(library, 0o500)
     manifest = {"op": plan.op, "components": plan.components(), "built": {"at": time.time(), "seconds": 1.5}}
     product = BuildResult(result, finished, binary, inputs, stamps, manifest)
-    publishing.keep(store, plan.key, builder.describe().key, places, product)
+    publishing.keep(store, plan.key, describe(builder.spec()).key, places, product)
     os.rmdir(folder)
     return result

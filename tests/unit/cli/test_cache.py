@@ -110,7 +110,11 @@ def test_gc_says_what_it_removes(made, monkeypatch):
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
-    assert run("gc", "--max-size", "0").output.splitlines()[1].startswith("removed 1 entry, 1 stat record, 1 description, ")
+    assert (
+        run("gc", "--max-size", "0")
+        .output.splitlines()[1]
+        .startswith("removed 1 entry, 1 stat record, 1 description, ")
+    )
     assert not os.path.exists(folder)
     assert told("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 

@@ -10,7 +10,7 @@ from support import fakes
 from support.store import fake_store
 from support.store.fake_lookups import World
 
-from opforge.builders.lookup import memo
+from opforge.builders import toolchains
 
 
 def edit_header(world):
@@ -69,8 +69,9 @@ def library_spoiled(world):
 
 
 def planning_code_changes(world):
-    edited = [memo.CODE[0] + 1, *memo.CODE[1:]]  # as a process sees it that imports the file after the edit
-    world.patch.setattr(memo, "CODE", edited)
+    edited = world.folder / "planner.py"  # as a process sees it that imports the file after the edit
+    edited.touch()
+    world.patch.setattr(toolchains, "plan_code", lambda spec: (str(edited),))
 
 
 def path_is_shorter(world):

@@ -10,8 +10,8 @@ import time
 import pytest
 from support import fakes
 
-from opforge.builders.base import OpBuilder
-from opforge.builders.toolchains import probe
+from opforge.builders.lookup.finder import find
+from opforge.builders.toolchains import find_toolchain, probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
 
@@ -29,18 +29,25 @@ def test_paranoia_neither_takes_nor_leaves_an_answer(world, monkeypatch):
     assert world.answers() == []
 
 
-@pytest.mark.parametrize("name", ["plan", "toolchain", "places", "search_roots", "target", "_mode_flags"])
-def test_a_builder_that_plans_in_its_own_way_is_asked_each_time(world, name):
-    if name == "target":
-        own = property(lambda self: OpBuilder.target.fget(self))
-    else:
+def test_a_builder_that_shapes_its_spec_is_remembered_by_that_spec(world):
+    plain = world.cls
 
-        def own(self, *arguments):
-            return getattr(OpBuilder, name)(self, *arguments)
+    class Shaped(plain):
+        def spec(self):
+            return super().spec()._replace(version="2")
 
-    world.cls = type("OwnBuilder", (world.cls,), {name: own, "__module__": world.cls.__module__})
-    assert world.find() == (world.result, True)
-    assert world.find() == (world.result, True)
+    Shaped.__module__ = plain.__module__
+    world.cls = Shaped
+    assert world.find() == (None, True), "the entry that was published is of another version"
+    world.cls = plain
+    assert world.find() == (world.result, False)
+
+
+def test_a_toolchain_that_a_caller_hands_in_leaves_no_memo(world):
+    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+    spec = world.cls().spec()
+    assert find(spec, world.store(), find_toolchain=find_toolchain).entry.key == world.result
+    assert world.answers() == []
 
 
 def test_a_file_too_young_to_trust_its_stamp_leaves_no_answer(world, monkeypatch):

@@ -10,6 +10,7 @@ from support import fakes
 from support.compilers.fake_compiler import plan_of
 
 import opforge
+from opforge.builders.spec.description import describe
 from opforge.errors import (
     BuilderError,
     OpIncompatibleError,
@@ -27,7 +28,7 @@ from opforge.errors import (
 def test_a_builder_that_is_declared_wrongly_says_how(tmp_path, bin, attributes, message):
     cls = fakes.plain_op(tmp_path / "src")
     wrong = type("TestedBuilder", (cls,), {"__module__": cls.__module__, **attributes})
-    for act in (lambda: wrong().describe(), lambda: plan_of(wrong(), tmp_path)):
+    for act in (lambda: describe(wrong().spec()), lambda: plan_of(wrong(), tmp_path)):
         with pytest.raises(BuilderError, match=re.escape(message)):
             act()
 
@@ -38,9 +39,9 @@ def test_an_op_for_another_device_is_not_compatible_and_says_so(tmp_path, bin):
 
 
 def test_a_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
-    from opforge.builders.lookup import host_requirements
+    from opforge.builders.spec import targets
 
-    monkeypatch.setattr(host_requirements, "cpu_level", lambda: "x86-64-v2")
+    monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
     found = fakes.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
     assert found.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
     with pytest.raises(
@@ -96,4 +97,4 @@ def test_an_argument_of_the_wrong_kind_is_refused(tmp_path, changes, message):
 
 def test_a_string_is_no_list_of_flags(tmp_path):
     with pytest.raises(BuilderError, match=r"TestedBuilder: cxx_flags='-O2'. Expected a list of strings"):
-        fakes.plain_op(tmp_path, cxx_flags="-O2")().describe()
+        describe(fakes.plain_op(tmp_path, cxx_flags="-O2")().spec())

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import fakes
 
+from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
-from opforge.builders.spec.description import OpDescription
+from opforge.builders.spec.description import OpDescription, describe
 from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache import keys
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
@@ -114,7 +115,7 @@ def test_values_cannot_move_from_one_field_to_the_next():
 def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
     compiled = fakes.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
     linked = fakes.plain_op(tmp_path, link_flags=["-static-libgcc"])
-    assert compiled().describe().key != linked().describe().key
+    assert describe(compiled().spec()).key != describe(linked().spec()).key
 
 
 def test_a_key_is_32_hex_digits_and_a_fixed_function_of_its_value():
@@ -196,7 +197,7 @@ def test_a_moved_tree_has_the_same_plan_key(tmp_path):
         (folder / "inc").mkdir(parents=True)
         (folder.parent / f"{folder.name}-elsewhere").mkdir()
         away = str(folder.parent / f"{folder.name}-elsewhere")
-        plans.append(fakes.plain_op(folder, include_dirs=["inc", away])().plan(FakeToolchain()))
+        plans.append(make_plan(fakes.plain_op(folder, include_dirs=["inc", away])().spec(), FakeToolchain()))
     assert plans[0] == plans[1]
     assert plans[0].key == plans[1].key
     assert str(tmp_path) not in str(plans[0])
@@ -213,12 +214,16 @@ def test_the_key_holds_a_builders_every_wish(tmp_path):
         "libraries": ["m"],
         "abi": "torch-stable",
     }
-    found = {plain().plan(FakeToolchain()).key}
+    found = {make_plan(plain().spec(), FakeToolchain()).key}
     for name, value in wishes.items():
-        found.add(type("Changed", (plain,), {name: value, "__module__": plain.__module__})().plan(FakeToolchain()).key)
-    found.add(plain(debug=True).plan(FakeToolchain()).key)
-    found.add(plain(sanitize="address").plan(FakeToolchain()).key)
-    found.add(plain("cpu:x86-64").plan(FakeToolchain()).key)
+        found.add(
+            make_plan(
+                type("Changed", (plain,), {name: value, "__module__": plain.__module__})().spec(), FakeToolchain()
+            ).key
+        )
+    found.add(make_plan(plain(debug=True).spec(), FakeToolchain()).key)
+    found.add(make_plan(plain(sanitize="address").spec(), FakeToolchain()).key)
+    found.add(make_plan(plain("cpu:x86-64").spec(), FakeToolchain()).key)
     assert len(found) == len(wishes) + 4
 
 

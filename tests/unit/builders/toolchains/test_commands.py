@@ -10,15 +10,17 @@ import pytest
 from support import fakes
 from support.compilers.fake_compiler import OBEYED, plan_of, toolchain
 
+from opforge.builders import toolchains
 from opforge.builders.spec import kernel_roots
-from opforge.builders.toolchains import host
+from opforge.builders.spec.description import describe
+from opforge.builders.spec.root_paths import root_paths
 from opforge.errors import (
     SourceNotFoundError,
 )
 
 
 def test_the_variables_that_compilers_obey_are_all_known_here():
-    assert set(OBEYED) == set(host.OBEYED)
+    assert set(OBEYED) == set(toolchains.PASSED_ENV)
 
 
 @pytest.mark.parametrize("name", OBEYED)
@@ -36,14 +38,14 @@ def test_flags_from_the_environment_are_in_the_key_and_in_the_commands(tmp_path,
     monkeypatch.setenv(name, "-DFROM='the environment'")
     plan = plan_of(cls(), tmp_path)
     assert plan.key != before
-    steps = toolchain(tmp_path).steps(plan, cls().places(), "plain.so")
+    steps = toolchain(tmp_path).steps(plan, root_paths(cls().spec()), "plain.so")
     step = steps[-1] if name == "LDFLAGS" else steps[0]
     assert "-DFROM=the environment" in step.argv
 
 
 def test_the_commands_end_with_one_library(tmp_path, bin):
     builder = fakes.plain_op(tmp_path / "src", libraries=["m"], link_flags=["-s"], defines={"A": "1", "B": ""})()
-    compile_, link = toolchain(tmp_path).steps(plan_of(builder, tmp_path), builder.places(), "plain.so")
+    compile_, link = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "plain.so")
     assert compile_.title == "compile plain.cpp" and link.title == "link plain"
     assert compile_.argv[1:3] == ("-DA=1", "-DB")
     assert "-fno-gnu-unique" in compile_.argv and "-Wl,-Bsymbolic" in link.argv
@@ -57,14 +59,14 @@ def test_two_sources_of_one_name_have_two_objects(tmp_path, bin):
         (tmp_path / "src" / folder).mkdir(parents=True)
         fakes.write(tmp_path / "src" / folder, "x.cpp", "")
     builder = fakes.plain_op(tmp_path / "src", sources=["a/x.cpp", "b/x.cpp"])()
-    steps = toolchain(tmp_path).steps(plan_of(builder, tmp_path), builder.places(), "x.so")
+    steps = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "x.so")
     assert len({step.output for step in steps}) == 3
 
 
 def test_debugging_keeps_the_folders_in_the_binary_and_otherwise_they_are_mapped_away(tmp_path, bin):
     cls = fakes.plain_op(tmp_path / "src")
     for builder, mapped in ((cls(), True), (cls(debug=True), False), (cls(sanitize="address"), False)):
-        step = toolchain(tmp_path).steps(plan_of(builder, tmp_path), builder.places(), "x.so")[0]
+        step = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "x.so")[0]
         assert any(part.startswith("-ffile-prefix-map=") for part in step.argv) is mapped
         assert ("-g" in step.argv) is not mapped
 
@@ -76,7 +78,7 @@ def test_a_missing_source_names_every_folder_that_was_searched(tmp_path, bin):
         f"\n  - {tmp_path}/src\n  - {kernel_roots.OPFORGE.path}\n"
         "Correct the name, or add the folder that holds it."
     )
-    for act in (lambda: cls().describe(), lambda: plan_of(cls(), tmp_path)):
+    for act in (lambda: describe(cls().spec()), lambda: plan_of(cls(), tmp_path)):
         with pytest.raises(SourceNotFoundError, match=re.escape(message)):
             act()
 
@@ -121,14 +123,16 @@ def test_a_package_that_is_not_installed_is_called_so():
 def test_pythons_headers_are_found_where_sysconfig_says(tmp_path, monkeypatch):
     import sysconfig
 
-    from opforge.builders.spec import abi
+    from opforge.builders.spec import installed_torch
 
-    abi.python_include.cache_clear()
+    installed_torch.python_include.cache_clear()
     try:
-        assert abi.python_include() == os.path.realpath(sysconfig.get_path("include"))
-        abi.python_include.cache_clear()
+        assert installed_torch.python_include() == os.path.realpath(sysconfig.get_path("include"))
+        installed_torch.python_include.cache_clear()
         monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
         monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / f"its-{name}"))
-        assert abi.python_include() == str(tmp_path / "its-include"), "where no header lies at the usual place"
+        assert installed_torch.python_include() == str(tmp_path / "its-include"), (
+            "where no header lies at the usual place"
+        )
     finally:
-        abi.python_include.cache_clear()
+        installed_torch.python_include.cache_clear()

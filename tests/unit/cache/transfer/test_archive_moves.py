@@ -13,6 +13,7 @@ from support.store import fake_store
 from support.store.fake_archives import is_whole
 from support.store.fake_store import ME
 
+from opforge.builders.lookup.finder import find
 from opforge.cache import current
 from opforge.cache.store import Store
 from opforge.cache.transfer import archive
@@ -54,12 +55,12 @@ def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, ow
     current.prepare(str(other.layout), ME)
     (moved,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert (moved.key, moved.op, moved.is_new) == (result, "plain", True)
-    assert cls().find(other).key == result
-    assert cls().find(other).stat_record, "the second look-up is answered by stamps"
+    assert find(cls().spec(), other).entry.key == result
+    assert find(cls().spec(), other).entry.stat_record, "the second look-up is answered by stamps"
     (again,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert not again.is_new
     fakes.set_value(tmp_path / "op", 2)
-    assert cls().find(other) is None
+    assert find(cls().spec(), other).entry is None
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=lambda one: one.__module__)
