@@ -8,15 +8,15 @@ import os
 import pytest
 from click.testing import CliRunner
 from support import fakes
-from support.store.fake_store import MadeUpStore
+from support.store.fake_store import FakeStore
 
 from opforge.cache.maintenance import gc
 from opforge.cli import group
 
 
 @pytest.fixture
-def made(own_store, tmp_path):
-    return MadeUpStore(own_store, tmp_path / "src")
+def fake_store(own_store, tmp_path):
+    return FakeStore(own_store, tmp_path / "src")
 
 
 def run(*arguments, **options):
@@ -38,38 +38,38 @@ def test_looking_at_a_cache_makes_none(own_store):
     assert not os.path.exists(own_store)
 
 
-def test_ls_in_a_pipe_prints_tab_separated_lines(made):
-    result = made.add()
+def test_ls_in_a_pipe_prints_tab_separated_lines(fake_store):
+    result = fake_store.add()
     header, line = run("ls").output.splitlines()
     assert header.split("\t") == ["OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH"]
     cells = line.split("\t")
-    assert cells[:3] == ["relu", "cpu:x86-64-v3", "c"] and cells[6:] == [result[:12], made.library(result)]
+    assert cells[:3] == ["relu", "cpu:x86-64-v3", "c"] and cells[6:] == [result[:12], fake_store.library(result)]
     assert cells[4].endswith(" s")
 
 
-def test_ls_as_json(made):
-    result = made.add()
+def test_ls_as_json(fake_store):
+    result = fake_store.add()
     (entry,) = told("ls")
-    assert entry["result"] == result and entry["op"] == "relu" and entry["path"] == made.library(result)
+    assert entry["result"] == result and entry["op"] == "relu" and entry["path"] == fake_store.library(result)
 
 
-def test_stats_count_entries_by_op(made):
-    made.add("relu"), made.add("relu", text="int b;"), made.add("adam")
+def test_stats_count_entries_by_op(fake_store):
+    fake_store.add("relu"), fake_store.add("relu", text="int b;"), fake_store.add("adam")
     stats = told("stats")
     assert stats["entries"] == 3 and stats["ops"]["relu"]["entries"] == 2 and stats["ops"]["adam"]["seconds"] == 1.5
     assert stats["bytes"] == sum(one["bytes"] for one in stats["folders"].values())
-    assert run("stats").output.splitlines()[0].startswith(f"{made.layout}: 3 entries, ")
+    assert run("stats").output.splitlines()[0].startswith(f"{fake_store.layout}: 3 entries, ")
 
 
-def test_verify_passes_sound_entries(made):
-    made.add()
+def test_verify_passes_sound_entries(fake_store):
+    fake_store.add()
     done = run("verify")
     assert done.exit_code == 0 and done.stdout == "1 entry checked, 0 damaged\n"
 
 
-def test_verify_fails_where_an_entry_is_damaged(made):
-    path = made.library(made.add())
-    made.spoil(os.path.basename(os.path.dirname(path)))
+def test_verify_fails_where_an_entry_is_damaged(fake_store):
+    path = fake_store.library(fake_store.add())
+    fake_store.damage(os.path.basename(os.path.dirname(path)))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -79,9 +79,9 @@ def test_verify_fails_where_an_entry_is_damaged(made):
     assert run("verify").exit_code == 0
 
 
-def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
-    folder = made.layout.entry(made.add())
-    made.close(monkeypatch, os.path.basename(folder))
+def test_verify_tells_what_it_could_not_set_aside(fake_store, monkeypatch):
+    folder = fake_store.layout.entry(fake_store.add())
+    fake_store.deny_access(monkeypatch, os.path.basename(folder))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -90,8 +90,8 @@ def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
     ]
 
 
-def test_an_archive_that_cannot_be_written_is_wrong_usage(made, tmp_path):
-    made.add()
+def test_an_archive_that_cannot_be_written_is_wrong_usage(fake_store, tmp_path):
+    fake_store.add()
     done = run("export", str(tmp_path / "nowhere" / "a.tar"))
     assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
 
@@ -104,9 +104,9 @@ def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
     assert done.exit_code == 1 and "no home folder leads to it. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
 
 
-def test_gc_says_what_it_removes(made, monkeypatch):
+def test_gc_says_what_it_removes(fake_store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    folder = made.layout.entry(made.add())
+    folder = fake_store.layout.entry(fake_store.add())
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
@@ -119,9 +119,9 @@ def test_gc_says_what_it_removes(made, monkeypatch):
     assert told("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
 
-def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
+def test_gc_goes_by_the_limits_of_the_environment(fake_store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    folder = made.layout.entry(made.add())
+    folder = fake_store.layout.entry(fake_store.add())
     assert run("gc").exit_code == 0 and os.path.isdir(folder)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")
     assert "OPFORGE_CACHE_MAX_SIZE='10Q' cannot be used: expected a number with B" in run("gc").stderr
@@ -141,23 +141,23 @@ def test_a_limit_that_cannot_be_read_is_wrong_usage(option, value, text):
     assert done.exit_code == 2 and f"Invalid value for '{option}': {text}" in done.output
 
 
-def test_clear_asks_first(made):
-    made.add()
+def test_clear_asks_first(fake_store):
+    fake_store.add()
     done = run("clear")
     assert done.exit_code == 2 and "nobody can be asked here: add --yes to clear the cache." in done.output
-    assert len(made.held()) == 1
-    assert run("clear", "--yes").exit_code == 0 and made.held() == set()
+    assert len(fake_store.entry_keys()) == 1
+    assert run("clear", "--yes").exit_code == 0 and fake_store.entry_keys() == set()
 
 
-def test_clear_of_one_op_takes_its_name_in_any_form(made):
-    made.add("cpu_adam")
-    kept = made.add("relu")
+def test_clear_of_one_op_takes_its_name_in_any_form(fake_store):
+    fake_store.add("cpu_adam")
+    kept = fake_store.add("relu")
     assert run("clear", "--yes", "CPUAdamBuilder").exit_code == 0
-    assert made.held() == {kept}
+    assert fake_store.entry_keys() == {kept}
 
 
-def test_clear_of_an_op_that_is_not_stored_names_those_that_are(made):
-    made.add("relu")
+def test_clear_of_an_op_that_is_not_stored_names_those_that_are(fake_store):
+    fake_store.add("relu")
     done = run("clear", "--yes", "gelu")
     assert done.exit_code == 2 and "the cache has no entry of 'gelu'; it holds: relu." in done.output
 
