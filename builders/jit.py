@@ -14,8 +14,8 @@ from opforge.errors import BuilderError, SourceNotFoundError
 from . import loader
 from .base import OpBuilder
 from .spec import abi as abis
-from .spec.declaration import words
 from .spec.installed_torch import python_include, torch_folder, torch_states
+from .spec.op_spec import words
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
@@ -252,9 +252,9 @@ def load_inline(
                 make_folder(folder)
                 write_file(os.path.join(folder, file), content.encode())
     except OSError as error:
-        from .run.diagnostics import out_of
+        from .resources import exhausted_resource
 
-        scarce = out_of(name, error)
+        scarce = exhausted_resource(name, error)
         if scarce:
             raise scarce from error
         raise

@@ -10,7 +10,7 @@ from opforge.errors import OpIncompatibleError
 
 from .spec import abi, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
-from .spec.root_paths import is_own_root, root_paths
+from .spec.op_spec import is_own_root, root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         SettingError: A variable that names flags cannot be read.
     """
     target = spec.target
-    problem = toolchain.objection(target.device, target.arch)
+    problem = toolchain.target_problem(target.device, target.arch)
     if problem:
         raise OpIncompatibleError(spec.name, str(target), [problem])
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
@@ -65,7 +65,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         requires=(*part.requires, *(device.requires if device else ())),
         environment=toolchain.environment(),
         device_flags=(*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags),
-        debug_roots=tuple(sorted(root_paths(spec, toolchain.places()).items())) if "-g" in spec.mode_flags else (),
+        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
         kernels=spec.kernels,
     )
 

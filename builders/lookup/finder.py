@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
 from opforge.errors import BuildResourceError, ToolchainError, ToolchainNotFoundError
@@ -100,7 +100,7 @@ def _toolchain_first(
         return None, {}, root_paths(spec)
     try:
         toolchain = (find_toolchain or toolchains.find_toolchain)(spec, store)
-        return toolchain, toolchain.programs(), root_paths(spec, toolchain.places())
+        return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
     except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
         return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
 from opforge.builders.spec import targets
@@ -43,9 +43,9 @@ def scale(tmp_path):
         nvcc.find()
     except ToolchainNotFoundError as error:
         pytest.skip(str(error))
-    name = fakes.fresh("scale")
-    fakes.write(tmp_path, f"{name}.cu", SOURCE.replace("@NAME@", name))
-    return fakes.builder_class(tmp_path, name, sources=[f"{name}.cu"], devices=["cuda"])
+    name = sample_ops.unique_name("scale")
+    text_files.write(tmp_path, f"{name}.cu", SOURCE.replace("@NAME@", name))
+    return sample_ops.builder_class(tmp_path, name, sources=[f"{name}.cu"], devices=["cuda"])
 
 
 @pytest.mark.parametrize("target", [None, "cuda:native", "cuda:sm_80+ptx"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from support import fakes
+from support import child_processes
 from support.gpu import triton_parts
 
 from opforge.builders.spec.description import describe
@@ -184,5 +184,5 @@ def test_a_prebuilt_op_runs_without_triton_and_without_a_compiler(tmp_path):
     path, mark = triton_parts.forbidden_compilers(tmp_path)
     env = {"PATH": path, "MARK": mark, "OPFORGE_CACHE_LAYERS": str(tmp_path / "layer")}
     env |= {"OPFORGE_CACHE_DIR": str(tmp_path / "own"), "OPFORGE_PREBUILT": "require"}
-    print(fakes.python(triton_parts.WITHOUT_TRITON + FIRST, env=env))
+    print(child_processes.run_python(triton_parts.WITHOUT_TRITON + FIRST, env=env))
     assert not os.path.exists(mark)

@@ -20,11 +20,9 @@ from opforge.builders.lookup.finder import Found, find
 from opforge.builders.planner import make_plan
 from opforge.builders.spec import installed_torch
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.op_spec import OpSpec
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import OpSpec, root_paths
 from opforge.builders.spec.targets import ACCELERATORS
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain, probe
 from opforge.builders.toolchains.host import portable
 from opforge.cache import layout
 from opforge.cache.current import current_store
@@ -141,7 +139,7 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     spec, store = builder.spec(), current_store()
     found = find(spec, store, exact=exact) if look_up else Found(None, ())
     toolchain = find_toolchain(spec, store)
-    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.places())
+    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     steps = toolchain.steps(plan, paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
     return Planned(spec, plan, paths, steps, found.entry, found.rejected, compiler)
@@ -233,16 +231,14 @@ def _ninja() -> tuple[str, str]:
     from opforge.builders.run.ninja import find_ninja
 
     path = find_ninja()
-    return path, identity.run(
-        [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
-    ).strip()
+    return path, probe.run([path], "--version", advice="Install it anew: pip install --force-reinstall ninja").strip()
 
 
 def _linker(host: Any) -> tuple[str, str]:
     flags = host.flags()[1]
     chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
-    path = host.linker if chosen else identity.run(host.argv, "-print-prog-name=ld").strip()
-    return path, identity.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
+    path = host.linker if chosen else probe.run(host.argv, "-print-prog-name=ld").strip()
+    return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def _make(where: str, place: layout.Layout) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from support import fakes
 import pytest
+from support import sample_ops, text_files
 
-from opforge.builders.spec import targets
-from opforge.cache.transfer import layer
 from opforge.builders.lookup.finder import find
+from opforge.builders.spec import targets
 from opforge.builders.spec.description import describe
+from opforge.cache.transfer import layer
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_lower_level_answers_where_the_exact_one_is_missing_and_never_when_it_
     folder, tmp_path, prebuilt, monkeypatch
 ):
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v3")
-    cls = fakes.plain_op(folder, value=3)
+    cls = sample_ops.plain_op(folder, value=3)
     low = prebuilt(cls, "cpu:x86-64")
     assert find(cls("cpu:x86-64-v3").spec()).entry.library == low.library
     assert find(cls("cpu:x86-64-v3").spec(), exact=True).entry is None
@@ -50,32 +50,32 @@ def test_a_lower_level_answers_where_the_exact_one_is_missing_and_never_when_it_
 
 
 def test_a_layer_whose_header_differs_from_the_tree_is_not_used_and_says_so(folder, tmp_path, prebuilt):
-    cls = fakes.plain_op(folder, value=3)
+    cls = sample_ops.plain_op(folder, value=3)
     added = prebuilt(cls, None)
     assert cls().build().origin == str(tmp_path / "layer")
-    fakes.set_value(folder, 4)
+    sample_ops.set_value(folder, 4)
     builder = cls()
     assert builder.load().value() == 4
     (seen,) = [one for one in builder.trace if one.where == added.folder]
     assert seen.reason == f"{folder}/value.h has changed"
-    fakes.set_value(folder, 3)
+    sample_ops.set_value(folder, 3)
     assert cls().build().library == added.library
 
 
 def test_an_edited_header_is_seen_by_a_builder_that_a_layer_has_served(folder, prebuilt):
-    cls = fakes.plain_op(folder, value=3)
+    cls = sample_ops.plain_op(folder, value=3)
     prebuilt(cls, None)
     builder = cls()
     first = builder.load()
     assert first.value() == 3 and builder.load() is first
-    fakes.set_value(folder, 4)
+    sample_ops.set_value(folder, 4)
     assert builder.load().value() == 4
-    fakes.set_value(folder, 3)
+    sample_ops.set_value(folder, 3)
     assert builder.load() is first
 
 
 def test_a_damaged_layer_is_passed_over_and_left_as_it_is(folder, prebuilt):
-    cls = fakes.plain_op(folder, value=3)
+    cls = sample_ops.plain_op(folder, value=3)
     added = prebuilt(cls, None)
     os.chmod(added.library, 0o700)
     os.truncate(added.library, 4096)
@@ -87,10 +87,10 @@ def test_a_damaged_layer_is_passed_over_and_left_as_it_is(folder, prebuilt):
 
 
 def test_a_layer_serves_a_moved_tree_and_writes_nothing(folder, tmp_path, prebuilt):
-    cls = fakes.plain_op(folder, value=3)
+    cls = sample_ops.plain_op(folder, value=3)
     prebuilt(cls, None)
-    before = fakes.tree(tmp_path / "layer")
+    before = text_files.tree(tmp_path / "layer")
     os.rename(folder, tmp_path / "moved")
-    moved = fakes.builder_class(tmp_path / "moved", "plain", abi="c")
+    moved = sample_ops.builder_class(tmp_path / "moved", "plain", abi="c")
     assert moved().build().origin == str(tmp_path / "layer")
-    assert fakes.tree(tmp_path / "layer") == before and not (tmp_path / "mine").exists()
+    assert text_files.tree(tmp_path / "layer") == before and not (tmp_path / "mine").exists()

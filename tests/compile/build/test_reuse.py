@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 
-from support import fakes
 import pytest
+from support import sample_ops, text_files
 
-from opforge.builders.run import pipeline, precompiled_header
+from opforge.builders.run import precompiled_header
 from opforge.errors import ToolchainNotFoundError
 
 TEN = [f"unit{number}.cpp" for number in range(10)]
@@ -18,14 +18,14 @@ TEN = [f"unit{number}.cpp" for number in range(10)]
 def ten(folder, **attributes):
     """An op of ten sources: the first five include five.h, and value() sums up what all ten give."""
     folder.mkdir(exist_ok=True)
-    fakes.write(folder, "five.h", "#define FIVE 5\n")
+    text_files.write(folder, "five.h", "#define FIVE 5\n")
     for number, name in enumerate(TEN):
         include, body = ('#include "five.h"\n', "FIVE") if number < 5 else ("", "1")
         calls = "".join(f"int part{other}(); " for other in range(1, 10)) if not number else ""
         total = "".join(f" + part{other}()" for other in range(1, 10)) if not number else ""
-        head = f"{fakes.EXPORT} int value()" if not number else f"int part{number}()"
-        fakes.write(folder, name, f"{include}{calls}\n{head} {{ return {body}{total}; }}\n")
-    return fakes.builder_class(folder, "ten", abi="c", sources=TEN, **attributes)
+        head = f"{sample_ops.EXPORT} int value()" if not number else f"int part{number}()"
+        text_files.write(folder, name, f"{include}{calls}\n{head} {{ return {body}{total}; }}\n")
+    return sample_ops.builder_class(folder, "ten", abi="c", sources=TEN, **attributes)
 
 
 def built(entry):
@@ -43,14 +43,14 @@ def test_of_ten_sources_only_what_changed_is_compiled(folder):
     cls = ten(folder)
     assert reused(cls().build()) == []
     assert cls().load().value() == 30
-    fakes.write(folder, "unit7.cpp", "int part7() { return 101; }\n")
+    text_files.write(folder, "unit7.cpp", "int part7() { return 101; }\n")
     steps = []
     edited = cls().build(on_progress=lambda *step: steps.append(step[2]))
     assert steps == ["compile unit7.cpp", "link ten"]
     assert reused(edited) == [f"compile {name}" for name in TEN if name != "unit7.cpp"]
     assert cls().load().value() == 130
 
-    fakes.write(folder, "five.h", "#define FIVE 6\n")
+    text_files.write(folder, "five.h", "#define FIVE 6\n")
     assert reused(cls().build()) == [f"compile {name}" for name in TEN[5:]], "those that do not include it"
     assert cls().load().value() == 135
 
@@ -95,20 +95,20 @@ def test_other_flags_share_no_object(folder):
 
 def test_two_ops_that_share_a_unit_share_its_object(folder):
     ten(folder)().build()
-    fakes.write(folder, "own.cpp", f"int part9();\n{fakes.EXPORT} int value() {{ return part9(); }}\n")
-    other = fakes.builder_class(folder, "other", abi="c", sources=["own.cpp", "unit9.cpp"])
+    text_files.write(folder, "own.cpp", f"int part9();\n{sample_ops.EXPORT} int value() {{ return part9(); }}\n")
+    other = sample_ops.builder_class(folder, "other", abi="c", sources=["own.cpp", "unit9.cpp"])
     assert reused(other().build()) == ["compile unit9.cpp"]
     assert other().load().value() == 1
 
 
 def test_a_header_that_shadows_is_seen_by_the_objects_too(folder):
-    source = f"#include <inner.h>\n{fakes.EXPORT} int value() {{ return VALUE; }}\n"
-    cls = fakes.plain_op(folder, source=source, include_dirs=["early", "late"])
+    source = f"#include <inner.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+    cls = sample_ops.plain_op(folder, source=source, include_dirs=["early", "late"])
     for name in ("early", "late"):
         (folder / name).mkdir()
-    fakes.write(folder / "late", "inner.h", "#define VALUE 1\n")
+    text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
     assert cls().load().value() == 1
-    fakes.write(folder / "early", "inner.h", "#define VALUE 2\n")
+    text_files.write(folder / "early", "inner.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
     assert reused(cls().build()) == []
 
@@ -118,19 +118,19 @@ def test_a_header_that_shadows_is_seen_by_the_objects_too(folder):
 
 def recorder(place, name="ccache"):
     place.mkdir(exist_ok=True)
-    return fakes.compiler(place, name, f'echo "$@" >> {place}/ran; exec "$@"')
+    return text_files.write_script(place, name, f'echo "$@" >> {place}/ran; exec "$@"')
 
 
 def test_a_launcher_that_is_named_runs_each_compiler_and_no_linker(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools") + " g++ -DLAUNCHED")
-    fakes.compiler(tmp_path / "tools", "ccache", f'echo "$@" >> {tmp_path}/tools/ran; shift 2; exec "$@"')
-    assert fakes.plain_op(folder)().load().value() == 1
+    text_files.write_script(tmp_path / "tools", "ccache", f'echo "$@" >> {tmp_path}/tools/ran; shift 2; exec "$@"')
+    assert sample_ops.plain_op(folder)().load().value() == 1
     (line,) = (tmp_path / "tools" / "ran").read_text().splitlines()
     assert line.startswith("g++ -DLAUNCHED /") and " -c " in line
 
 
 def test_a_launcher_is_in_no_key(folder, tmp_path, monkeypatch):
-    cls = fakes.plain_op(folder)
+    cls = sample_ops.plain_op(folder)
     first = cls().build()
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools"))
     assert (cls().build().origin, cls().build().key) == ("cache", first.key)
@@ -143,7 +143,7 @@ def test_a_launcher_is_found_on_path_or_from_the_working_folder(folder, tmp_path
         monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", name)
         if number:
             monkeypatch.setenv("PATH", f"{tmp_path}/tools:{os.environ['PATH']}")
-        assert fakes.plain_op(folder, value=number)().load().value() == number
+        assert sample_ops.plain_op(folder, value=number)().load().value() == number
     assert len((tmp_path / "tools" / "ran").read_text().splitlines()) == 2
 
 
@@ -151,14 +151,14 @@ def test_a_launcher_that_is_merely_there_is_not_used(folder, tmp_path, monkeypat
     for name in ("ccache", "sccache", "distcc", "icecc"):
         recorder(tmp_path / "tools", name)
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:{os.environ['PATH']}")
-    assert fakes.plain_op(folder)().load().value() == 1
+    assert sample_ops.plain_op(folder)().load().value() == 1
     assert not (tmp_path / "tools" / "ran").exists()
 
 
 def test_a_launcher_that_is_missing_is_named(folder, monkeypatch):
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", "no-such-launcher --fast")
     with pytest.raises(ToolchainNotFoundError) as caught:
-        fakes.plain_op(folder)().load()
+        sample_ops.plain_op(folder)().load()
     assert str(caught.value) == (
         "No compiler launcher was found. Looked for:\n  - OPFORGE_COMPILER_LAUNCHER=no-such-launcher\n"
         "Install it, or unset the variable."
@@ -177,7 +177,7 @@ def linked_by(entry):
 
 @pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
 def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder, monkeypatch):
-    cls = fakes.plain_op(folder)
+    cls = sample_ops.plain_op(folder)
     first = cls().build()
     assert linked_by(first) == {"mold"}
     monkeypatch.setenv("LDFLAGS", "-fuse-ld=lld")
@@ -195,59 +195,12 @@ def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkey
         if found := shutil.which(name):
             os.symlink(found, tools / name)
     monkeypatch.setenv("PATH", str(tools))
-    entry = fakes.plain_op(folder)().build()
+    entry = sample_ops.plain_op(folder)().build()
     assert linked_by(entry) == set()
 
 
-# -- how many compilers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def plan(folder):
-    cls = fakes.plain_op(folder)
-    from opforge.cache.current import writable_store
-
-    store = writable_store()
-    return cls().plan(cls().toolchain(store)), store.layout
-
-
-@pytest.mark.parametrize(
-    ("cores", "left", "measured", "jobs"),
-    [
-        (8, None, None, 8),
-        (8, 64 << 30, None, 8),
-        (8, 1 << 30, None, 4),  # 256 MiB each until it is measured
-        (8, 1 << 30, 128 << 20, 8),
-        (8, 1 << 30, 400 << 20, 2),
-        (8, 1 << 30, 4 << 30, 1),
-        (8, 0, None, 1),
-        (1, 64 << 30, 1 << 20, 1),
-    ],
-)
-def test_compilers_run_as_cores_and_the_measured_memory_allow(plan, monkeypatch, cores, left, measured, jobs):
-    class Cores:
-        threads = cores
-
-    monkeypatch.setattr(pipeline.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(pipeline, "memory_left", lambda: left)
-    if measured:
-        pipeline._note_peak(*plan, measured)
-    assert pipeline.compiler_jobs(None, *plan) == jobs
-    assert pipeline.compiler_jobs(3, *plan) == 3
-    monkeypatch.setenv("OPFORGE_JOBS", "5")
-    assert pipeline.compiler_jobs(None, *plan) == 5
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
-def test_a_garbled_measurement_stops_no_build(plan, monkeypatch, text):
-    pipeline._note_peak(*plan, 1)
-    with open(pipeline._peak_file(*plan), "w") as file:
-        file.write(text)
-    assert pipeline.compiler_jobs(None, *plan) >= 1
-
-
 def test_a_build_measures_what_a_compiler_took(folder, own_store):
-    entry = fakes.plain_op(folder)().build()
+    entry = sample_ops.plain_op(folder)().build()
     peak = built(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
     (noted,) = (own_store / "v1" / "peaks").iterdir()
@@ -262,8 +215,8 @@ def five_of_torch(folder):
     folder.mkdir(exist_ok=True)
     first = "// the units of one op\n#include <torch/csrc/stable/tensor.h>\n"
     for number in range(4):
-        fakes.write(folder, f"of_torch{number}.cpp", f"{first}int part{number}() {{ return {number}; }}\n")
-    name = fakes.fresh("five")
+        text_files.write(folder, f"of_torch{number}.cpp", f"{first}int part{number}() {{ return {number}; }}\n")
+    name = sample_ops.unique_name("five")
     calls = "".join(f"int part{number}(); " for number in range(4))
     total = " + ".join(f"part{number}()" for number in range(4))
     body = f"{calls}\nint64_t total(int64_t x) {{ return x + {total}; }}\n"
@@ -272,8 +225,8 @@ def five_of_torch(folder):
         f'{body}STABLE_TORCH_LIBRARY({name}, m) {{ m.def("total(int x) -> int"); }}\n'
         f'STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) {{ m.impl("total", TORCH_BOX(&total)); }}\n'
     )
-    fakes.write(folder, "face.cpp", registered)
-    return fakes.builder_class(
+    text_files.write(folder, "face.cpp", registered)
+    return sample_ops.builder_class(
         folder, name, abi="torch-stable", sources=["face.cpp", *(f"of_torch{number}.cpp" for number in range(4))]
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.builders.lookup import device_requirements
 from opforge.builders.lookup.finder import find
@@ -36,7 +36,7 @@ def ship(builder, folder, monkeypatch):
 
 @pytest.fixture
 def relu(tmp_path, monkeypatch):
-    cls = fakes.plain_op(tmp_path / "src")
+    cls = sample_ops.plain_op(tmp_path / "src")
     ship(cls("cpu:x86-64"), tmp_path, monkeypatch)
     return cls
 
@@ -53,7 +53,7 @@ def test_a_prebuilt_is_ignored_on_demand(relu, monkeypatch):
 def test_where_a_prebuilt_is_required_nothing_is_compiled_and_each_reason_is_told(relu, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     assert relu("cpu:x86-64").load().value() == 1
-    fakes.set_value(tmp_path / "src", 2)
+    sample_ops.set_value(tmp_path / "src", 2)
     with pytest.raises(PrebuiltRequiredError) as refused:
         relu("cpu:x86-64").load()
     assert "value.h" in str(refused.value) and str(tmp_path / "layer") in str(refused.value)
@@ -72,8 +72,10 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
         nvcc.find()
     except ToolchainNotFoundError as error:
         pytest.skip(str(error))
-    fakes.write(tmp_path, "twice.cu", CUDA)
-    cls = fakes.builder_class(tmp_path, fakes.fresh("twice"), abi="c", sources=["twice.cu"], devices=["cuda"])
+    text_files.write(tmp_path, "twice.cu", CUDA)
+    cls = sample_ops.builder_class(
+        tmp_path, sample_ops.unique_name("twice"), abi="c", sources=["twice.cu"], devices=["cuda"]
+    )
     built = ship(cls("cuda:sm_80+sm_90+ptx"), tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))

@@ -7,7 +7,7 @@ import sys
 import types
 
 import pytest
-from support import fakes
+from support import sample_ops
 
 from opforge.builders.lookup import package_layers
 from opforge.builders.lookup.finder import find
@@ -19,8 +19,8 @@ from opforge.cache.transfer import layer
 def package(tmp_path, monkeypatch):
     """A package with an op, and an entry for it in its own layer; gives the builder's class."""
     folder = tmp_path / "site" / "mine"
-    cls = fakes.plain_op(folder, value=7)
-    name = fakes.fresh("mine")
+    cls = sample_ops.plain_op(folder, value=7)
+    name = sample_ops.unique_name("mine")
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules[name].__path__ = [str(folder)]
     ops = types.ModuleType(f"{name}.ops")
@@ -42,7 +42,7 @@ def test_a_package_serves_its_own_builders_and_no_setting_is_needed(package, tmp
 
 
 def test_another_packages_builders_are_not_served(package, tmp_path):
-    other = fakes.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
+    other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
     assert (
         package_layers.layers_of(package) and not package_layers.layers_of(other) and find(other().spec()).entry is None
     )

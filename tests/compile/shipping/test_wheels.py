@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import torch
-from support import fakes
+from support import sample_ops, text_files
 from support.paths import CHECKOUT
 
 pytestmark = [
@@ -168,10 +168,10 @@ def project(folder, table):
     """A project of one package, which forgets to ship its source; its pyproject.toml ends with `table`."""
     package = folder / "mine"
     package.mkdir(parents=True)
-    fakes.write(package, "__init__.py", "")
-    fakes.write(package, "ops.py", OWN_OPS)
-    fakes.write(package, "relu.cpp", fakes.EXPORT + " int value() { return 1; }\n")
-    fakes.write(folder, "pyproject.toml", PYPROJECT + table)
+    text_files.write(package, "__init__.py", "")
+    text_files.write(package, "ops.py", OWN_OPS)
+    text_files.write(package, "relu.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    text_files.write(folder, "pyproject.toml", PYPROJECT + table)
     return folder
 
 

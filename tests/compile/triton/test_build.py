@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 from support.gpu import triton_parts
 
 from opforge.builders.inspection.examine import examine
@@ -73,7 +73,9 @@ def launch(parts, tmp_path):
             "FAKE_GPU_PARAMETERS": "6",
             **settings,
         }
-        told = json.loads(fakes.python(triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH, env=env))
+        told = json.loads(
+            child_processes.run_python(triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH, env=env)
+        )
         assert not os.path.exists(parts["mark"]), "a compiler was called"
         return told, log.read_text().splitlines()
 
@@ -188,7 +190,7 @@ def test_an_unchanged_op_is_a_hit_and_an_edited_neighbour_is_not(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     first = builder("cuda:sm_80").build()
     assert builder("cuda:sm_80").build().origin == "cache"
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
     second = builder("cuda:sm_80").build()
     assert second.origin == "built" and second.key != first.key
     inputs = {one[1] for one in second.manifest()["inputs"]["files"] if one[0] == "own"}
@@ -229,13 +231,13 @@ def _store():
 
 def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
     with pytest.raises(CompileError) as caught:
         builder("cuda:sm_80").build()
     assert "kernels.py:11: error: " in str(caught.value) and "lode" in str(caught.value)
     assert ">   11 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
     with pytest.raises(CompileError, match=r"factor\.py:6: error: .*bye is not defined"):
         builder("cuda:sm_80").build()
 

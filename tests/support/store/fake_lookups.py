@@ -6,7 +6,8 @@ import copy
 import os
 
 import pytest
-from support import fakes
+from support import fake_disk, sample_ops
+from support.compilers import fake_compiler
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
@@ -24,7 +25,7 @@ class LookedUpOp:
         self.folder, self.patch = folder, monkeypatch
         self.op, self.bin, self.early = folder / "op", folder / "bin", folder / "early"
         self.early.mkdir()
-        self.compiler = fakes.answering_compiler(self.bin)
+        self.compiler = fake_compiler.create(self.bin)
         monkeypatch.setenv("PATH", f"{self.early}:{self.bin}:/usr/bin:/bin")
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
         monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
@@ -40,14 +41,14 @@ class LookedUpOp:
     def declare(self, **attributes):
         """Returns the builder class, with these attributes in addition to earlier ones."""
         self.attributes = {**self.attributes, **attributes}
-        return fakes.plain_op(self.op, **self.attributes)
+        return sample_ops.plain_op(self.op, **self.attributes)
 
     def _plan(self, *arguments):
         self.plans += 1
         return self.real_plan(*arguments)
 
     def store(self):
-        return Store(os.environ["OPFORGE_CACHE_DIR"], ME, disk=fakes.LaterDisk())
+        return Store(os.environ["OPFORGE_CACHE_DIR"], ME, disk=fake_disk.LaterDisk())
 
     def publish(self, content="a library", headers=("value.h",)):
         """Publishes an entry for the op as it is now; returns its key."""
@@ -55,7 +56,7 @@ class LookedUpOp:
 
     def find(self):
         """Returns the entry key that a new process would find, or None, and whether it made a plan for it."""
-        probe._asked.clear()
+        probe.reset()
         before = self.plans
         entry = find(self.cls().spec(), self.store()).entry
         return entry and entry.key, self.plans > before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from support import fakes
+from support import text_files
 from support.store.fake_store import ME, write_result
 
 from opforge.cache import current, publish
@@ -31,7 +31,7 @@ class FakeOp:
 
     def edit(self, text):
         """Writes the source."""
-        fakes.write(self.folder / "src", "a.cpp", text)
+        text_files.write(self.folder / "src", "a.cpp", text)
 
     def execute(self, folder):
         """Builds in `folder`, as publish.build requests it."""

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import text_files
 from support.store.fake_store import FakeStore
 
 from opforge.cache.maintenance import gc
@@ -110,11 +110,8 @@ def test_gc_says_what_it_removes(fake_store, monkeypatch):
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
-    assert (
-        run("gc", "--max-size", "0")
-        .output.splitlines()[1]
-        .startswith("removed 1 entry, 1 stat record, 1 description, ")
-    )
+    summary = run("gc", "--max-size", "0").output.splitlines()[1]
+    assert summary.startswith("removed 1 entry, 1 stat record, 1 description, ")
     assert not os.path.exists(folder)
     assert told("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
@@ -163,7 +160,7 @@ def test_clear_of_an_op_that_is_not_stored_names_those_that_are(fake_store):
 
 
 def test_a_folder_that_cannot_be_trusted_is_refused(tmp_path, monkeypatch):
-    path = fakes.write(tmp_path, "file", "")
+    path = text_files.write(tmp_path, "file", "")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""

@@ -121,7 +121,7 @@ class Run:
         heaviest = sorted(self._missing, key=lambda number: -self._missing[number].weight)
         total = sum(one.weight for one in self._missing.values())
         with (
-            jobs.budget_for(self._wishes.jobs, plans, layout) as shared,
+            jobs.jobserver_for(self._wishes.jobs, plans, layout) as shared,
             reporter(len(self._missing), self._silent, total) as progress,
         ):
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -163,8 +163,10 @@ def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, 
     here["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     monkeypatch.setattr(finder, "_entry_problem", lambda record: None)
-    fakes.write(tmp_path, "scale.cu", "")
-    builder = fakes.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")("cuda:sm_100")
+    text_files.write(tmp_path, "scale.cu", "")
+    builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
+        "cuda:sm_100"
+    )
     records = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
 
     class Entries:
@@ -186,10 +188,10 @@ def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, 
 
 def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
     here["cuda"] = ("sm_90",)
-    assert device_requirements.load_problems(Target.parse("cuda:sm_100"), "c") == [
+    assert targets.load_problems(Target.parse("cuda:sm_100"), ("cuda",), "c") == [
         "the cuda device here is sm_90, which does not run code for cuda:sm_100"
     ]
-    assert device_requirements.load_problems(Target.parse("cuda:sm_90"), "c") == []
+    assert targets.load_problems(Target.parse("cuda:sm_90"), ("cuda",), "c") == []
 
 
 def test_there_is_no_device_of_a_kind_that_nobody_knows():

@@ -6,7 +6,8 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
+from support.compilers import fake_compiler
 from support.store.fake_lookups import LookedUpOp
 
 from opforge.builders import toolchains
@@ -15,16 +16,16 @@ from opforge.builders import toolchains
 def edit_header(world):
     header = world.op / "value.h"
     old = header.stat()
-    fakes.set_value(world.op, 2)
+    sample_ops.set_value(world.op, 2)
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
 
 
 def new_compiler_earlier_on_path(world):
-    fakes.answering_compiler(world.early, version="13.1")
+    fake_compiler.create(world.early, version="13.1")
 
 
 def compiler_replaced_in_place(world):
-    fakes.answering_compiler(world.bin, version="13.1")
+    fake_compiler.create(world.bin, version="13.1")
 
 
 def compiler_touched(world):
@@ -32,25 +33,25 @@ def compiler_touched(world):
 
 
 def linker_appears(world):
-    fakes.compiler(world.early, "ld.fake", "echo a linker")
+    text_files.write_script(world.early, "ld.fake", "echo a linker")
 
 
 def assembler_appears_earlier_on_path(world):
-    fakes.compiler(world.early, "as", "echo another assembler")
+    text_files.write_script(world.early, "as", "echo another assembler")
 
 
 def source_in_an_earlier_root(world):
     (world.folder / "first").mkdir()
-    fakes.write(world.folder / "first", "kernel.cpp", "int other;\n")
+    text_files.write(world.folder / "first", "kernel.cpp", "int other;\n")
 
 
 def include_folder_of_a_root_appears(world):
     (world.folder / "mine" / "include").mkdir()
-    fakes.write(world.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
+    text_files.write(world.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
 
 
 def source_edited(world):
-    fakes.write(world.folder / "mine", "kernel.cpp", "int edited;\n")
+    text_files.write(world.folder / "mine", "kernel.cpp", "int edited;\n")
 
 
 def source_gone(world):
@@ -78,7 +79,7 @@ def path_is_shorter(world):
 
 
 def cxx_is_named(world):
-    world.patch.setenv("CXX", fakes.answering_compiler(world.folder / "named", "c++-14", "14.1"))
+    world.patch.setenv("CXX", fake_compiler.create(world.folder / "named", "c++-14", "14.1"))
 
 
 def flags_from_the_environment(world):
@@ -108,7 +109,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_sends_the_look_up_the_long_way(tmp_path, monkeypatch, change):
     world = LookedUpOp(tmp_path, monkeypatch)
-    fakes.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
+    text_files.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
     world.cls = world.declare(sources=["plain.cpp", "kernel.cpp"])
     world.result = world.publish()
     world.find()
@@ -131,12 +132,12 @@ def test_a_header_that_shadows_sends_the_look_up_the_long_way(tmp_path, monkeypa
     world = LookedUpOp(tmp_path, monkeypatch)
     for name in ("near", "far"):
         (world.op / name).mkdir(parents=True, exist_ok=True)
-    fakes.write(world.op / "far", "inner.h", "")
+    text_files.write(world.op / "far", "inner.h", "")
     world.cls = world.declare(include_dirs=["near", "far"])
     world.result = world.publish(headers=("value.h", "far/inner.h"))
     world.find()
     assert world.find() == (world.result, False)
-    fakes.write(world.op / "near", "inner.h", "// another\n")
+    text_files.write(world.op / "near", "inner.h", "// another\n")
     assert world.find() == (None, True)
     os.unlink(world.op / "near" / "inner.h")
     assert world.find()[0] == world.result

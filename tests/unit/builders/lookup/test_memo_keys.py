@@ -5,17 +5,16 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support import fakes
-from support.compilers.fake_compiler import OBEYED
+from support.compilers import fake_compiler
+from support.compilers.fake_compiler import PASSED_ENV
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import memo
 from opforge.builders.spec import kernel_roots
-from opforge.builders.spec.op_spec import OpSpec
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
-@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED])
+@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])
 def test_a_variable_that_compilers_obey_asks_another_question(world, name):
     before = key(world.cls().spec(), world)
     world.patch.setenv(name, "/some/where")
@@ -41,19 +40,19 @@ def test_a_path_that_starts_from_the_working_folder_finds_the_compiler_there(wor
     world.patch.chdir(here)
     world.find()
     assert world.find() == (world.result, False)
-    fakes.answering_compiler(there / spelling, version="14")
+    fake_compiler.create(there / spelling, version="14")
     world.patch.chdir(there)
     assert world.find() == (None, True), "the same PATH leads to another compiler from here"
     world.patch.chdir(here)
     assert world.find()[0] == world.result
-    fakes.answering_compiler(here / spelling, version="15")
+    fake_compiler.create(here / spelling, version="15")
     assert world.find() == (None, True)
 
 
 def test_a_cxx_that_starts_from_the_working_folder_is_another_compiler_elsewhere(world, tmp_path):
     world.patch.setenv("CXX", "./my-g++")
     for number, place in enumerate((tmp_path / "here", tmp_path / "there")):
-        fakes.answering_compiler(place, "my-g++", f"{number}")
+        fake_compiler.create(place, "my-g++", f"{number}")
     world.patch.chdir(tmp_path / "here")
     result = world.publish()
     world.find()

@@ -9,10 +9,11 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fakes
-from support.fakes import FakeDisk
+from support import text_files
+from support.fake_disk import FakeDisk
 
-from opforge.builders.run.provenance import Provenance, parse_depfile
+from opforge.builders.run.dependencies import parse_depfile
+from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 
@@ -58,8 +59,8 @@ AWKWARD = [
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ (apt install g++)")
 @pytest.mark.parametrize("name", AWKWARD)
 def test_what_gxx_writes_for_awkward_names_is_read(tmp_path, name):
-    header = fakes.write(tmp_path, name, "")
-    source = fakes.write(tmp_path, "a.cpp", f'#include "{name}"\n')
+    header = text_files.write(tmp_path, name, "")
+    source = text_files.write(tmp_path, "a.cpp", f'#include "{name}"\n')
     subprocess.run(["g++", "-MD", "-MF", "a.d", "-c", source, "-o", "a.o"], cwd=tmp_path, check=True)
     assert header in parse_depfile((tmp_path / "a.d").read_text())
 
@@ -132,7 +133,7 @@ class Tree:
     def write(self, *names, text=""):
         for name in names:
             os.makedirs(os.path.dirname(os.path.join(self.folder, name)), exist_ok=True)
-            fakes.write(self.folder, name, text)
+            text_files.write(self.folder, name, text)
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 
 import opforge
 from opforge import OpBuilder, kernel_root
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.errors import BuilderError, SourceNotFoundError
 
 
@@ -154,5 +154,7 @@ def planned_folders(builder):
 def test_kernel_root_is_a_public_name_that_costs_no_torch():
     assert opforge.kernel_root is kernel_root
     code = "import sys, opforge; opforge.kernel_root; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], env=fakes.environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
+    )
     assert done.stdout.strip() == "False", done.stderr

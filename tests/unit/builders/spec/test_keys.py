@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fakes
+from support import sample_ops
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
@@ -113,8 +113,8 @@ def test_values_cannot_move_from_one_field_to_the_next():
 
 
 def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
-    compiled = fakes.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
-    linked = fakes.plain_op(tmp_path, link_flags=["-static-libgcc"])
+    compiled = sample_ops.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
+    linked = sample_ops.plain_op(tmp_path, link_flags=["-static-libgcc"])
     assert describe(compiled().spec()).key != describe(linked().spec()).key
 
 
@@ -175,7 +175,7 @@ class FakeToolchain(Toolchain):
     def identity(self):
         return (("version", "fake"),)
 
-    def objection(self, device, arch):
+    def target_problem(self, device, arch):
         return None
 
     def environment(self):
@@ -197,14 +197,14 @@ def test_a_moved_tree_has_the_same_plan_key(tmp_path):
         (folder / "inc").mkdir(parents=True)
         (folder.parent / f"{folder.name}-elsewhere").mkdir()
         away = str(folder.parent / f"{folder.name}-elsewhere")
-        plans.append(make_plan(fakes.plain_op(folder, include_dirs=["inc", away])().spec(), FakeToolchain()))
+        plans.append(make_plan(sample_ops.plain_op(folder, include_dirs=["inc", away])().spec(), FakeToolchain()))
     assert plans[0] == plans[1]
     assert plans[0].key == plans[1].key
     assert str(tmp_path) not in str(plans[0])
 
 
 def test_the_key_holds_a_builders_every_wish(tmp_path):
-    plain = fakes.plain_op(tmp_path)
+    plain = sample_ops.plain_op(tmp_path)
     wishes = {
         "version": "2",
         "defines": {"A": "1"},

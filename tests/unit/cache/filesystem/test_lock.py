@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from support import fakes
+from support import polling, text_files
 
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.lock import LockResult
@@ -36,7 +36,7 @@ def test_a_free_lock_is_acquired_whatever_the_timeout(path):
 def test_an_owner_that_cannot_be_read_is_still_reported(path, tmp_path):
     assert lock.owner(path) == "another process that is building it"
     for text in ("", "{}", "[]", '{"pid": 1, "host": "h", "since": "x"}'):
-        fakes.write(tmp_path, "lock.owner", text)
+        text_files.write(tmp_path, "lock.owner", text)
         assert lock.owner(path) == "another process that is building it"
 
 
@@ -60,7 +60,7 @@ def test_a_long_wait_is_reported_repeatedly(path, monkeypatch, in_thread, warnin
     monkeypatch.setattr(lock, "NEXT_NOTICE", 0.05)
     with lock.acquire(path, "relu", None):
         waiting = in_thread(result_of, path, None)
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
     assert waiting.result(20) is LockResult.WAITED and len(set(warnings_of_the_cache())) == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.cache.filesystem import trust
 
@@ -36,7 +36,7 @@ def test_a_missing_folder_is_no_problem(folder):
 
 
 def test_a_file_is_problem_of(tmp_path):
-    path = fakes.write(tmp_path, "cache", "")
+    path = text_files.write(tmp_path, "cache", "")
     assert problem_of(path) == (f"{path} is not a folder", "Choose another folder, or give that file another name")
     assert problem_of(path + "/below")[0] == f"{path} is not a folder"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from support import fakes
+from support import text_files
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance.explain import (
@@ -52,9 +52,9 @@ def test_a_component_that_is_missing_on_one_side_is_none():
 
 def test_a_changed_file_is_named_with_both_digests(fake_store):
     fake_store.add(text="int a;")
-    path = fakes.write(fake_store.root_paths["own"], "relu.cpp", "int b;")
+    path = text_files.write(fake_store.root_paths["own"], "relu.cpp", "int b;")
     assert nearest_to(fake_store).files == (
-        ChangedFile(path, "has changed", fakes.sha256("int a;"), fakes.sha256("int b;")),
+        ChangedFile(path, "has changed", text_files.sha256("int a;"), text_files.sha256("int b;")),
     )
 
 
@@ -74,9 +74,9 @@ def test_a_root_that_is_not_here_is_named():
 def test_a_name_that_appeared_is_named(tmp_path):
     inputs = Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)).to_json()
     assert file_differences(inputs, {"own": str(tmp_path)}, Disk()) == []
-    path = fakes.write(tmp_path, "a.h", "x")
+    path = text_files.write(tmp_path, "a.h", "x")
     (changed,) = file_differences(inputs, {"own": str(tmp_path)}, Disk())
-    assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", fakes.sha256("x"))
+    assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", text_files.sha256("x"))
 
 
 def test_a_manifest_without_inputs_is_reported():
@@ -92,5 +92,5 @@ def test_the_entry_with_the_fewest_differences_is_nearest(fake_store):
 def test_among_equal_plans_the_one_with_the_fewest_changed_files_is_nearest(fake_store):
     first = fake_store.add(text="int a;")
     fake_store.add(text="int b;")
-    fakes.write(fake_store.root_paths["own"], "relu.cpp", "int a;")
+    text_files.write(fake_store.root_paths["own"], "relu.cpp", "int a;")
     assert nearest_to(fake_store).entry.key == first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import fakes
+from support import text_files
 
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import failures
@@ -16,5 +16,5 @@ def test_a_failure_is_for_those_who_were_waiting_for_the_same_sources(fake_store
     assert failures.since(layout, "plan", now + 1, "state") is None
     assert failures.since(layout, "plan", now, "another state") is None
     for damaged in ('{"at": "x"}', '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}'):
-        fakes.write(layout.path("failures"), "plan.json", damaged)
+        text_files.write(layout.path("failures"), "plan.json", damaged)
         assert failures.since(layout, "plan", 0, "state") is None

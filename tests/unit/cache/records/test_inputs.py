@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fakes import FakeDisk
+from support.fake_disk import FakeDisk
 
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 

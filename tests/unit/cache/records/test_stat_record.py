@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.fakes import SECOND, FakeDisk, sha256
+from support.fake_disk import SECOND, FakeDisk
+from support.text_files import sha256
 
 from opforge.cache.records import stat_record
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath

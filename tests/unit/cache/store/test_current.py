@@ -6,7 +6,7 @@ import os
 import stat
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 
 from opforge.cache import current, layout
 from opforge.errors import CacheDirError, LayerError
@@ -57,7 +57,7 @@ def test_a_store_is_tagged_for_backup_programs_once(tmp_path):
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):
-    fakes.write(tmp_path, layout.VERSION, "")
+    text_files.write(tmp_path, layout.VERSION, "")
     with pytest.raises(CacheDirError, match=r"it cannot be written \(File exists\). Set OPFORGE_CACHE_DIR to a folder"):
         current.prepare(str(tmp_path), ME)
 
@@ -74,7 +74,7 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_the_fix(own_sto
 
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
-    fakes.write(own_store.parent, own_store.name, "")
+    text_files.write(own_store.parent, own_store.name, "")
     with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
         current.writable_store()
 
@@ -159,7 +159,9 @@ def home_of_nobody():
 
 
 def run_as_nobody(home, **env):
-    return fakes.python(AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/")
+    return child_processes.run_python(
+        AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/"
+    )
 
 
 @as_root

@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_op import LIBRARY, FakeOp
 
 from opforge.cache.filesystem.files import read_json
@@ -101,7 +101,7 @@ def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(f
 
 def replace_by_file(path):
     shutil.rmtree(path)
-    fakes.write(os.path.dirname(path), os.path.basename(path), "a file")
+    text_files.write(os.path.dirname(path), os.path.basename(path), "a file")
 
 
 def replace_by_empty_folder(path):
@@ -119,7 +119,7 @@ def remove_manifest(path):
 
 
 def damage_manifest(path):
-    fakes.write(path, entries.MANIFEST, "{")
+    text_files.write(path, entries.MANIFEST, "{")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_an_entry_whose_manifest_describes_another_library_is_replaced(fake_op, 
     path = os.path.join(fake_op.build().folder, entries.MANIFEST)
     manifest = read_json(path)
     change(manifest)
-    fakes.write(os.path.dirname(path), entries.MANIFEST, json.dumps(manifest))
+    text_files.write(os.path.dirname(path), entries.MANIFEST, json.dumps(manifest))
     again = fake_op.build()
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()

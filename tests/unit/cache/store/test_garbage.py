@@ -12,7 +12,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_op import FakeOp
 
 from opforge.builders.lookup.host_requirements import host_problem
@@ -58,7 +58,7 @@ def mutate_file(data, path):
     text = json.dumps(mutated(value, steps, data.draw(anything | st.just(...))))
     if data.draw(st.integers(0, 9)) == 0:
         text = text[: data.draw(st.integers(0, len(text)))]
-    fakes.write(os.path.dirname(path), os.path.basename(path), text)
+    text_files.write(os.path.dirname(path), os.path.basename(path), text)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_file_of_another_form_is_a_miss(fake_op, text, which):
     built = fake_op.build()
     manifest = os.path.join(built.folder, entries.MANIFEST)
     path = fake_op.stat_records()[0] if which == "stat record" else manifest
-    fakes.write(os.path.dirname(path), os.path.basename(path), text)
+    text_files.write(os.path.dirname(path), os.path.basename(path), text)
     assert fake_op.get(paranoid=which == "manifest") is None
     assert fake_op.build().key == built.key
 
@@ -131,7 +131,7 @@ def test_a_stat_record_cannot_name_an_entry_outside_the_store(fake_op, tmp_path)
     path = fake_op.stat_records()[0]
     record = read_json(path)
     record["result"] = os.path.relpath(outside, fake_op.store.layout.path("entries"))
-    fakes.write(os.path.dirname(path), os.path.basename(path), json.dumps(record))
+    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(record))
     assert fake_op.get() is None
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from support import fakes
+from support import polling
 
 from opforge.cache import publish
 from opforge.cache.filesystem import lock
@@ -48,7 +48,7 @@ def test_a_waiter_raises_the_builders_failure(fake_op, in_thread, monkeypatch, w
     builder = in_thread(fake_op.build, execute=fail_later)
     assert entered.wait(20)
     waiter = in_thread(fake_op.build)
-    fakes.wait_for(lambda: any(text.startswith("a: waiting for") for text in warnings_of_the_cache()))
+    polling.wait_for(lambda: any(text.startswith("a: waiting for") for text in warnings_of_the_cache()))
     go_on.set()
     assert isinstance(builder.exception(20), CompileError)
     shared = waiter.exception(20)
@@ -64,9 +64,9 @@ def test_a_waiter_waits_on_if_only_another_state_of_the_sources_was_published(
     looked = []
     with lock.acquire(fake_op.store.layout.path("locks", "plan"), "a", None):
         waiter = in_thread(fake_op.build, look_again=lambda: looked.append(1))
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
         os.makedirs(fake_op.store.layout.plan("plan"))
-        fakes.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
         assert len(looked) == 1 and fake_op.builds == 0
     assert waiter.result(20).origin == "built" and len(looked) == 2
 

@@ -6,13 +6,13 @@ import os
 import types
 
 import pytest
-from support import fakes
+from support import child_processes
 
 from opforge.cache import staging
 
 
 def test_the_folders_of_this_hosts_dead_builders_are_swept(fake_store, monkeypatch):
-    dead = fakes.start("pass")
+    dead = child_processes.start_python("pass")
     dead.communicate()
     for host in ("box", "box.site.example"):
         monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_archives import ENTRY, entry_keys, intact_keys, members, new_member, refusal_of, rewrite
 from support.store.fake_store import ME
 
@@ -47,7 +47,7 @@ HOSTILE = {
 
 def files_outside(folder, store):
     """Every folder below `folder` with its files, except those of the folder `store`."""
-    return {path: files for path, files in fakes.tree(folder).items() if not path.startswith(store)}
+    return {path: files for path, files in text_files.tree(folder).items() if not path.startswith(store)}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -164,13 +164,13 @@ def test_no_archive_writes_outside_the_store_or_leaves_a_part_of_an_entry(packed
         if position < len(content):
             content[position] ^= change
     target.write_bytes(content)
-    before = fakes.tree(tmp_path)
+    before = text_files.tree(tmp_path)
     try:
         archive.unpack(layout, str(target), ME)
     except ArchiveError:
         pass
     assert intact_keys(layout) <= set(keys)
-    after = fakes.tree(tmp_path)
+    after = text_files.tree(tmp_path)
     inside = os.path.join("hostile", "store")
     assert [folder for folder in after if folder not in before and not folder.startswith(inside)] == []
     for folder, files in before.items():

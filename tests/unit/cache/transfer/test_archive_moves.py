@@ -8,7 +8,8 @@ import lzma
 import os
 
 import pytest
-from support import fakes
+from support import sample_ops
+from support.compilers import fake_compiler
 from support.store.fake_archives import intact_keys
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
@@ -45,9 +46,9 @@ def test_an_op_name_of_any_length_is_exported(fake_store, empty_store, tmp_path)
 
 
 def test_an_imported_entry_is_a_hit_for_the_same_sources_only(tmp_path, own_store, monkeypatch):
-    fakes.answering_compiler(tmp_path / "bin")
+    fake_compiler.create(tmp_path / "bin")
     monkeypatch.setenv("CXX", str(tmp_path / "bin" / "g++"))
-    cls = fakes.plain_op(tmp_path / "op")
+    cls = sample_ops.plain_op(tmp_path / "op")
     store = Store(str(own_store), ME)
     key = publish_op(cls(), store)
     archive.export(store.layout, [key], str(tmp_path / "ops.tar"))
@@ -59,7 +60,7 @@ def test_an_imported_entry_is_a_hit_for_the_same_sources_only(tmp_path, own_stor
     assert find(cls().spec(), other).entry.stat_record, "the first look-up wrote the stamps"
     (second,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
     assert not second.is_new
-    fakes.set_value(tmp_path / "op", 2)
+    sample_ops.set_value(tmp_path / "op", 2)
     assert find(cls().spec(), other).entry is None
 
 
