@@ -108,7 +108,7 @@ def file_differences(
     try:
         recorded = Inputs.from_json(inputs).without(trusted_roots)
     except (KeyError, TypeError, ValueError):
-        return [ChangedFile("", "its manifest does not tell what it was built from")]
+        return [ChangedFile("", "its manifest does not record what it was built from")]
     changed = []
     for dependency in recorded.files:
         path = dependency.resolve(root_paths)

@@ -42,7 +42,7 @@ def test_a_small_library_is_hashed_whatever_its_stamp(tmp_path):
 def test_an_entry_of_a_stranger_is_refused(tmp_path):
     entry = library_of(tmp_path, 10)
     problem = entries.integrity_problem(entry, frozenset({os.geteuid() + 1}))
-    assert problem == "its folder is a link, a file, or somebody else's"
+    assert problem == "its folder is a link, a file, or another user's"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")

@@ -17,10 +17,10 @@ def test_a_miss_in_an_empty_store_has_its_reason(fake_op):
 
 def test_an_entry_that_was_built_is_found(fake_op):
     built = fake_op.build()
-    found = fake_op.get()
-    assert built.origin == "built" and found.origin == "cache"
-    assert found.library == built.library and os.path.isfile(found.library)
-    assert found.manifest()["op"] == "a" and found.manifest()["plan"] == "plan"
+    entry = fake_op.get()
+    assert built.origin == "built" and entry.origin == "cache"
+    assert entry.library == built.library and os.path.isfile(entry.library)
+    assert entry.manifest()["op"] == "a" and entry.manifest()["plan"] == "plan"
     assert fake_op.reasons() == []
 
 
@@ -88,8 +88,8 @@ def test_an_entry_that_was_removed_is_a_miss_and_built_again(fake_op):
 
 def test_a_layers_entry_is_found_by_its_description(fake_op, tmp_path):
     built, rejected = fake_op.build(), []
-    found = fake_op.match(fake_op.as_layer(tmp_path / "mine"), rejected)
-    assert (found.library, found.origin, rejected) == (built.library, str(fake_op.folder / "store"), [])
+    entry = fake_op.match(fake_op.as_layer(tmp_path / "mine"), rejected)
+    assert (entry.library, entry.origin, rejected) == (built.library, str(fake_op.folder / "store"), [])
 
 
 def test_a_layers_entry_that_is_not_used_has_its_reason(fake_op, tmp_path):
