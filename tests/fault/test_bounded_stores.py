@@ -96,7 +96,7 @@ def test_a_limit_that_cannot_be_read_stops_a_build_before_it_begins_but_no_hit(f
 def test_an_entry_that_is_evicted_between_look_up_and_load_is_built_again(folder, layout, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7002)
     cls().build()
-    real, evictions = loader._dlopen, []
+    real, evictions = loader.open_library, []
 
     def evict_and_open(op, entry):
         if not evictions:
@@ -104,7 +104,7 @@ def test_an_entry_that_is_evicted_between_look_up_and_load_is_built_again(folder
             assert not os.path.exists(entry.library)
         return real(op, entry)
 
-    monkeypatch.setattr(loader, "_dlopen", evict_and_open)
+    monkeypatch.setattr(loader, "open_library", evict_and_open)
     op = cls().load()
     assert evictions and (op.value(), op.origin) == (7002, "built")
     assert os.path.exists(op.path)
@@ -112,13 +112,13 @@ def test_an_entry_that_is_evicted_between_look_up_and_load_is_built_again(folder
 
 def test_an_entry_that_is_evicted_at_every_load_is_an_error(folder, layout, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7003)
-    real, loads = loader._dlopen, []
+    real, loads = loader.open_library, []
 
     def evict_and_open(op, entry):
         loads.append(evict_everything(layout))
         return real(op, entry)
 
-    monkeypatch.setattr(loader, "_dlopen", evict_and_open)
+    monkeypatch.setattr(loader, "open_library", evict_and_open)
     with pytest.raises(LoadError, match="could not be loaded"):
         cls().load()
     assert len(loads) == 2

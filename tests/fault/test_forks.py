@@ -72,12 +72,12 @@ from support import sample_ops
 warnings.simplefilter("ignore")
 from opforge.builders import loader
 inside, go_on = threading.Event(), threading.Event()
-real = loader._dlopen
+real = loader.open_library
 def slow(op, path):
     if threading.current_thread() is not threading.main_thread():
         inside.set(); go_on.wait(30)
     return real(op, path)
-loader._dlopen = slow
+loader.open_library = slow
 cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
 cls().build()
 thread = threading.Thread(target=lambda: cls().load())
@@ -103,19 +103,18 @@ def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
     """A module may load another op when it is initialised: a lock that is not reentrant would hang here."""
     inner = sample_ops.builder_class(folder, "plain", abi="c")
     outer = sample_ops.plain_op(folder / "outer", name="outer", value=8)
-    real, loaded = loader._dlopen, []
+    real, loaded = loader.open_library, []
 
     def load_inner(op, path):
         if op == "outer":
             thread = threading.Thread(target=lambda: loaded.append(True))
             thread.start()
             thread.join()
-            if hasattr(loader, "_lock"):
-                assert loader._lock.acquire(timeout=5), "the lock is not reentrant"
-                loader._lock.release()
+            assert loader.lock.acquire(timeout=5), "the lock is not reentrant"
+            loader.lock.release()
             loaded.append(inner().load().value())
         return real(op, path)
 
-    monkeypatch.setattr(loader, "_dlopen", load_inner)
+    monkeypatch.setattr(loader, "open_library", load_inner)
     assert outer().load().value() == 8
     assert loaded == [True, 5]
