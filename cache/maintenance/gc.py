@@ -248,7 +248,7 @@ def _unlink(layout: Layout, eviction: Eviction) -> bool:
 
 
 def _unlink_lock(path: str) -> bool:
-    """Removes a lock's file while holding the lock, so that no process builds under it; the next user makes a new file."""
+    """Removes a lock's file while holding the lock, so that no process is using it. The next user makes a new file."""
     if path.endswith(".owner"):
         os.unlink(path)
         return True
