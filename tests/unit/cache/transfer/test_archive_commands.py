@@ -45,7 +45,7 @@ def test_export_accepts_the_beginning_of_a_key_and_exports_everything_without_a_
 def test_export_of_an_op_that_is_not_stored_names_those_that_are(users_store, tmp_path):
     users_store.add("relu")
     done = run("export", str(tmp_path / "ops.tar"), "gelu")
-    assert done.exit_code == 2 and "the cache has no entry of 'gelu'; it holds: relu." in done.output
+    assert done.exit_code == 2 and "'gelu' is neither an op nor a key in the cache, which holds: relu." in done.output
     assert not (tmp_path / "ops.tar").exists()
 
 
@@ -73,4 +73,4 @@ def test_an_archive_that_cannot_be_written_is_wrong_usage(users_store, tmp_path)
     users_store.add("relu")
     done = run("export", str(tmp_path / "no" / "such" / "folder" / "x.tar"))
     assert done.exit_code == 2
-    assert "x.tar cannot be written: No such file or directory. Choose another place." in done.output
+    assert "x.tar cannot be written: No such file or directory. Choose another path." in done.output
