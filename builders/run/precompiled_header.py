@@ -18,7 +18,7 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """From how many units for each compiler that runs at once it takes less time to make the header first: while it is
-made, the others wait (benchmarks/precompiled_header.py)."""
+made, the others wait (benchmarks/building/precompiled_header.py)."""
 NAME = "first.h"
 COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"
 FIRST_DIRECTIVE = re.compile(COMMENTS + r'#\s*include\s*([<"]torch/[^>"]+[>"])', re.DOTALL)
