@@ -16,8 +16,11 @@ from opforge.cache.records.entry import Entry
 from opforge.errors import ToolchainNotFoundError
 from opforge.events import emit
 
+from .lookup.finder import find
+from .planner import make_plan
 from .run import diagnostics, jobserver, timeline
 from .spec.build_plan import BuildPlan
+from .toolchains import find_toolchain
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -31,21 +34,21 @@ FAREWELL_SECONDS = 5.0
 
 
 def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
-    """What answers `builder` already, or the plan of what is to be built.
+    """Returns the stored entry that fits the builder's op, or the plan of the build that is needed.
 
-    Raises PrebuiltRequiredError where building is forbidden, and what `OpBuilder.find` and `plan` do.
+    Raises PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
-    began = time.perf_counter()
-    entry = None if force else builder.find(exact=True)
+    spec, store, began = builder.spec(), current_store(), time.perf_counter()
+    entry, rejected = (None, ()) if force else find(spec, store, exact=True)
     if entry:
-        emit("hit", op=builder.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
     if settings.prebuilt() == "require":
-        return builder.obtain(force=force, exact=True)  # which refuses, with its reasons
+        return builder.build(force=force, exact=True)  # which refuses, with its reasons
     try:
-        return builder.plan(builder.toolchain(current_store()))
+        return make_plan(spec, find_toolchain(spec, store))
     except ToolchainNotFoundError as error:
-        raise error.after([*map(str, builder.trace)]) from None
+        raise error.after([*map(str, rejected)]) from None
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:

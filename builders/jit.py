@@ -12,8 +12,10 @@ from opforge.cache.layout import make_folder, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
-from .base import OpBuilder, words
+from .base import OpBuilder
 from .spec import abi as abis
+from .spec.declaration import words
+from .spec.installed_torch import python_include, torch_folder, torch_states
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
@@ -77,7 +79,7 @@ def load(
     text = _text_of(paths)
     abi = abi or _abi_of(text)
     if abi == abis.STABLE and "Python.h" in text:
-        include.append(abis.python_include())  # torch's own examples hold an empty module, for `import` to open them
+        include.append(python_include())  # torch's own examples hold an empty module, for `import` to open them
     cuda_flags = words(name, "extra_cuda_cflags", extra_cuda_cflags or ())
     attributes = {
         "name": name,
@@ -122,7 +124,7 @@ class _UserBuilder(OpBuilder):
     def load(self, verbose: bool = False) -> Any:
         if self.directory is None:
             return super().load(verbose)
-        entry = self.obtain(store=open_store(self.directory))
+        entry = self.build(store=open_store(self.directory))
         return loader.load_entry(self.name, entry, self.fakes, self.signatures)
 
 
@@ -190,8 +192,8 @@ def _device(name: str, paths: Sequence[str], with_cuda: bool, with_sycl: bool) -
 
 def _uses_hip() -> bool:
     """Whether the torch that is installed calls HIP what sources call CUDA."""
-    folder = abis.torch_folder()
-    return folder is not None and abis.torch_states(folder, "hip") is not None
+    folder = torch_folder()
+    return folder is not None and torch_states(folder, "hip") is not None
 
 
 def load_inline(

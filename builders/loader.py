@@ -95,6 +95,17 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         return loaded
 
 
+def python_functions(where: str, op: Any) -> Mapping[str, Any]:
+    """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
+    if not where:
+        return {}
+    import importlib
+
+    module, _, name = where.partition(":")
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
+    return functions
+
+
 def _register_fakes(
     op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Callable[..., Any]]
 ) -> None:

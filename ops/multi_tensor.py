@@ -8,6 +8,7 @@ Nothing is changed where `noop_flag`, one int32 or float32 number on the tensors
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,3 +131,18 @@ def lamb(
         weight_decay=decay,
     )
     return ratios
+
+
+def adam_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_adam, by name."""
+    return {"multi_tensor_adam": partial(multi_tensor_adam, op)}
+
+
+def lamb_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_lamb, by name."""
+    return {"lamb": partial(lamb, op)}
+
+
+def lion_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_lion, by name."""
+    return {"multi_tensor_lion": partial(multi_tensor_lion, op)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from opforge.builders.lookup.host_requirements import version_of
-from opforge.builders.spec.abi import torch_folder
+from opforge.builders.spec.installed_torch import torch_folder
 
 SHIM = ("include", "torch", "csrc", "stable", "c", "shim.h")
 PREFIXES = ("torch_", "aoti_torch_")

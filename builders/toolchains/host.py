@@ -12,26 +12,17 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import Located
 from opforge.errors import SettingError, ToolchainNotFoundError
 
+from . import PASSED_ENV
 from . import probe as identity
 
 if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+
     from .toolchain import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
 """Used where present, the first one: they link an op in half the time of the system's."""
-OBEYED = (
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "LD_RUN_PATH",
-    "COMPILER_PATH",
-    "GCC_EXEC_PREFIX",
-    "SOURCE_DATE_EPOCH",
-    "CCC_OVERRIDE_OPTIONS",
-)
-READ = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED)
-"""Every variable that the plan of a host op may depend on."""
 SWAYING = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
 """The beginnings of flags that name other programs or folders of headers than the compiler's own."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
@@ -75,6 +66,11 @@ class HostToolchain:
             self._known = identity.facts(self.argv, self.linker, self._layout, self._disk, swaying)
         return self._known
 
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
+        """Returns the toolchain for this spec: for a portable library zig's, or the compiler with the sysroot."""
+        return portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else cls(layout, disk)
+
     def programs(self) -> Mapping[str, list[int]]:
         stamps: Mapping[str, list[int]] = self._facts["stamps"]
         return stamps
@@ -99,7 +95,7 @@ class HostToolchain:
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, os.environ[name]) for name in OBEYED if os.environ.get(name))
+        return tuple((name, os.environ[name]) for name in PASSED_ENV if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         # A linker that LDFLAGS names comes later on the command line, and so wins.
@@ -177,6 +173,17 @@ class HostToolchain:
             *("-o", library),
         ]
         return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}", depfile)
+
+
+def portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> HostToolchain:
+    """Returns the toolchain for libraries that older systems load. Raises ToolchainNotFoundError, SettingError."""
+    if sysroot:
+        from .sysroot import SysrootToolchain
+
+        return SysrootToolchain(layout, disk, sysroot)
+    from .zig import ZigToolchain, machine_of
+
+    return ZigToolchain(layout, disk, machine_of(arch))
 
 
 def objects_of(plan: BuildPlan) -> list[tuple[str, Located]]:

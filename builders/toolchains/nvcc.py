@@ -11,7 +11,8 @@ from typing import Any
 
 from opforge import settings
 from opforge.accelerator import archs
-from opforge.builders.spec.abi import STABLE, TORCH, torch_folder, torch_states
+from opforge.builders.spec.abi import STABLE, TORCH
+from opforge.builders.spec.installed_torch import torch_folder, torch_states
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import Located
 from opforge.errors import ToolchainError, ToolchainNotFoundError

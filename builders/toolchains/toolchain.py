@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import Located
+from opforge.errors import OpIncompatibleError
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.cache.layout import Layout
 
 
 class DevicePart(NamedTuple):
@@ -27,6 +33,18 @@ class Toolchain(Protocol):
 
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
+    read: ClassVar[tuple[str, ...]] = ()
+    """Every environment variable that a plan may depend on, besides those of the host's compiler."""
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
+        """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
+        if spec.portable:
+            device = spec.target.device
+            reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
+            raise OpIncompatibleError(spec.name, str(spec.target), [reason])
+        toolchain: Toolchain = cls(layout, disk)  # type: ignore[call-arg]
+        return toolchain
 
     @property
     def precompiles(self) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -23,6 +23,9 @@ from opforge.errors import ToolchainNotFoundError
 from . import probe as identity
 from .host import HostToolchain
 from .toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
 INSTALL = "pip install 'opforge[triton]'"
@@ -65,6 +68,12 @@ class TritonToolchain(Toolchain):
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
         self._known: dict[str, Any] | None = None
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
+        """Returns Triton with the host's compiler, or with the one for portable libraries."""
+        machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
+        return cls(layout, disk, HostToolchain.find(spec._replace(target=machine), layout, disk))
 
     @property
     def _facts(self) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
 
 
 def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
-    path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "supervisor.py")
+    path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "run", "supervisor.py")
     mark = f"{tmp_path}/mark"
     script = f"setsid sleep 61 & sh -c 'sleep 62; : {mark}' & sleep 63; : {mark}"
     process = subprocess.Popen(

@@ -55,6 +55,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         if not os.path.isfile(what) and not os.path.isdir(what):
             raise InspectionError(what, "it is neither a file nor a folder", "Give a library's path, or an op's name")
         return [(what, _manifest(what if os.path.isdir(what) else os.path.dirname(what)))]
+    from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
 
     layout = current_store().layout
@@ -75,7 +76,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         raise InspectionError(what, f"{begun}, and no op has this name", "See the keys: opforge cache ls") from error
     places = []
     for one in chosen:
-        entry = one.builder().find()
+        entry = find(one.builder().spec()).entry
         if entry is None:
             target = f" --target {one.target}" if targets else ""
             advice = f"Build it first: build-ops {one.name}{target}. What is built of it, if anything: opforge cache ls"

@@ -161,7 +161,7 @@ def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
 def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.lookup.device_requirements import ACCELERATORS
+    from opforge.builders.spec.targets import ACCELERATORS
 
     # An accelerator is known by its name in any case; what a device's name must look like, the builder says.
     named_so = offer.accelerator.name.lower()

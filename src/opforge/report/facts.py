@@ -15,19 +15,24 @@ from typing import Any, NamedTuple
 from opforge import settings
 from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
-from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
-from opforge.builders.lookup.device_requirements import ACCELERATORS
-from opforge.builders.spec import abi
+from opforge.builders.lookup.finder import Found, find
+from opforge.builders.planner import make_plan
+from opforge.builders.spec import installed_torch
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, portable
+from opforge.builders.spec.op_spec import OpSpec
+from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.targets import ACCELERATORS
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain
 from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains.host import portable
 from opforge.cache import layout
 from opforge.cache.current import current_store
 from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
+from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 
@@ -58,12 +63,15 @@ class Readiness(NamedTuple):
 class Planned(NamedTuple):
     """A build as it would run."""
 
+    spec: OpSpec
     plan: BuildPlan
     places: dict[str, str]
     """Where each root of the plan lies here."""
     steps: list[Step]
     found: Entry | None
-    """The entry that answers instead, where there is one."""
+    """The entry that is used instead, if there is one."""
+    rejected: tuple[Rejected, ...]
+    """Every stored entry that does not fit, with the reason."""
     compiler: str
     """The program that compiles; in a command, what stands before it launches it."""
 
@@ -118,7 +126,7 @@ def readiness(offer: Offer) -> Readiness:
         answer = builder.is_compatible()
         if not answer:
             return known._replace(reasons=tuple(answer.reasons))
-        entry = builder.find() if isinstance(builder, OpBuilder) else None
+        entry = find(builder.spec()).entry if isinstance(builder, OpBuilder) else None
     except OpforgeError as problem:
         return known._replace(reasons=(str(problem),))
     except Exception as problem:  # a broken builder of another package must not hide the others
@@ -129,12 +137,14 @@ def readiness(offer: Offer) -> Readiness:
 
 
 def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Planned:
-    """The plan of a builder and the commands that would run. Raises what `OpBuilder.plan` and `find` do."""
-    found = builder.find(exact=exact) if look_up else None
-    toolchain = builder.toolchain(current_store())
-    plan, places = builder.plan(toolchain), builder.places()
-    steps = toolchain.steps(plan, places, f"{plan.op}.so")
-    return Planned(plan, places, steps, found, str(getattr(toolchain, "argv", steps[-1].argv)[0]))
+    """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
+    spec, store = builder.spec(), current_store()
+    found = find(spec, store, exact=exact) if look_up else Found(None, ())
+    toolchain = find_toolchain(spec, store)
+    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.places())
+    steps = toolchain.steps(plan, paths, f"{plan.op}.so")
+    compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
+    return Planned(spec, plan, paths, steps, found.entry, found.rejected, compiler)
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------
@@ -142,15 +152,15 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
 
 def environment() -> dict[str, Any]:
     """Versions and places of Python and torch; torch is not imported."""
-    folder = abi.torch_folder()
+    folder = installed_torch.torch_folder()
     torch: dict[str, str] = {"problem": "torch is not installed. Install it: pip install torch"}
     if folder:
         try:
-            torch = {"version": abi.torch_version(folder), "path": folder}
+            torch = {"version": installed_torch.torch_version(folder), "path": folder}
         except (OSError, OpforgeError) as problem:
             torch = {"path": folder, "problem": str(problem)}
     return {
-        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": abi.python_tag()},
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": installed_torch.python_tag()},
         "torch": torch,
     }
 
@@ -190,7 +200,7 @@ def compilers() -> list[dict[str, str]]:
     told: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     makers: dict[str, Callable[[], Any]] = {name: partial(_make, where, place) for name, where in TOOLCHAINS.items()}
-    makers["portable"] = partial(portable, "", Target("cpu"), place, Disk())
+    makers["portable"] = partial(portable, (), settings.sysroot(), place, Disk())
     for name, make in makers.items():
         one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
         try:
@@ -209,10 +219,10 @@ def compilers() -> list[dict[str, str]]:
         except OpforgeError as problem:
             one["problem"] = str(problem)
         told.append(one)
-    for name, find in tools.items():
+    for name, tool in tools.items():
         one = {"name": name, "path": "", "version": "", "problem": "", "missing": ""}
         try:
-            one["path"], one["version"] = find()
+            one["path"], one["version"] = tool()
         except OpforgeError as problem:
             one["problem"] = str(problem)
         told.append(one)

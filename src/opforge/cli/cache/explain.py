@@ -47,7 +47,7 @@ def command(
 
 
 def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
-    from opforge.builders.lookup.finder import tell_of_others
+    from opforge.builders.lookup.finder import add_other_descriptions
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
     from opforge.report.facts import planned
@@ -57,10 +57,11 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
         known = planned(builder)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
         return _without_plan(one.name, builder, problem)
+    rejected = list(known.rejected)
     if not known.found:
-        tell_of_others(builder, store)
+        add_other_descriptions(known.spec, store, rejected)
     told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
-    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in builder.trace], "nearest": None}
+    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in rejected], "nearest": None}
     if known.found:
         return told | {"path": known.found.library, "origin": known.found.origin}
     near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
@@ -69,17 +70,19 @@ def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
 
 def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[str, Any]:
     """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
-    from opforge.builders.lookup.finder import tell_of_others
+    from opforge.builders.lookup.finder import add_other_descriptions, search
     from opforge.cache.current import current_store
+    from opforge.cache.store import Rejected
 
+    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
     try:
-        found = builder.find()
+        found = search(spec, store, False, None, rejected)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
-        found = None  # the plan comes after the prebuilt entries, whose rejections are in the trace
+        found = None  # the plan comes after the prebuilt entries, which are rejected by then
     if not found:
-        tell_of_others(builder, current_store())
+        add_other_descriptions(spec, store, rejected)
     told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
-    told |= {"rejected": [seen._asdict() for seen in builder.trace], "nearest": None, "problem": str(problem)}
+    told |= {"rejected": [seen._asdict() for seen in dict.fromkeys(rejected)], "nearest": None, "problem": str(problem)}
     return told | ({"path": found.library, "origin": found.origin} if found else {})
 
 

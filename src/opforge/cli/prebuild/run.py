@@ -101,9 +101,8 @@ class Run:
         one, wishes = self._selected[number], self._wishes
         builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
         outcome = self._outcomes[number] = outcome._replace(target=str(builder.target))
-        reasons = [] if wishes.any_machine else builder.objections()
-        if reasons:
-            raise OpIncompatibleError(one.name, outcome.target, reasons)
+        if not wishes.any_machine and not (compatible := builder.is_compatible(look_up=False)):
+            raise OpIncompatibleError(one.name, outcome.target, list(compatible.reasons))
         found = batch.look_up(builder, wishes.force)
         if isinstance(found, BuildPlan):
             self._missing[number] = Missing(builder, found)
@@ -112,7 +111,7 @@ class Run:
 
     def _build_missing(self, line: Timeline | None) -> None:
         from opforge.builders import batch
-        from opforge.builders.run import pipeline
+        from opforge.builders.run import jobs
         from opforge.cache.current import current_store
 
         layout = current_store().layout
@@ -122,7 +121,7 @@ class Run:
         heaviest = sorted(self._missing, key=lambda number: -self._missing[number].weight)
         total = sum(one.weight for one in self._missing.values())
         with (
-            pipeline.budget_for(self._wishes.jobs, plans, layout) as shared,
+            jobs.budget_for(self._wishes.jobs, plans, layout) as shared,
             reporter(len(self._missing), self._silent, total) as progress,
         ):
 
@@ -141,7 +140,7 @@ class Run:
 
     def _build(self, number: int, outcome: Outcome, progress: Reporter) -> Outcome:
         builder, wishes, label = self._missing[number].builder, self._wishes, self._labels[number]
-        entry = builder.obtain(
+        entry = builder.build(
             on_progress=lambda done, total, title: progress.step(label, done, total, title),
             force=wishes.force,
             jobs=wishes.jobs,
@@ -151,9 +150,10 @@ class Run:
 
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._wishes.out is not None:
+            from opforge.builders.spec.description import describe
             from opforge.cache.transfer import layer
 
-            entry = layer.add(self._wishes.out, entry, builder.describe().key)
+            entry = layer.add(self._wishes.out, entry, describe(builder.spec()).key)
         # A forced build that comes out as before is told from a hit by nothing but the wish.
         state = "built" if self._wishes.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
         return outcome._replace(state=state, path=entry.library, result=entry.result)

@@ -12,12 +12,12 @@ from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.spec import abi as abis
+from opforge.builders.spec.installed_torch import torch_folder
 
 from . import nvcc_flags
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.builders.toolchains.toolchain import Toolchain
+    from opforge.builders.spec.op_spec import OpSpec
 
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
@@ -41,17 +41,14 @@ class ExtensionBuilder(OpBuilder):
     abi = abis.TORCH
     torch_libraries: ClassVar[tuple[str, ...]] = ()
 
-    def plan(self, toolchain: Toolchain) -> BuildPlan:
-        """The plan, with the extension's own choice of torch's libraries."""
-        plan = super().plan(toolchain)
-        return plan._replace(
-            stubs=self.torch_libraries, defines=tuple(one for one in plan.defines if one != abis.LOADS)
-        )
+    def spec(self) -> OpSpec:
+        """Returns the declaration, with the extension's own choice of torch's libraries."""
+        return super().spec()._replace(extension_libraries=self.torch_libraries)
 
 
 def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
     """The builder of `ext` as the running `build_ext` command would compile it. Raises BuilderError."""
-    torch = abis.torch_folder() or ""
+    torch = torch_folder() or ""
     own = os.path.join(torch, "lib")
     linked = {name: os.path.exists(os.path.join(own, f"lib{name}.so")) for name in ext.libraries}
     given, for_nvcc = _given(ext, "cxx"), _given(ext, "nvcc")

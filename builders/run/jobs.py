@@ -1,0 +1,58 @@
+"""How many compilers run at once: as many as cores and memory allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opforge import settings
+from opforge.accelerator.host.cgroup import memory_left
+from opforge.accelerator.host.topology import Topology
+from opforge.builders.spec import abi
+from opforge.builders.spec.build_plan import BuildPlan
+from opforge.cache.keys import key_of
+from opforge.cache.layout import Layout, make_folder, write_file
+
+from . import jobserver, ninja
+
+COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 30}
+"""Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
+
+
+def budget_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Budget:
+    """The compilers that building these plans may share: as many as the hungriest of them allows.
+
+    Raises ToolchainNotFoundError where there is no ninja.
+    """
+    return jobserver.Budget(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
+
+
+def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:
+    """How many compilers to run at once: as asked, or as cores, cgroup and free memory allow.
+
+    What one needs was measured when the op was last built, if it was.
+    """
+    chosen = asked or settings.jobs()
+    if chosen:
+        return chosen
+    cores, left = Topology.read().threads, memory_left()
+    if left is None:
+        return cores
+    try:
+        with open(_peak_file(plan, layout), encoding="ascii") as file:
+            need = int(file.read())
+    except (OSError, ValueError):
+        need = COMPILER_BYTES[plan.abi]
+    return max(1, min(cores, left // max(need, 1)))
+
+
+def _peak_file(plan: BuildPlan, layout: Layout) -> str:
+    return layout.path("peaks", key_of([plan.op, plan.abi]))
+
+
+def note_peak(plan: BuildPlan, layout: Layout, peak: int) -> None:
+    """Keep the memory that a compiler took, in bytes, for the next build of this op."""
+    try:
+        make_folder(layout.path("peaks"))
+        write_file(_peak_file(plan, layout), str(peak).encode())
+    except OSError:
+        return  # the next build takes the ABI's number again
