@@ -58,8 +58,13 @@ def empty_store(folder: str) -> Store:
 
 def build_steps(builder: OpBuilder, store: Store, library: str = "library.so") -> list[Step]:
     """Returns the commands that a build of the op would run, with paths relative to the folder that they run in."""
-    toolchain = builder.toolchain(store)
-    return toolchain.steps(builder.plan(toolchain), builder.places(), library)
+    from opforge.builders.planner import make_plan
+    from opforge.builders.spec.root_paths import root_paths
+    from opforge.builders.toolchains import find_toolchain
+
+    spec = builder.spec()
+    toolchain = find_toolchain(spec, store)
+    return toolchain.steps(make_plan(spec, toolchain), root_paths(spec, toolchain.places()), library)
 
 
 def run_with_ninja(folder: str, steps: Sequence[Step]) -> Elapsed:

@@ -12,6 +12,7 @@ from benchmarks.scratch import ChildError, Scratch
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.cuda import BUILDERS
+from opforge.builders.toolchains import find_toolchain
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.errors import ToolchainNotFoundError
 
@@ -63,7 +64,7 @@ def _builder(name: str) -> OpBuilder:
 def _toolchain_problem(scratch: Scratch) -> str | None:
     """Returns why nothing can be built on this machine. None if it can."""
     try:
-        _builder(OPS[0]).toolchain(empty_store(scratch.new_folder("plan")))
+        find_toolchain(_builder(OPS[0]).spec(), empty_store(scratch.new_folder("plan")))
     except ToolchainNotFoundError as error:
         return str(error)
     return None

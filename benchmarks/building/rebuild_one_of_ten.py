@@ -23,7 +23,7 @@ TEMPLATES = {"torch-stable": "stable_relu.cpp", "c": "plain_relu.cpp"}
 def run(scratch: Scratch) -> Report:
     """Each edit changes another source. All contenders build it in turns, in folders of their own."""
     report = Report(
-        f"from an edit of one of an op's {UNITS} sources to its entry (`obtain()`, without opening the library)",
+        f"from an edit of one of an op's {UNITS} sources to its entry (`build()`, without opening the library)",
         f"{CEILING}: the commands that compile that one unit and link all, bare; the nine other objects are there",
     )
     for abi, template in TEMPLATES.items():
@@ -75,7 +75,7 @@ def _build(builder: OpBuilder, store: Store) -> tuple[float, list[str]]:
         AssertionError: Nothing was built.
     """
     began = time.perf_counter()
-    entry = builder.obtain(store=store)
+    entry = builder.build(store=store)
     seconds = time.perf_counter() - began
     if entry.origin != "built":
         raise AssertionError(f"{builder.name}: origin is {entry.origin!r}, expected 'built'")

@@ -34,7 +34,7 @@ def run(scratch: Scratch) -> Report:
     for _ in range(ROUNDS):
         store = open_store(scratch.new_folder("store"))
         before, began = os.times(), time.perf_counter()
-        TwentyBuilder(TARGET).obtain(store=store)
+        TwentyBuilder(TARGET).build(store=store)
         walls.append(time.perf_counter() - began)
         processors.append(_processor_seconds(before))
         folder, store = scratch.new_folder("bare"), empty_store(scratch.new_folder("store"))

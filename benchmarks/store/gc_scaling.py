@@ -62,7 +62,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     root = scratch.new_folder("gc")
     store = empty_store(root)
     began = time.perf_counter()
-    CPUAdamBuilder().obtain(store=store)
+    CPUAdamBuilder().build(store=store)
     build = time.perf_counter() - began
     layout = store.layout
     shutil.rmtree(layout.path("objects"))  # gc would remove them first; it handles them as it handles entries

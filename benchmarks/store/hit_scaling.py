@@ -16,11 +16,12 @@ ROUNDS = 200
 def run(scratch: Scratch) -> Report:
     """Stores of several sizes in turns in one process, each time with a new builder."""
     from opforge.builders.cpu.adam import CPUAdamBuilder
+    from opforge.builders.lookup.finder import find
     from opforge.cache.current import open_store
     from opforge.cache.layout import VERSION
 
     report = Report(
-        "the look-up of a cached op (`find()`: every check of a hit, without opening the library)",
+        "the look-up of a cached op (`finder.find`: every check of a hit, without opening the library)",
         f"the same look-up in a store of {SIZES[0]} entries; the other stores hold more entries, of other ops",
     )
     if not scratch.long:
@@ -28,12 +29,12 @@ def run(scratch: Scratch) -> Report:
     stores = {}
     for size in (*SIZES, *(LONG_SIZES if scratch.long else ())):
         folder = scratch.new_folder("store")
-        CPUAdamBuilder().obtain(store=open_store(folder))
+        CPUAdamBuilder().build(store=open_store(folder))
         fill(os.path.join(folder, VERSION), size)
         stores[f"{size} entries"] = open_store(folder)
 
     def look_up(name: str) -> None:
-        entry = CPUAdamBuilder().find(stores[name])
+        entry = find(CPUAdamBuilder().spec(), stores[name]).entry
         if entry is None or entry.origin != "cache":
             raise AssertionError(f"no hit in the store with {name}")
 
