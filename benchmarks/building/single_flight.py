@@ -20,8 +20,8 @@ def run(scratch: Scratch) -> Report:
 
     report = Report(
         "N processes load CPUAdam at the same moment from one empty cache",
-        "one build, and nobody later than it, with the builder's own return from `.load()` as its end; and what the "
-        "loads of as many processes take that find the op built",
+        "one build, and no process done later than the builder, whose end is its own return from `.load()`; and the "
+        "loads of as many processes when the op is built already",
     )
     table = report.table("From the builder's end to the last process's", "s", statistics=("median", "worst"))
     whole = report.table("From the start to the last process's end", "s", statistics=("median", "worst"))

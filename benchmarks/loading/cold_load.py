@@ -17,7 +17,7 @@ def run(scratch: Scratch) -> Report:
     """Every sample is a fresh process with an empty cache. The rivals have fewer rounds because they take so long."""
     report = Report(
         "the wall time of a cold load in a fresh process after `import torch`, and the peak memory of one compiler",
-        f"{CEILING}: the very compiler commands of opforge's build under ninja alone: no look-up, checks, load",
+        f"{CEILING}: the same compiler commands as opforge's build, with ninja alone: no look-up, checks or load",
     )
     ours, bare, rival, extension = [], [], [], []
     memory, rival_memory, extension_memory = [], [], []

@@ -24,7 +24,7 @@ def run(scratch: Scratch) -> Report:
 
     report = Report(
         f"the distance of {ELEMENTS} parameters from torch's float64 AdamW after {STEPS} steps of the same gradients",
-        f"{IDEAL}: no arithmetic can do better with a float32 parameter, but for luck",
+        f"{IDEAL}: no arithmetic can do better with a float32 parameter, except by chance",
     )
     for decay in (0.0, 1e-2):
         largest = report.table(f"fp32, weight decay {decay}: largest distance", "1e-9", statistics=("median", "worst"))

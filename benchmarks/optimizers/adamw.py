@@ -37,7 +37,7 @@ Result = dict[str, Any]
 def run(scratch: Scratch) -> Report:
     """Runs each case in processes of its own. DeepSpeed is compared with the torch in its own environment."""
     report = Report(
-        "one step, by the front ends, all in one process over the same memory and by turns",
+        "one step, by the front ends, all in one process over the same memory and in turns",
         "the rule as a plain C loop over raw pointers (two threads started for it; one for the single tensor); and "
         "memory: a copy, and a change in place, that move as many bytes as a step must (28 an element in fp32)",
     )

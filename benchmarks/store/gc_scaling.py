@@ -37,9 +37,9 @@ for entry in os.scandir(sys.argv[1]):
 def run(scratch: Scratch) -> Report:
     """Stores of several sizes, one after another. Few rounds, because what is removed is gone."""
     report = Report(
-        "the check after each build, `opforge cache ls`, choosing half of all entries to go, removing them",
-        "bare Python that asks for each file's size; that parses every manifest, as a process and in this one; that "
-        "removes as many entries where they lie",
+        "the check after each build, `opforge cache ls`, choosing half of all entries, removing them",
+        "bare Python that gets each file's size; that parses every manifest, as a process and in this one; that "
+        "removes as many entries",
     )
     if not scratch.long:
         report.left_out += [only_when_long(f"{size} entries") for size in LONG_SIZES]
