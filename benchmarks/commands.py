@@ -64,7 +64,7 @@ def build_steps(builder: OpBuilder, store: Store, library: str = "library.so") -
 
     spec = builder.spec()
     toolchain = find_toolchain(spec, store)
-    return toolchain.steps(make_plan(spec, toolchain), root_paths(spec, toolchain.places()), library)
+    return toolchain.steps(make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths()), library)
 
 
 def run_with_ninja(folder: str, steps: Sequence[Step]) -> Elapsed:

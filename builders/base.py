@@ -101,16 +101,16 @@ class OpBuilder:
     @property
     def target(self) -> Target:
         """The concrete target: "native" and a missing architecture stand for this machine's own."""
-        if self._target is None:
-            self._target = targets.concrete(self._requested or targets.default_target(self.devices))
-        return self._target
+        return self.spec().target
 
     def spec(self) -> OpSpec:
         """Returns the declaration, checked and resolved for the target. Override it to shape the build.
 
         Raises BuilderError, SettingError.
         """
-        return declaration.resolve(self, self.target)
+        if self._target is None:
+            self._target = targets.concrete(self._requested or targets.default_target(self.devices))
+        return declaration.resolve(self, self._target)
 
     def is_compatible(self, verbose: bool = False, look_up: bool = True) -> compatibility.Compatibility:
         """Returns whether `load()` can succeed here, with every reason why not. Builds nothing.

@@ -18,7 +18,8 @@ from opforge.events import emit
 
 from .lookup.finder import find
 from .planner import make_plan
-from .run import diagnostics, jobserver, timeline
+from .resources import exhausted_resource
+from .run import jobserver, timeline
 from .spec.build_plan import BuildPlan
 from .toolchains import find_toolchain
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 UNIT_SECONDS = 3.0
 """How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
-FAREWELL_SECONDS = 5.0
+SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
 
@@ -66,7 +67,7 @@ def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
 def in_parallel(
     work: Mapping[int, Callable[[], None]],
     order: Sequence[int],
-    shared: jobserver.Budget,
+    shared: jobserver.Jobserver,
     line: timeline.Timeline | None,
 ) -> Iterator[int]:
     """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
@@ -101,7 +102,7 @@ def in_parallel(
                 thread.start()
             except RuntimeError as error:  # no more can be started; one does all the work
                 if thread is threads[0]:
-                    ended.put(diagnostics.out_of("build-ops", OSError(errno.EAGAIN, "")) or error)
+                    ended.put(exhausted_resource("build-ops", OSError(errno.EAGAIN, "")) or error)
                 break
         for _ in order:
             one = ended.get()
@@ -110,7 +111,7 @@ def in_parallel(
             yield one
     finally:
         shared.stop()
-        farewell = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
         for thread in threads:
             if thread.ident is not None:
-                thread.join(max(0.0, farewell - time.monotonic()))
+                thread.join(max(0.0, deadline - time.monotonic()))

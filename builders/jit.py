@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.current import open_store, writable_store
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import make_folder, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
@@ -252,9 +252,9 @@ def load_inline(
                 make_folder(folder)
                 write_file(os.path.join(folder, file), content.encode())
     except OSError as error:
-        from .run.diagnostics import out_of
+        from .resources import exhausted_resource
 
-        scarce = out_of(name, error)
+        scarce = exhausted_resource(name, error)
         if scarce:
             raise scarce from error
         raise

@@ -47,7 +47,7 @@ class LoadedOp:
 
     def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
         self.__name__, self.path, self.origin = name, entry.library, entry.origin
-        self.result, self._find, self._names = entry.result, find, names
+        self.result, self._find, self._names = entry.key, find, names
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -80,7 +80,7 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
     with _lock:
         abi = entry.binary["abi"]
         typed = functions if abi == PLAIN else {}
-        loaded, before = _loaded.get(entry.result, (None, typed))
+        loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
             if abi == STABLE:
                 loaded = _load_stable(op, entry, fakes)
@@ -88,10 +88,10 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
                 loaded = _load_plain(op, entry, functions)
             else:
                 loaded = _load_torch(op, entry)
-            _loaded[entry.result] = loaded, typed
+            _loaded[entry.key] = loaded, typed
         if fakes:
             names = loaded._names if isinstance(loaded, LoadedOp) else ()
-            _register_fakes(op, names, _namespaces.get(entry.result, []), fakes)
+            _register_fakes(op, names, _namespaces.get(entry.key, []), fakes)
         return loaded
 
 
@@ -173,7 +173,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         if name in _registered:
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
-            suffix = "_" + entry.result[:8]
+            suffix = "_" + entry.key[:8]
     for name, schema in zip(qualified, schemas, strict=True):
         if _is_registered(torch, schema, suffix):
             raise NamespaceClashError(op, name)
@@ -184,7 +184,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
-    _namespaces[entry.result] = [*dict.fromkeys(owners.values())]
+    _namespaces[entry.key] = [*dict.fromkeys(owners.values())]
 
     # Told from the schemas: torch.compile, which may be the first to ask for a function, cannot ask torch for them.
     overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
@@ -245,7 +245,7 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    namespaces = _namespaces[entry.result] = _register_blocks(op, entry) or [op]
+    namespaces = _namespaces[entry.key] = _register_blocks(op, entry) or [op]
     if entry.binary["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
@@ -262,7 +262,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 def _register_blocks(op: str, entry: Entry) -> list[str]:
     """Register what the library's TORCH_LIBRARY blocks define; gives the namespaces. A second version of an op gets
     others than the first, and is refused where it registers ops in a way that cannot wait."""
-    suffix = "_" + entry.result[:8] if op in _torch_versions else ""
+    suffix = "_" + entry.key[:8] if op in _torch_versions else ""
     if suffix and _registers_when_opened(entry.library):
         problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
         raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 
 from .spec import abi, installed_torch, kernel_roots
@@ -27,7 +27,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         SettingError: A variable that names flags cannot be read.
     """
     target = spec.target
-    problem = toolchain.objection(target.device, target.arch)
+    problem = toolchain.target_problem(target.device, target.arch)
     if problem:
         raise OpIncompatibleError(spec.name, str(target), [problem])
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
@@ -49,7 +49,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         target=str(target),
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
-        include=(*_include_dirs(spec), *_root_includes(spec)),
+        include=(*include_folders(spec), *_root_includes(spec)),
         system_include=(*part.system_include, *(device.system_include if device else ())),
         defines=(*defines, *(device.defines if device else ()), *spec.defines),
         compile_flags=(
@@ -65,23 +65,23 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         requires=(*part.requires, *(device.requires if device else ())),
         environment=toolchain.environment(),
         device_flags=(*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags),
-        debug_roots=tuple(sorted(root_paths(spec, toolchain.places()).items())) if "-g" in spec.mode_flags else (),
+        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
         kernels=spec.kernels,
     )
 
 
-def _include_dirs(spec: OpSpec) -> list[Located]:
-    """The include folders, by root: an absolute path is in no key, so its number stands for it."""
-    folders: list[Located] = []
+def include_folders(spec: OpSpec) -> list[RootedPath]:
+    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
+    folders: list[RootedPath] = []
     for number, folder in enumerate(spec.include_dirs):
         located = kernel_roots.locate(spec.name, [folder], spec.roots)
-        folders += (Located(f"include{number}", ""),) if is_own_root(spec, folder) else located
+        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
     return folders
 
 
-def _root_includes(spec: OpSpec) -> list[Located]:
+def _root_includes(spec: OpSpec) -> list[RootedPath]:
     return [
-        Located(root.name, root.include)
+        RootedPath(root.name, root.include)
         for root in spec.roots
         if root.include and os.path.isdir(os.path.join(root.path, root.include))
     ]

@@ -46,7 +46,7 @@ def run(scratch: Scratch) -> Report:
     tables = [
         report.table("After a build, within the limits (`limits.enforce`)", "s"),
         report.table("`opforge cache ls`, the whole process", "s"),
-        report.table("Choosing what goes, down to half (`gc.surplus`)", "s"),
+        report.table("Choosing what goes, down to half (`gc.over_limit`)", "s"),
         report.table("Removing it (`gc.remove`)", "s"),
     ]
     for size, rounds in {**SIZES, **(LONG_SIZES if scratch.long else {})}.items():
@@ -87,10 +87,10 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     )
     half = _total_size(entries) // 2
     now = time.time() + LATER
-    chosen: list[gc.Condemned] = []
+    chosen: list[gc.Eviction] = []
 
     def choose() -> None:
-        chosen[:] = gc.surplus(layout, now, max_size=half)
+        chosen[:] = gc.over_limit(layout, now, max_size=half)
 
     choices = _add(tables[2], size, choose, lambda: _read_manifests(entries), rounds)
     removal = _measure_removal(tables[3], layout, size, chosen)
@@ -99,7 +99,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     shutil.rmtree(root)
 
 
-def _measure_removal(table: Table, layout: Layout, size: int, chosen: list[gc.Condemned]) -> float:
+def _measure_removal(table: Table, layout: Layout, size: int, chosen: list[gc.Eviction]) -> float:
     """Removes what gc chose, and as many of the other entries by bare Python. Returns the seconds of the former."""
     from opforge.cache.maintenance import gc, listing
 

@@ -54,7 +54,7 @@ def build_problems(spec: OpSpec) -> list[str]:
 
 def _toolchain_problems(spec: OpSpec) -> list[str]:
     try:
-        problem = toolchains.find_toolchain(spec, current_store()).objection(spec.target.device, spec.target.arch)
+        problem = toolchains.find_toolchain(spec, current_store()).target_problem(spec.target.device, spec.target.arch)
     except ToolchainNotFoundError as error:
         return [str(error)]
     return [problem] if problem else []

@@ -8,9 +8,9 @@ from typing import Any
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.accelerator.vendors.nvidia import driver_version
+from opforge.builders.spec import targets
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.installed_torch import missing_library_problem
-from opforge.builders.spec.targets import present
 
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
 """The library of torch that an op for the device needs: it knows the current stream."""
@@ -25,7 +25,7 @@ def load_problems(target: Target, abi: str) -> list[str]:
     library = TORCH_LIBRARY.get(target.device)
     if abi != PLAIN and library and (problem := missing_library_problem([library])):
         problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
-    missing = [arch for arch in present(target.device) if not archs.runs(target.device, arch, target.arch)]
+    missing = [arch for arch in targets.present(target.device) if not archs.runs(target.device, arch, target.arch)]
     if missing:
         problems.append(f"the {target.device} device here is {'+'.join(missing)}, which does not run code for {target}")
     return problems
@@ -38,7 +38,7 @@ def device_problem(record: Mapping[str, Any], wanted: Sequence[str], jit: bool =
     """
     device, _, text = str(record["target"]).partition(":")
     arch = Target.parse(f"{device}:{text}").arch if text else ()
-    here = present(device)
+    here = targets.present(device)
     how = {name: archs.runs(device, name, arch) for name in here or wanted if name != "ptx"}
     missing = [name for name, kind in how.items() if not kind]
     if missing:

@@ -20,7 +20,7 @@ from .package_layers import layers_of
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
-    from opforge.cache.filesystem.trust import Shipped
+    from opforge.cache.filesystem.trust import PackageLayer
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
@@ -100,7 +100,7 @@ def _toolchain_first(
         return None, {}, root_paths(spec)
     try:
         toolchain = (find_toolchain or toolchains.find_toolchain)(spec, store)
-        return toolchain, toolchain.programs(), root_paths(spec, toolchain.places())
+        return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
     except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
         return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
 
@@ -108,14 +108,14 @@ def _toolchain_first(
 def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
     """Append to `rejected` the prebuilt entries of this op that have another description, with what differs."""
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.explain import otherwise
+    from opforge.cache.maintenance.explain import rejected_entries
 
     if settings.prebuilt() == "ignore":
         return
     _toolchain, _programs, paths = _toolchain_first(spec, store, None)
     seen = {entry.where for entry in rejected}
     for layer in (*store.layers, *(Layout(layer.root) for layer in layers_of(spec.package))):
-        others = otherwise(layer, spec.name, spec.target.device, paths, VOUCHED, store.disk)
+        others = rejected_entries(layer, spec.name, spec.target.device, paths, VOUCHED, store.disk)
         rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
 
 
@@ -128,7 +128,7 @@ def look_up(
         return entry
     rejected.append(Rejected(entry.folder, INCOMPLETE))
     try:
-        os.unlink(store.ticket_path(plan_key, entry.result, paths))  # written anew after the build
+        os.unlink(store.stat_record_path(plan_key, entry.key, paths))  # written anew after the build
     except OSError:
         pass
     return None
@@ -145,7 +145,7 @@ def _match(
     spec: OpSpec,
     store: Store,
     paths: Mapping[str, str],
-    package_layers: Sequence[Shipped],
+    package_layers: Sequence[PackageLayer],
     exact: bool,
     rejected: list[Rejected],
     own: bool = False,
@@ -182,7 +182,7 @@ def _match_device(
     key: str,
     store: Store,
     paths: Mapping[str, str],
-    package_layers: Sequence[Shipped],
+    package_layers: Sequence[PackageLayer],
     exact: bool,
     rejected: list[Rejected],
     own: bool,

@@ -12,12 +12,7 @@ from typing import Any
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.installed_torch import missing_library_problem, python_tag, torch_folder, torch_version
 from opforge.builders.spec.targets import cpu_problem
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 13, 0) for 2.13.0+cpu."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+from opforge.versions import version_of
 
 
 def host_problem(binary: Mapping[str, Any]) -> str | None:

@@ -19,11 +19,10 @@ from opforge.builders import toolchains
 from opforge.builders.spec import abi
 from opforge.builders.spec.kernel_roots import is_own
 from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.keys import KEY_LENGTH
-from opforge.cache.layout import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import Entry
-from opforge.cache.store import is_ticket
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -49,11 +48,11 @@ def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Ma
 
     `programs` are the toolchain's, if it had to be found before; their paths are part of the memo's key.
     """
-    path = _file(spec, store, root_paths, programs)
+    path = memo_path(spec, store, root_paths, programs)
     try:
         memo = read_json(path)
         record, folders = memo["ticket"], _program_folders()
-        if memo["format"] != FORMAT or not is_ticket(record) or not path.endswith(f"/{memo['key']}.json"):
+        if memo["format"] != FORMAT or not stat_record.is_valid(record) or not path.endswith(f"/{memo['key']}.json"):
             return None
         if memo["code"] != _code_stamps(spec) or memo["folders"] != folders:
             return None
@@ -61,7 +60,7 @@ def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Ma
             return None
         if any(os.path.exists(absent) for absent in memo["absent"]):
             return None
-        return store.take(record, (path, memo["filed"]))
+        return store.use(record, (path, memo["filed"]))
     except UNREADABLE:
         return None
 
@@ -84,15 +83,15 @@ def save(
     snapshot: Snapshot,
 ) -> None:
     """Writes the memo. If that fails, the next look-up makes a plan, nothing else."""
-    record = entry.ticket
+    record = entry.stat_record
     if not record or not stat_record.holds_by_stamps(record, root_paths, store.disk):
         return  # an input was changed so recently that it could change again and keep its stamp
-    path = _file(spec, store, root_paths, programs)
+    path = memo_path(spec, store, root_paths, programs)
     used = toolchain.programs()
     code = _code_stamps(spec)
     around = [*used.values(), *snapshot.stamps.values()]
     times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]
-    if any(time > snapshot.at - stat_record.YOUNG_NS for time in times):
+    if any(time > snapshot.at - stat_record.RACY_NS for time in times):
         return  # the same holds for opforge's own code, a program, or a folder on PATH
     inputs = [where[-6:] for where in (*record["open"], *record["folders"], *record["seals"])]
     memo = {
@@ -110,7 +109,7 @@ def save(
             "folders": [],
             "seals": [],
         },
-        "filed": store.ticket_path(plan_key, entry.result, root_paths),
+        "filed": store.stat_record_path(plan_key, entry.key, root_paths),
     }
     try:
         make_folder(store.layout.path("answers"))
@@ -119,8 +118,8 @@ def save(
         return
 
 
-def _file(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
-    """The memo's path, named by all that decides the plan besides stamps."""
+def memo_path(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
+    """Returns the path of a look-up's memo, named by all that decides the plan besides stamps."""
     variables = [os.environ.get(name) for name in toolchains.plan_environment(spec)]
     requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
     value = [FORMAT, spec, requires, variables, _working_folder(), sorted(root_paths.items()), sorted(programs)]

@@ -6,13 +6,13 @@ import os
 import stat
 import sys
 
-from opforge.cache.filesystem.trust import Shipped
+from opforge.cache.filesystem.trust import PackageLayer
 
 FOLDER = "_opforge_ops"
 """The layer's folder, below the package's own folder."""
 
 
-def layers_of(package: str) -> tuple[Shipped, ...]:
+def layers_of(package: str) -> tuple[PackageLayer, ...]:
     """Returns the layers in an imported package; none if it carries no ops, or is no package."""
     layers = []
     for folder in getattr(sys.modules.get(package), "__path__", ()):
@@ -20,5 +20,5 @@ def layers_of(package: str) -> tuple[Shipped, ...]:
         if os.path.isdir(root):
             # Whoever can write the package's code is trusted with its libraries: that code is running already.
             own = os.stat(folder)
-            layers.append(Shipped(root, own.st_uid, own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
+            layers.append(PackageLayer(root, own.st_uid, own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
     return tuple(layers)

@@ -9,23 +9,22 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from opforge import errors
 from opforge.builders.inspection import elf
 from opforge.builders.spec.abi import PLAIN, REGISTER, STABLE, TORCH
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.toolchains.toolchain import Toolchain
+from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import key_of, result_key
-from opforge.cache.layout import Layout
-from opforge.cache.publish import Product
+from opforge.cache.keys import entry_key, key_of
+from opforge.cache.publish import BuildResult
 from opforge.cache.records import objects
-from opforge.cache.records.inputs import Inputs, Located
+from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, ninja, precompiled_header, timeline
-from .dependencies import reads_of, searched_by
+from .dependencies import reads_of_step, search_folders
+from .job import Job
 from .provenance import Provenance, Read
 
 UNIT_FORMAT = 1
@@ -33,26 +32,7 @@ ATTEMPTS = 3
 """How often a build is run again because a source changed under it, or because ninja was killed."""
 
 
-class Job(NamedTuple):
-    """A plan with everything needed to run it."""
-
-    plan: BuildPlan
-    roots: Mapping[str, str]
-    toolchain: Toolchain
-    jobs: int
-    layout: Layout
-    """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
-    torch_target: str
-    reuse: bool = True
-    on_progress: ninja.Progress | None = None
-
-    @property
-    def log(self) -> str:
-        """Where the whole output of a failed build is kept."""
-        return self.layout.path("logs", self.plan.key + ".log")
-
-
-def produce(job: Job, folder: str, disk: Disk) -> Product:
+def produce(job: Job, folder: str, disk: Disk) -> BuildResult:
     """Build in `folder`, which is this builder's alone, and describe the result.
 
     Raises CompileError, BuildResourceError or UnstableInputError.
@@ -62,7 +42,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
-    meanwhile = threading.Thread(target=elf.import_reader)
+    meanwhile = threading.Thread(target=elf.import_elftools)
     with suppress(RuntimeError):  # where no more threads can be started, it is imported when it is needed
         meanwhile.start()
     try:
@@ -70,8 +50,8 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
-    peak = ninja.peak_of(work)
-    result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
+    peak = ninja.peak_memory(work)
+    result = entry_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
     binary = _describe(job, os.path.join(work, library), result)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
@@ -91,7 +71,7 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "said": said,
         },
     }
-    return Product(result, finished, binary, inputs, stamps, manifest)
+    return BuildResult(result, finished, binary, inputs, stamps, manifest)
 
 
 def _build_until_stable(
@@ -103,7 +83,7 @@ def _build_until_stable(
     said. The clock that counts is the disk's: a file changed since the build file was last touched may have been read
     half way through, unless its stamp is the same before and after a whole further run.
     """
-    provenance = Provenance(job.roots, disk, job.toolchain.seals())
+    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots())
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     written: list[str] = []
@@ -112,13 +92,13 @@ def _build_until_stable(
         reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
         run = [step for step in steps if step.output not in reused]
         if job.toolchain.precompiles:
-            run = precompiled_header.share(job.plan, run, job.jobs, job.roots, work)
+            run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
         said = _run(job, work, run)
         done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: reads_of(job, work, step, provenance, reused, written) for step in done}
+        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written) for step in done}
         for step in run:
-            maker = precompiled_header.maker_of(step, run)
+            maker = precompiled_header.header_step(step, run)
             if maker:
                 reads[step.output] += reads[maker.output]
         everything = sorted({read for one in reads.values() for read in one})
@@ -130,7 +110,7 @@ def _build_until_stable(
             or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, searched_by(job))
+            inputs = provenance.collect(everything, search_folders(job))
             if provenance.stamps(everything) == stamps:
                 _keep_objects(job, work, steps, reused, reads, inputs)
                 return inputs, stamps, [step.title for step in steps if step.output in reused], said
@@ -175,7 +155,7 @@ def _keep_objects(
     for step in steps:
         if step.unit and step.output not in reused:
             own = {read.where for read in reads[step.output]}
-            part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
+            part = inputs._replace(files=tuple(one for one in inputs.files if RootedPath(one.root, one.path) in own))
             objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
 
 
@@ -204,9 +184,9 @@ def _run(job: Job, work: str, steps: Sequence[Step]) -> str:
         except OSError:
             log = ""  # the error itself says what matters
         if unwritten:
-            raise diagnostics.nothing_written(job.plan.op, *unwritten, log)
-        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, log)
-    return diagnostics.said_in(outcome.output)
+            raise diagnostics.missing_output(job.plan.op, *unwritten, log)
+        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log)
+    return diagnostics.compiler_output(outcome.output)
 
 
 def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
@@ -230,18 +210,18 @@ def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
     """The binary's record in its manifest. Raises CompileError where the library lacks what its ABI promises."""
     plan = job.plan
     try:
-        facts = elf.inspect(library)
+        facts = elf.read_library(library)
     except ValueError as error:
-        raise diagnostics.no_library(plan.op, str(error)) from error
+        raise diagnostics.not_loadable(plan.op, str(error)) from error
     with open(library, "rb") as file:
         content = file.read()
     if plan.abi == STABLE and REGISTER not in facts["exports"]:
-        raise diagnostics.unregistered(plan.op)
+        raise diagnostics.no_registration(plan.op)
     modules = [name.removeprefix("PyInit_") for name in facts["exports"] if name.startswith("PyInit_")]
     if plan.abi == TORCH and modules and plan.op not in modules and REGISTER not in facts["exports"]:
-        raise diagnostics.misnamed(plan.op, modules[0])
+        raise diagnostics.wrong_module_name(plan.op, modules[0])
     if plan.abi == PLAIN and not facts["exports"]:
-        raise diagnostics.unexported(plan.op)
+        raise diagnostics.no_exports(plan.op)
     return {
         "file": f"{plan.op}-{result[:16]}.so",
         "size": len(content),

@@ -9,8 +9,9 @@ from opforge.accelerator.host.cgroup import memory_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 
 from . import jobserver, ninja
 
@@ -18,12 +19,12 @@ COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 3
 """Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
 
 
-def budget_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Budget:
+def jobserver_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
     """The compilers that building these plans may share: as many as the hungriest of them allows.
 
     Raises ToolchainNotFoundError where there is no ninja.
     """
-    return jobserver.Budget(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
+    return jobserver.Jobserver(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
 
 
 def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:

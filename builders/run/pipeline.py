@@ -12,6 +12,7 @@ from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.lookup.finder import FindToolchain, look_up
 from opforge.builders.planner import make_plan
+from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec.description import describe
 from opforge.builders.spec.root_paths import root_paths
 from opforge.cache import publish
@@ -19,15 +20,16 @@ from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.maintenance import limits as bounds
-from opforge.cache.publish import Product, SharedFailure
+from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import CacheDirError, ToolchainNotFoundError
 from opforge.events import emit
 
 from . import timeline
-from .diagnostics import diagnostics, out_of
-from .executor import Job, produce, shared_error
+from .diagnostics import parse_diagnostics
+from .executor import produce, shared_error
+from .job import Job
 from .jobs import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def build(
             toolchain = find_toolchain(spec, store)
         except ToolchainNotFoundError as error:
             raise error.after([*map(str, rejected)]) from None
-        plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.places())
+        plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     lock_path = store.layout.path("locks", plan.key)
 
     def progress(done: int, total: int, title: str) -> None:
@@ -84,16 +86,16 @@ def build(
     def look_again() -> Entry | None:
         return None if force else look_up(store, plan.key, paths, [], settings.paranoid())
 
-    def run(folder: str) -> Product:
+    def run(folder: str) -> BuildResult:
         nonlocal built, said
         timeline.mark("wait for the lock", asked)
         began = time.perf_counter()
-        product = produce(job, folder, store.disk)
-        if peak := product.manifest["built"]["peak_bytes"]:
+        result = produce(job, folder, store.disk)
+        if peak := result.manifest["built"]["peak_bytes"]:
             note_peak(plan, store.layout, peak)
-        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=product.result)
-        built, said = time.time(), product.manifest["built"]["said"]
-        return product
+        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=result.key)
+        built, said = time.time(), result.manifest["built"]["said"]
+        return result
 
     limits = settings.cache_max_size(), settings.cache_max_age()
     try:
@@ -102,16 +104,16 @@ def build(
             plan_key=plan.key,
             description=describe(spec).key,
             label=spec.name,
-            roots=paths,
-            produce=run,
+            root_paths=paths,
+            execute=run,
             look_again=look_again,
             state=key_of([store.disk.stamp(path) for path in sources]),
             timeout=settings.lock_timeout(),
         )
     except SharedFailure as shared:
-        raise shared_error(shared.failure.kind, shared.failure.told) from None
+        raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except OSError as error:
-        scarce = out_of(spec.name, error)
+        scarce = exhausted_resource(spec.name, error)
         if scarce:
             raise scarce from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
@@ -129,7 +131,7 @@ def build(
 
 def _tell_of_warnings(op: str, said: str, entry: Entry) -> None:
     """Log the first warning of a build that has just been made, and where all of them are kept."""
-    found = [one for one in diagnostics(said.splitlines()) if one["severity"] == "warning"]
+    found = [one for one in parse_diagnostics(said.splitlines()) if one["severity"] == "warning"]
     if found:
         count = f"{len(found)} warnings, the first of them" if len(found) > 1 else "a warning"
         message = "%s: built with %s: %s:%d: %s. What the compilers said is shown by: opforge inspect %s"

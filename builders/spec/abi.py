@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
 
 from .installed_torch import python_tag, torch_folder, torch_version
@@ -21,7 +21,7 @@ class AbiPart(NamedTuple):
 
     standard: str
     defines: tuple[tuple[str, str], ...]
-    system_include: tuple[Located, ...]
+    system_include: tuple[RootedPath, ...]
     stubs: tuple[str, ...]
     requires: tuple[tuple[str, str], ...]
     compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
@@ -46,7 +46,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
         return AbiPart(
             standard="c++17",
             defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
-            system_include=(Located("torch", "include"),),
+            system_include=(RootedPath("torch", "include"),),
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
@@ -58,9 +58,9 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             standard="c++20",
             defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
             system_include=(
-                Located("torch", "include"),
-                Located("torch", "include/torch/csrc/api/include"),
-                Located("python", ""),
+                RootedPath("torch", "include"),
+                RootedPath("torch", "include/torch/csrc/api/include"),
+                RootedPath("python", ""),
             ),
             stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
             requires=(("python", python_tag()), ("torch", torch_version(folder))),

@@ -69,7 +69,7 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
 def plan_environment(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that the spec's plan may depend on."""
     where = _class_name(spec)
-    return PLAN_ENV if where in ("", HOST) else (*PLAN_ENV, *_class_at(where).read)
+    return PLAN_ENV if where in ("", HOST) else (*PLAN_ENV, *_class_at(where).plan_env)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling, text_files
 
 import opforge
 from opforge.errors import LauncherNotFoundError, LaunchError
@@ -37,7 +37,7 @@ class Agent:
         report, writer = os.pipe()
         argv = [sys.executable, "-m", "opforge.launch.agent", str(writer)]
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[writer], env=fakes.environment()
+            argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[writer], env=child_processes.environment()
         )
         os.close(writer)
         order = {
@@ -80,7 +80,7 @@ def started(tmp_path):
     yield start
     for agent in agents:
         agent.close()
-    for pid in fakes.processes_about(tmp_path):
+    for pid in child_processes.matching(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -89,34 +89,34 @@ def stubborn(started, tmp_path):
     """An agent whose engine, and a process of another session below it, do not heed SIGTERM."""
     agent = started(["sh", "-c", STUBBORN.replace("@FOLDER@", str(tmp_path)), str(tmp_path)])
     agent.say("go")
-    fakes.wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "deep").exists())
-    assert len(fakes.processes_about(tmp_path)) >= 2
+    polling.wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "deep").exists())
+    assert len(child_processes.matching(tmp_path)) >= 2
     return agent
 
 
 def test_when_the_lifeline_ends_all_is_ended(stubborn, tmp_path):
     stubborn.end_lifeline()
     assert stubborn.process.wait(20) == 128 + signal.SIGKILL
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 @pytest.mark.parametrize("word", ["end", "kill"])
 def test_when_it_is_told_to_all_is_ended(stubborn, tmp_path, word):
     stubborn.say(word)
     assert stubborn.process.wait(20) == 128 + signal.SIGKILL
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 def test_when_the_agent_is_terminated_all_is_ended(stubborn, tmp_path):
     stubborn.process.terminate()
     stubborn.process.wait(20)
-    assert fakes.processes_about(tmp_path) == {}
+    assert child_processes.matching(tmp_path) == {}
 
 
 def test_an_engine_that_heeds_sigterm_ends_by_itself(started, tmp_path):
     agent = started(["sh", "-c", HEEDING.format(tmp_path)], grace=20)
     agent.say("go")
-    fakes.wait_for((tmp_path / "up").exists)
+    polling.wait_for((tmp_path / "up").exists)
     agent.end_lifeline()
     assert agent.process.wait(15) == 5 and (tmp_path / "bye").read_text() == "bye\n"
 
@@ -124,10 +124,10 @@ def test_an_engine_that_heeds_sigterm_ends_by_itself(started, tmp_path):
 def test_when_the_agent_is_killed_the_engine_is_asked_to_end(started, tmp_path):
     agent = started(["sh", "-c", HEEDING.format(tmp_path)])
     agent.say("go")
-    fakes.wait_for((tmp_path / "up").exists)
+    polling.wait_for((tmp_path / "up").exists)
     agent.process.kill()
     agent.process.wait()
-    fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
+    polling.wait_for(lambda: not child_processes.matching(tmp_path))
 
 
 def test_what_an_engine_leaves_behind_ends_with_it(started, tmp_path):
@@ -212,17 +212,17 @@ def test_an_order_that_cannot_be_met_is_refused(started, tmp_path, changes, said
 
 
 def test_a_host_that_never_answers_is_named_and_its_connection_ended(tmp_path):
-    silent = fakes.compiler(tmp_path, "rsh", "while :; do sleep 0.05; done")
+    silent = text_files.write_script(tmp_path, "rsh", "while :; do sleep 0.05; done")
     (tmp_path / "hosts").write_text("far slots=1\n")
     plan = make_plan(Options(program=("a.py",), hostfile=str(tmp_path / "hosts"), ssh=silent), {})
     with pytest.raises(LaunchError) as refused, connected(plan, [(plan.hosts[0], [], None)], 0.1) as channels:
-        fakes.wait_for(lambda: fakes.processes_about(silent))
+        polling.wait_for(lambda: child_processes.matching(silent))
         answers(channels, seconds=0.3)
     assert str(refused.value) == (
         "The launch failed: no answer within 0.3 s from far."
         " See that each can be reached without a password by the command that --ssh names."
     )
-    assert not fakes.processes_about(silent)
+    assert not child_processes.matching(silent)
 
 
 def test_an_ssh_that_is_not_installed_names_its_package(tmp_path):

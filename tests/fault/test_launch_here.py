@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling
 from support.hosts.installed_mpis import MPIS, folder_of
 
 from opforge.launch.engines import mpi
@@ -53,7 +53,7 @@ def launch(tmp_path):
         job = tmp_path / "job.py"
         job.write_text(code)
         argv = [sys.executable, "-m", "opforge", "launch", "--num-accelerators", "2", *options, str(job), *program]
-        env = fakes.environment(OMP_NUM_THREADS=None, **environ)
+        env = child_processes.environment(OMP_NUM_THREADS=None, **environ)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         launched.append(subprocess.Popen(argv, env=env, cwd=tmp_path, **pipes))
         return launched[-1]
@@ -62,7 +62,7 @@ def launch(tmp_path):
     for process in launched:
         process.kill()
         process.communicate()
-    for pid in fakes.processes_about(tmp_path):
+    for pid in child_processes.matching(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -122,23 +122,23 @@ def test_slots_that_are_left_out_leave_their_cores_free(launch, tmp_path, mpirun
 
 def test_when_an_mpi_rank_fails_all_are_ended(launch, tmp_path, mpirun):
     done = launch(STAY, "--launcher", "mpi")
-    fakes.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+    polling.wait_for(lambda: up(tmp_path) or done.poll() is not None)
     (tmp_path / "job.py.fail").touch()
     _, err = done.communicate(timeout=60)
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status 7." in err
-    assert not fakes.processes_about(tmp_path)
+    assert not child_processes.matching(tmp_path)
 
 
 @pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_when_the_launcher_is_ended_so_are_the_ranks(launch, tmp_path, mpirun, number):
     done = launch(STAY, "--launcher", "mpi")
-    fakes.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+    polling.wait_for(lambda: up(tmp_path) or done.poll() is not None)
     done.send_signal(number)
     assert done.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     if number == signal.SIGKILL:  # it cannot wait for them
-        fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
-    assert not fakes.processes_about(tmp_path)
+        polling.wait_for(lambda: not child_processes.matching(tmp_path))
+    assert not child_processes.matching(tmp_path)
 
 
 def test_more_ranks_than_cores_start_nothing(launch, tmp_path):

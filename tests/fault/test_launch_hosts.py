@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling
 
 if not shutil.which("ip"):
     pytest.skip("network namespaces need iproute2: apt install iproute2", allow_module_level=True)
@@ -107,7 +107,7 @@ def cluster(tmp_path, prefix):
     def launch(code, *options, hosts="hosts", **environ):
         (tmp_path / "job.py").write_text(code)
         argv = [sys.executable, "-m", "opforge", "launch", "--hostfile", str(tmp_path / hosts), "--ssh", str(shell)]
-        env = fakes.environment(GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS=None, **environ)
+        env = child_processes.environment(GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS=None, **environ)
         argv += [*options, str(tmp_path / "job.py")]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         launched.append(subprocess.Popen(argv, env=env, cwd=tmp_path, **pipes))
@@ -117,7 +117,7 @@ def cluster(tmp_path, prefix):
     for process in launched:
         process.kill()
         process.communicate()
-    for pid in fakes.processes_about(tmp_path):
+    for pid in child_processes.matching(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -133,7 +133,7 @@ def all_up(tmp_path):
 
 
 def nothing_left(tmp_path, *but):
-    return not fakes.processes_about(tmp_path, but=but)
+    return not child_processes.matching(tmp_path, but=but)
 
 
 def test_ranks_of_two_hosts_meet(cluster, tmp_path):
@@ -186,9 +186,9 @@ def test_a_host_with_too_few_cores_stops_all_before_anything_starts(cluster, tmp
 @pytest.mark.parametrize("what", ["the launcher is killed", "a connection ends", "a rank fails"])
 def test_when_one_part_fails_nothing_stays(cluster, tmp_path, what):
     done = cluster(STAY)
-    fakes.wait_for(lambda: all_up(tmp_path) or done.poll() is not None, 90)
+    polling.wait_for(lambda: all_up(tmp_path) or done.poll() is not None, 90)
     assert done.poll() is None
-    fakes.wait_for(lambda: len(fakes.processes_about("sleep 1000; : " + str(tmp_path))) == 3)
+    polling.wait_for(lambda: len(child_processes.matching("sleep 1000; : " + str(tmp_path))) == 3)
     if what == "the launcher is killed":
         done.kill()
         done.wait()
@@ -196,7 +196,7 @@ def test_when_one_part_fails_nothing_stays(cluster, tmp_path, what):
         os.kill(connection(tmp_path, SECOND), signal.SIGKILL)
     else:
         (tmp_path / "fail0").touch()
-    fakes.wait_for(lambda: nothing_left(tmp_path, done.pid), 60, str(fakes.processes_about(tmp_path)))
+    polling.wait_for(lambda: nothing_left(tmp_path, done.pid), 60, str(child_processes.matching(tmp_path)))
     _, err = done.communicate(timeout=60)
     if what == "a connection ends":
         assert f"the ranks on {SECOND}, or the connection to it, ended by signal 9" in err and done.returncode == 1

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 PARTS = {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
@@ -98,11 +98,11 @@ def slurm(tmp_path_factory):
             with (at / f"{command[0]}.out").open("ab") as log:
                 running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
             if command[0] == "munged":
-                fakes.wait_for((at / "munge.sock").exists)
+                polling.wait_for((at / "munge.sock").exists)
         ask = ["sinfo", "-h", "-o", "%T"]
         said = lambda: subprocess.run(ask, env=env, capture_output=True, text=True).stdout.split()  # noqa: E731
         try:
-            fakes.wait_for(lambda: said() == ["idle"], 20)
+            polling.wait_for(lambda: said() == ["idle"], 20)
         except AssertionError:
             logs = "\n".join(log.read_text()[-400:] for log in at.glob("*.out"))
             pytest.skip(f"Slurm does not come up in this container: {logs}")
@@ -121,7 +121,7 @@ def slurm(tmp_path_factory):
 def launch(slurm, tmp_path, code, *options):
     (tmp_path / "job.py").write_text(code)
     argv = [sys.executable, "-m", "opforge", "launch", "--launcher", "slurm", *options, str(tmp_path / "job.py")]
-    env = fakes.environment(SLURM_CONF=str(slurm))
+    env = child_processes.environment(SLURM_CONF=str(slurm))
     return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
 
@@ -158,4 +158,4 @@ def test_a_dry_run_asks_through_srun_and_starts_nothing(slurm, tmp_path):
 def test_when_a_rank_fails_all_are_ended(slurm, tmp_path):
     done = launch(slurm, tmp_path, FAIL, "--num-accelerators", "2")
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status" in done.stderr
-    fakes.wait_for(lambda: not fakes.processes_about(tmp_path))
+    polling.wait_for(lambda: not child_processes.matching(tmp_path))

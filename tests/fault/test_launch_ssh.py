@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, polling, text_files
 from support.hosts.installed_mpis import MPIS, folder_of
 
 from opforge.launch.binding.machine import format_list
@@ -68,11 +68,11 @@ def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     (tmp_path / "hosts").write_text(f"{FAR} slots=2\n")
     argv = [sys.executable, "-m", "opforge", "launch", "--hostfile", str(tmp_path / "hosts"), "--ssh", ssh]
     argv += ["--master-port", str(free_port()), str(job), "it's", "$HOME;"]
-    env = fakes.environment(OMP_PLACES="cores", OMP_NUM_THREADS="1")
+    env = child_processes.environment(OMP_PLACES="cores", OMP_NUM_THREADS="1")
     done = subprocess.Popen(argv, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        fakes.wait_for(lambda: all(os.path.exists(f"{job}{rank}") for rank in (0, 1)) or done.poll() is not None, 90)
-        (pid,) = fakes.processes_about(f"ssh -F /dev/null -p {ssh.split()[4]}", but=[done.pid])
+        polling.wait_for(lambda: all(os.path.exists(f"{job}{rank}") for rank in (0, 1)) or done.poll() is not None, 90)
+        (pid,) = child_processes.matching(f"ssh -F /dev/null -p {ssh.split()[4]}", but=[done.pid])
         os.kill(pid, signal.SIGKILL)
         out, err = done.communicate(timeout=90)
     finally:
@@ -82,7 +82,7 @@ def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     assert sorted(out.splitlines()) == said, err
     assert done.returncode == 1
     assert f"the ranks on {FAR}, or the connection to it, ended by signal 9" in err
-    fakes.wait_for(lambda: not fakes.processes_about(job))
+    polling.wait_for(lambda: not child_processes.matching(job))
 
 
 @pytest.mark.parametrize("dialect", MPIS)
@@ -91,12 +91,12 @@ def test_mpi_reaches_other_hosts_over_the_same_ssh(ssh, tmp_path, monkeypatch, d
     if len(cores) < 2:
         pytest.skip("needs two cores")
     monkeypatch.setenv("PATH", f"{folder_of(dialect, tmp_path)}:{os.environ['PATH']}")
-    shell = fakes.compiler(tmp_path, "rsh", f'echo >> {tmp_path}/called; exec {ssh} "$@"')
+    shell = text_files.write_script(tmp_path, "rsh", f'echo >> {tmp_path}/called; exec {ssh} "$@"')
     (tmp_path / "hosts").write_text(f"localhost slots=1\n{FAR} slots=2\n")
     argv = [sys.executable, "-m", "opforge", "launch", "--launcher", "mpi", "--hostfile", str(tmp_path / "hosts")]
     argv += ["--ssh", shell, "--master-addr", socket.gethostname(), "--bind-core-list", f"{cores[0]},{cores[1]}"]
     show = 'printf "%s\\n" "$RANK $LOCAL_RANK $LOCAL_SIZE $MASTER_ADDR $OMP_PLACES" > "$0$RANK"'
-    env = fakes.environment(OMP_PLACES="cores")
+    env = child_processes.environment(OMP_PLACES="cores")
     options = {"env": env, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
     done = subprocess.run([*argv, "--no-python", "sh", "-c", show, str(tmp_path / "rank")], **options)
     assert done.returncode == 0, done.stderr

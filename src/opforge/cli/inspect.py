@@ -101,9 +101,9 @@ def _manifest(folder: str) -> dict[str, Any]:
 
 
 def _examine(path: str, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from opforge.builders.inspection.examine import examine, files_of
+    from opforge.builders.inspection.examine import examine, inspectable_files
 
-    files = files_of(path) if os.path.isdir(path) else [path]
+    files = inspectable_files(path) if os.path.isdir(path) else [path]
     told, refused = [], []
     for file in files:
         try:

@@ -29,7 +29,7 @@ from .parent_death import adopt_orphans, die_with
 
 TOLD = b"opforge-agent: "
 """Begins the line of the answer: login shells may print before it."""
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 LEFT_SECONDS = 30.0
 """How long killed processes may take to go: a driver takes its time over a device's memory."""
 
@@ -132,7 +132,7 @@ def _watch(engine: subprocess.Popen[bytes], lifeline: Lifeline, grace: float, as
     """Wait for the engine. Once it is to end it has `grace` seconds to do so by itself."""
     watched, deadline = [lifeline.handle], None
     while engine.poll() is None:
-        ready, _, _ = select.select(watched, [], [], LOOK_SECONDS)
+        ready, _, _ = select.select(watched, [], [], POLL_SECONDS)
         _reap(engine.pid)
         over = asked()
         if ready or lifeline.pending:

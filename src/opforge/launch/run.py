@@ -15,7 +15,7 @@ from .engines import mpi, slurm, torchrun
 from .hostfile import Host
 from .plan import Plan, is_here
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 HERE = Host.whole("localhost", 1)
 
 
@@ -108,7 +108,7 @@ def _until_ended(channels: Sequence[Channel]) -> None:
         while selector.get_map():
             # A stream's end tells at once; a stray process that inherited it must not hide that an agent is gone.
             gone = [channel for channel in channels if channel.process.poll() is not None]
-            ready = {key.fileobj for key, _ in selector.select(LOOK_SECONDS)}
+            ready = {key.fileobj for key, _ in selector.select(POLL_SECONDS)}
             for key in list(selector.get_map().values()):
                 channel: Channel = key.data
                 part = channel.stream.read(1 << 16) if key.fileobj in ready else b""

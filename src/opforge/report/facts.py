@@ -23,8 +23,7 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.op_spec import OpSpec
 from opforge.builders.spec.root_paths import root_paths
 from opforge.builders.spec.targets import ACCELERATORS
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain, probe
 from opforge.builders.toolchains.host import portable
 from opforge.cache import layout
 from opforge.cache.current import current_store
@@ -141,7 +140,7 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     spec, store = builder.spec(), current_store()
     found = find(spec, store, exact=exact) if look_up else Found(None, ())
     toolchain = find_toolchain(spec, store)
-    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.places())
+    plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     steps = toolchain.steps(plan, paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
     return Planned(spec, plan, paths, steps, found.entry, found.rejected, compiler)
@@ -195,7 +194,7 @@ def compilers() -> list[dict[str, str]]:
     """Every toolchain, the host's linker, ninja: where it is and its version, or why it cannot be used and what to
     install."""
     root, _chosen = settings.cache_dir()
-    trusted = trust.objection(root, trust.trusted_ids()) is None
+    trusted = trust.folder_problem(root, trust.trusted_ids()) is None
     place = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     told: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
@@ -233,16 +232,14 @@ def _ninja() -> tuple[str, str]:
     from opforge.builders.run.ninja import find_ninja
 
     path = find_ninja()
-    return path, identity.run(
-        [path], "--version", advice="Install it anew: pip install --force-reinstall ninja"
-    ).strip()
+    return path, probe.run([path], "--version", advice="Install it anew: pip install --force-reinstall ninja").strip()
 
 
 def _linker(host: Any) -> tuple[str, str]:
     flags = host.flags()[1]
     chosen = any(flag.startswith("-fuse-ld=") for flag in flags)
-    path = host.linker if chosen else identity.run(host.argv, "-print-prog-name=ld").strip()
-    return path, identity.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
+    path = host.linker if chosen else probe.run(host.argv, "-print-prog-name=ld").strip()
+    return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
 def _make(where: str, place: layout.Layout) -> Any:
@@ -266,7 +263,7 @@ def compilers_in(identity: Mapping[str, str]) -> str:
 def cache() -> dict[str, Any]:
     """The user's own store: path, bytes, entries, and why it cannot be trusted, if so. Creates nothing."""
     root, chosen = settings.cache_dir()
-    found = trust.objection(root, trust.trusted_ids())
+    found = trust.folder_problem(root, trust.trusted_ids())
     place = layout.Layout(root)
     told: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
     told |= {"layers": list(settings.cache_layers()), "problem": f"{found[0]}. {found[1]}." if found else ""}

@@ -6,24 +6,24 @@ import os
 import shutil
 import time
 
-from support import fakes
 import pytest
+from support import child_processes, fake_disk, sample_ops, text_files
 
 from opforge.builders import loader, planner
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import probe
 
 LOAD = """
-import os, fakes
+import os
 from opforge.builders import planner as planning
-from opforge.builders.toolchains import probe as identity
+from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
         raise AssertionError("it was not to come here")
-    planning.make_plan = identity.facts = forbidden
-op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+    planning.make_plan = probe.host_info = forbidden
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 
@@ -33,7 +33,7 @@ def of_age(monkeypatch):
     """What a test has just written is not young."""
     from opforge.cache.filesystem.disk import Disk
 
-    monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fakes.SECOND)
+    monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fake_disk.SECOND)
 
 
 def plans(monkeypatch):
@@ -50,35 +50,35 @@ def plans(monkeypatch):
 
 def settle(cls):
     """Build, and look up until the answer is remembered."""
-    cls().obtain()
-    entry = cls().obtain()
+    cls().build()
+    entry = cls().build()
     probe._asked.clear()
     return entry
 
 
 def test_a_second_process_makes_no_plan_and_asks_no_compiler(folder):
-    fakes.plain_op(folder, value=5)
+    sample_ops.plain_op(folder, value=5)
     env = {"FOLDER": str(folder)}
-    assert fakes.python(LOAD, env=env) == "5 built\n"
-    assert fakes.python(LOAD, env=env) == "5 cache\n"
-    assert fakes.python(LOAD, env={**env, "FORBID": "1"}) == "5 cache\n"
-    fakes.set_value(folder, 6)
-    assert fakes.python(LOAD, env=env) == "6 built\n"
+    assert child_processes.run_python(LOAD, env=env) == "5 built\n"
+    assert child_processes.run_python(LOAD, env=env) == "5 cache\n"
+    assert child_processes.run_python(LOAD, env={**env, "FORBID": "1"}) == "5 cache\n"
+    sample_ops.set_value(folder, 6)
+    assert child_processes.run_python(LOAD, env=env) == "6 built\n"
 
 
 def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
     early = tmp_path / "early"
     early.mkdir()
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
-    cls = fakes.plain_op(folder)
+    cls = sample_ops.plain_op(folder)
     first = settle(cls)
     made = plans(monkeypatch)
-    assert cls().obtain().result == first.result and made == []
-    fakes.compiler(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
-    second = cls().obtain()
-    assert second.origin == "built" and second.result != first.result
+    assert cls().build().key == first.key and made == []
+    text_files.write_script(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
+    second = cls().build()
+    assert second.origin == "built" and second.key != first.key
     os.unlink(early / "g++")
-    assert cls().obtain().result == first.result
+    assert cls().build().key == first.key
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
@@ -87,30 +87,30 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     early.mkdir()
     real = shutil.which("as")
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
-    cls = fakes.plain_op(folder)
+    cls = sample_ops.plain_op(folder)
     first = settle(cls)
-    fakes.compiler(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
-    second = cls().obtain()
-    assert second.origin == "built" and second.result != first.result
+    text_files.write_script(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
+    second = cls().build()
+    assert second.origin == "built" and second.key != first.key
     assert (tmp_path / "ran").exists()
 
 
 def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
-    cls = fakes.plain_op(folder)
+    cls = sample_ops.plain_op(folder)
     first = settle(cls)
-    wrapper = fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
+    wrapper = text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
     second = settle(cls)
-    assert second.result != first.result
-    fakes.compiler(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
-    assert cls().obtain().result not in (first.result, second.result)
+    assert second.key != first.key
+    text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
+    assert cls().build().key not in (first.key, second.key)
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "CPPFLAGS"])
 def test_flags_from_the_environment_are_used(folder, monkeypatch, variable):
-    fakes.plain_op(folder)
-    fakes.write(folder, "value.h", "#ifndef VALUE\n#define VALUE 1\n#endif\n")
-    cls = fakes.builder_class(folder, "plain", abi="c")
+    sample_ops.plain_op(folder)
+    text_files.write(folder, "value.h", "#ifndef VALUE\n#define VALUE 1\n#endif\n")
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
     settle(cls)
     monkeypatch.setenv(variable, "-DVALUE=5")
     assert cls().load().value() == 5
@@ -119,10 +119,10 @@ def test_flags_from_the_environment_are_used(folder, monkeypatch, variable):
 
 
 def test_a_folder_that_cpath_gains_is_searched(folder, tmp_path, monkeypatch):
-    cls = fakes.plain_op(folder, source=fakes.PLAIN.replace('"value.h"', "<from_cpath.h>"))
+    cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<from_cpath.h>"))
     for name, value in (("one", 1), ("two", 2)):
         (tmp_path / name).mkdir()
-        fakes.write(tmp_path / name, "from_cpath.h", f"#define VALUE {value}\n")
+        text_files.write(tmp_path / name, "from_cpath.h", f"#define VALUE {value}\n")
     monkeypatch.setenv("CPATH", str(tmp_path / "one"))
     settle(cls)
     monkeypatch.setenv("CPATH", f"{tmp_path}/two:{tmp_path}/one")
@@ -132,12 +132,12 @@ def test_a_folder_that_cpath_gains_is_searched(folder, tmp_path, monkeypatch):
 
 
 def test_a_define_or_a_list_of_sources_that_changes_is_used(folder):
-    fakes.plain_op(folder, source=f'{fakes.EXPORT} int value() {{ return VALUE; }}\n#include "value.h"\n')
-    fakes.write(folder, "value.h", "")
-    fakes.write(folder, "other.cpp", f"{fakes.EXPORT} int value() {{ return 9; }}\n")
+    sample_ops.plain_op(folder, source=f'{sample_ops.EXPORT} int value() {{ return VALUE; }}\n#include "value.h"\n')
+    text_files.write(folder, "value.h", "")
+    text_files.write(folder, "other.cpp", f"{sample_ops.EXPORT} int value() {{ return 9; }}\n")
 
     def declared(**attributes):
-        return fakes.builder_class(folder, "plain", abi="c", **attributes)
+        return sample_ops.builder_class(folder, "plain", abi="c", **attributes)
 
     settle(declared(defines={"VALUE": "1"}))
     assert declared(defines={"VALUE": "1"})().load().value() == 1
@@ -150,8 +150,8 @@ def test_a_define_or_a_list_of_sources_that_changes_is_used(folder):
 def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
     folder.mkdir()
     (tmp_path / "theirs").mkdir()
-    fakes.write(tmp_path / "theirs", "kernel.cpp", f"{fakes.EXPORT} int value() {{ return 1; }}\n")
-    cls = fakes.builder_class(
+    text_files.write(tmp_path / "theirs", "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 1; }}\n")
+    cls = sample_ops.builder_class(
         folder,
         "kernel",
         abi="c",
@@ -162,44 +162,44 @@ def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
     )
     settle(cls)
     (tmp_path / "mine").mkdir()
-    fakes.write(tmp_path / "mine", "kernel.cpp", f"{fakes.EXPORT} int value() {{ return 2; }}\n")
+    text_files.write(tmp_path / "mine", "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 2; }}\n")
     assert cls().load().value() == 2
-    fakes.write(folder, "kernel.cpp", f"{fakes.EXPORT} int value() {{ return 3; }}\n")
+    text_files.write(folder, "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 3; }}\n")
     assert cls().load().value() == 3
 
 
 def test_an_include_folder_that_an_earlier_root_gains_is_searched(folder, tmp_path):
     for name in ("mine", "theirs/include"):
         (tmp_path / name).mkdir(parents=True)
-    fakes.write(tmp_path / "theirs" / "include", "inner.h", "#define VALUE 1\n")
+    text_files.write(tmp_path / "theirs" / "include", "inner.h", "#define VALUE 1\n")
     mine, theirs = (kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("mine", "theirs"))
-    source = fakes.PLAIN.replace('"value.h"', "<inner.h>")
-    cls = fakes.plain_op(folder, source=source, kernel_roots=[mine, theirs])
+    source = sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>")
+    cls = sample_ops.plain_op(folder, source=source, kernel_roots=[mine, theirs])
     settle(cls)
     (tmp_path / "mine" / "include").mkdir()
-    fakes.write(tmp_path / "mine" / "include", "inner.h", "#define VALUE 2\n")
+    text_files.write(tmp_path / "mine" / "include", "inner.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
 
 
 def test_a_header_changed_under_an_old_mtime_and_one_that_shadows_are_seen(folder):
-    cls = fakes.plain_op(folder, source=fakes.PLAIN.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"])
+    cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"])
     for name in ("early", "late"):
         (folder / name).mkdir()
-    fakes.write(folder / "late", "inner.h", "#define VALUE 1\n")
+    text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
     settle(cls)
     header = folder / "late" / "inner.h"
     old = header.stat()
-    fakes.write(folder / "late", "inner.h", "#define VALUE 2\n")
+    text_files.write(folder / "late", "inner.h", "#define VALUE 2\n")
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert cls().load().value() == 2
     settle(cls)
-    fakes.write(folder / "early", "inner.h", "#define VALUE 3\n")
+    text_files.write(folder / "early", "inner.h", "#define VALUE 3\n")
     assert cls().load().value() == 3
 
 
 def test_answers_that_have_changed_places_answer_nothing(folder, own_store):
-    fakes.plain_op(folder, source=f'#include "value.h"\n{fakes.EXPORT} int value() {{ return WANTED; }}\n')
-    one, two = (fakes.builder_class(folder, "plain", abi="c", defines={"WANTED": value}) for value in "12")
+    sample_ops.plain_op(folder, source=f'#include "value.h"\n{sample_ops.EXPORT} int value() {{ return WANTED; }}\n')
+    one, two = (sample_ops.builder_class(folder, "plain", abi="c", defines={"WANTED": value}) for value in "12")
     settle(one), settle(two)
     paths = sorted((own_store / "v1" / "answers").iterdir())
     texts = [path.read_text() for path in paths]
@@ -218,7 +218,7 @@ def renamed(text, key):
 @pytest.mark.parametrize("key", ["exports", "needs", "python_module", "abi", "op", "floors", "file", "sha256", "stamp"])
 @pytest.mark.parametrize("which", ["answers", "plans", "entries", "all"])
 def test_a_record_in_which_one_letter_has_changed_is_never_a_crash(folder, own_store, which, key):
-    cls = fakes.plain_op(folder, value=5)
+    cls = sample_ops.plain_op(folder, value=5)
     settle(cls)
     v1 = own_store / "v1"
     for area, pattern in (("answers", "*.json"), ("plans", "*/*.json"), ("entries", "*/manifest.json")):
@@ -233,12 +233,12 @@ def test_a_record_in_which_one_letter_has_changed_is_never_a_crash(folder, own_s
 
 
 def test_an_entry_whose_manifest_has_lost_its_inputs_is_set_aside_and_built_again(folder, own_store):
-    cls = fakes.plain_op(folder, value=5)
+    cls = sample_ops.plain_op(folder, value=5)
     entry = settle(cls)
     manifest = os.path.join(entry.folder, "manifest.json")
     with open(manifest) as file:
         told = file.read()
-    fakes.write(entry.folder, "manifest.json", told.replace("value.h", "valud.h"))
+    text_files.write(entry.folder, "manifest.json", told.replace("value.h", "valud.h"))
     os.utime(folder / "value.h")
     assert cls().load().value() == 5
     with open(manifest) as file:

@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 MODULE = """\
 from opforge import OpBuilder
@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) int launch(float* x) {
   return cudaGetLastError();
 }
 """
-run = fakes.command
+run = child_processes.run_command
 pytestmark = pytest.mark.skipif(
     not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)),
     reason="needs nvcc (apt install nvidia-cuda-toolkit, or pip install nvidia-cuda-nvcc)",
@@ -40,9 +40,9 @@ def states(done):
 def folder(tmp_path, monkeypatch):
     place = tmp_path / "work"
     place.mkdir()
-    fakes.write(place, "devops.py", MODULE)
-    fakes.write(place, "host.cpp", fakes.EXPORT + " int value() { return 1; }\n")
-    fakes.write(place, "device.cu", DEVICE)
+    text_files.write(place, "devops.py", MODULE)
+    text_files.write(place, "host.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    text_files.write(place, "device.cu", DEVICE)
     monkeypatch.chdir(place)
     return place
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, gate, polling, sample_ops, text_files
 
 pytestmark = pytest.mark.compile
 
@@ -36,18 +36,18 @@ def folder(tmp_path, monkeypatch):
     """A working folder with a module of ops: a good one, one with an error on line 10, one that waits at a gate."""
     place = tmp_path / "work"
     place.mkdir()
-    source = fakes.STABLE.replace("@NAME@", "relu")
-    fakes.write(place, "ownops.py", MODULE)
-    fakes.write(place, "relu.cpp", source)
-    fakes.write(place, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
-    fakes.write(place, "slow.cpp", fakes.GATED)
-    fakes.write(place, "quick.cpp", fakes.PLAIN)
-    fakes.set_value(place, 1)
+    source = sample_ops.STABLE_SOURCE.replace("@NAME@", "relu")
+    text_files.write(place, "ownops.py", MODULE)
+    text_files.write(place, "relu.cpp", source)
+    text_files.write(place, "bad.cpp", source.replace("++i) to[i]", "++i to[i]"))
+    text_files.write(place, "slow.cpp", gate.SOURCE)
+    text_files.write(place, "quick.cpp", sample_ops.PLAIN_SOURCE)
+    sample_ops.set_value(place, 1)
     monkeypatch.chdir(place)
     return place
 
 
-run = fakes.command
+run = child_processes.run_command
 
 
 def states(done):
@@ -160,32 +160,34 @@ def test_compile_commands_of_a_broken_builder_keep_the_others(folder):
 
 
 def test_ctrl_c_ends_the_compilers_and_leaves_no_trace(folder, own_store):
-    fakes.close_gate(folder)
-    process = fakes.start("import sys; sys.argv = ['b', 'ownops:Slow']; from opforge.cli import build_ops; build_ops()")
+    gate.close_gate(folder)
+    process = child_processes.start_python(
+        "import sys; sys.argv = ['b', 'ownops:Slow']; from opforge.cli import build_ops; build_ops()"
+    )
     try:
-        fakes.wait_for(lambda: fakes.compilers(folder), reason="no compiler started")
+        polling.wait_for(lambda: child_processes.compilers_in(folder), reason="no compiler started")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 130 and out == "" and err.splitlines()[-1] == "interrupted"
-    fakes.wait_for(lambda: not fakes.compilers(folder), reason="a compiler outlived the build")
+    polling.wait_for(lambda: not child_processes.compilers_in(folder), reason="a compiler outlived the build")
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
 def test_a_run_that_is_killed_half_way_goes_on_where_it_was(folder, own_store):
-    fakes.close_gate(folder)
+    gate.close_gate(folder)
     code = "import sys; sys.argv = ['b', 'ownops:Slow', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
-    process = fakes.start(code)
+    process = child_processes.start_python(code)
     try:
-        fakes.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
-        fakes.wait_for(lambda: fakes.compilers(folder), reason="the slow one is to be under way")
+        polling.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
+        polling.wait_for(lambda: child_processes.compilers_in(folder), reason="the slow one is to be under way")
     finally:
         process.kill()
         process.communicate()
-    fakes.wait_for(lambda: not fakes.compilers(folder), reason="a compiler outlived the run")
-    fakes.open_gate(folder)
+    polling.wait_for(lambda: not child_processes.compilers_in(folder), reason="a compiler outlived the run")
+    gate.open_gate(folder)
     again = run("build-ops", "ownops:Slow", "ownops:Quick")
     assert again.returncode == 0 and states(again) == [["built", "ownops:Slow"], ["cached", "ownops:Quick"]]
     assert again.stderr.splitlines()[-1].startswith("1 built, 1 cached in ")
@@ -220,12 +222,12 @@ def test_what_was_prebuilt_is_found_elsewhere_without_a_compiler(folder, tmp_pat
     bare = {"PATH": str(tmp_path / "nothing"), "HOME": str(home), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": None}
     code = "import sys; sys.path.insert(0, '.'); import ownops; "
     code += "op = ownops.Quick('cpu:x86-64').load(); print(op.value(), op.origin)"
-    assert fakes.python(code, env=bare | {"OPFORGE_CACHE_LAYERS": str(moved)}) == f"1 {moved}\n"
+    assert child_processes.run_python(code, env=bare | {"OPFORGE_CACHE_LAYERS": str(moved)}) == f"1 {moved}\n"
 
     explain = ("cache", "explain", "ownops:Quick", "--cpu-level", "x86-64")
     hit = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
     assert hit.returncode == 0 and hit.stdout.startswith("hit: ownops:Quick for cpu:x86-64, ")
-    fakes.set_value(folder, 2)
+    sample_ops.set_value(folder, 2)
     miss = run(*explain, **bare, OPFORGE_CACHE_LAYERS=str(moved))
     assert miss.returncode == 1 and f"{folder}/value.h has changed" in miss.stdout
     assert "plan unknown" in miss.stdout and "No C++ compiler was found." in miss.stdout
@@ -274,7 +276,7 @@ def test_an_entry_for_another_cpu_level_says_so(folder, tmp_path):
 def test_a_terminal_gets_bars_and_a_table(folder):
     code = "import sys; sys.argv = ['b', 'ownops:Relu']; from opforge.cli import build_ops; build_ops()"
     ours, theirs = pty.openpty()
-    env = fakes.environment(TERM="xterm", COLUMNS="200")
+    env = child_processes.environment(TERM="xterm", COLUMNS="200")
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen = b""
@@ -324,4 +326,4 @@ sys.argv = ["b", "ownops:Relu"]
 from opforge.cli import build_ops
 build_ops()
 """
-    assert fakes.python(code).splitlines()[-1] == "False"
+    assert child_processes.run_python(code).splitlines()[-1] == "False"

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.builders.inspection.examine import examine
 from opforge.cli.inspect import command
@@ -47,7 +47,7 @@ def nvcc():
 
 
 def compiled(tool, folder, name, source, *options):
-    path = fakes.write(
+    path = text_files.write(
         folder, "k" + os.path.splitext(name)[1].replace("so", "") + (".hip" if "hip" in tool else ".cu"), source
     )
     made = os.path.join(str(folder), name)
@@ -60,7 +60,7 @@ def by_name(told):
 
 
 def test_an_entry_tells_what_it_exports_needs_and_holds(tmp_path):
-    entry = fakes.stable_op(tmp_path)().obtain()
+    entry = sample_ops.stable_op(tmp_path)().build()
     done = CliRunner().invoke(command, [entry.folder, "--json"])
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.stdout)["files"]
@@ -71,7 +71,7 @@ def test_an_entry_tells_what_it_exports_needs_and_holds(tmp_path):
     assert all(one["size"] > 0 for one in told["functions"])
     assert told["shims"]["floor"] == "2.10" and "torch_library_impl" in told["shims"]["used"]
     assert told["entry"]["abi"] == "torch-stable" and told["images"] == [] and told["kernels"] == []
-    text = CliRunner().invoke(command, [entry.result[:8]])
+    text = CliRunner().invoke(command, [entry.key[:8]])
     assert text.exit_code == 0 and f"op {told['entry']['op']} for cpu:" in text.stdout
     assert "torch\t2.10 or newer, by " in text.stdout
 
@@ -94,7 +94,7 @@ def test_device_code_is_told_by_architecture_and_kernel(nvcc, tmp_path):
 
 
 def test_spills_and_registers_agree_with_the_assembler(nvcc, tmp_path):
-    path = fakes.write(tmp_path, "s.cu", SPILLING)
+    path = text_files.write(tmp_path, "s.cu", SPILLING)
     command_line = [nvcc, "-arch=sm_90", "-cubin", "-Xptxas=-v", "-o", "s.cubin", path]
     said = subprocess.run(command_line, check=True, capture_output=True, text=True, cwd=tmp_path).stderr
     told = examine(str(tmp_path / "s.cubin"))
@@ -106,7 +106,7 @@ def test_spills_and_registers_agree_with_the_assembler(nvcc, tmp_path):
 
 def test_a_device_file_that_lies_among_the_data_is_found(nvcc, tmp_path):
     compiled(nvcc, tmp_path, "k.cubin", KERNELS, "-arch=sm_80", "-cubin")
-    fakes.write(
+    text_files.write(
         tmp_path,
         "h.c",
         '__asm__(".section .rodata\\n.balign 64\\n.incbin \\"k.cubin\\"\\n.byte 1,2,3\\n");\nint f(void) { return 1; }',

@@ -6,10 +6,13 @@ import json
 import os
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 from support.gpu import triton_parts
 
 from opforge.builders.inspection.examine import examine
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.description import describe
+from opforge.builders.toolchains import find_toolchain
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -43,7 +46,7 @@ def parts(tmp_path_factory):
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             made = builder(target)
-            layer.add(str(folder / "layer"), made.obtain(), made.describe().key)
+            layer.add(str(folder / "layer"), made.build(), describe(made.spec()).key)
     path, mark = triton_parts.forbidden_compilers(folder)
     drivers = {device: triton_parts.fake_driver(folder, device) for device in ("cuda", "hip")}
     return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}
@@ -70,7 +73,9 @@ def launch(parts, tmp_path):
             "FAKE_GPU_PARAMETERS": "6",
             **settings,
         }
-        told = json.loads(fakes.python(triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH, env=env))
+        told = json.loads(
+            child_processes.run_python(triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH, env=env)
+        )
         assert not os.path.exists(parts["mark"]), "a compiler was called"
         return told, log.read_text().splitlines()
 
@@ -183,11 +188,11 @@ def test_a_library_tells_what_it_holds(parts, monkeypatch):
 
 def test_an_unchanged_op_is_a_hit_and_an_edited_neighbour_is_not(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    first = builder("cuda:sm_80").obtain()
-    assert builder("cuda:sm_80").obtain().origin == "cache"
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
-    second = builder("cuda:sm_80").obtain()
-    assert second.origin == "built" and second.result != first.result
+    first = builder("cuda:sm_80").build()
+    assert builder("cuda:sm_80").build().origin == "cache"
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
+    second = builder("cuda:sm_80").build()
+    assert second.origin == "built" and second.key != first.key
     inputs = {one[1] for one in second.manifest()["inputs"]["files"] if one[0] == "own"}
     assert inputs == {"kernels.py", "factor.py"}
 
@@ -196,15 +201,15 @@ def test_the_library_is_the_same_in_another_folder(tmp_path, monkeypatch):
     results = []
     for name in ("here", "there"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / f"store_{name}"))
-        entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").obtain()
-        results.append((entry.result, entry.binary["sha256"]))
+        entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").build()
+        results.append((entry.key, entry.binary["sha256"]))
     assert results[0] == results[1]
 
 
 def test_what_is_declared_is_part_of_the_key(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     made = builder("cuda:sm_80")
-    plan, description = made.plan(made.toolchain(_store())), made.describe()
+    plan, description = make_plan(made.spec(), find_toolchain(made.spec(), _store())), describe(made.spec())
     kernel = builder.kernels[0]
     for other in (
         kernel._replace(warps=8),
@@ -214,8 +219,8 @@ def test_what_is_declared_is_part_of_the_key(tmp_path):
     ):
         builder.kernels = [other, *builder.kernels[1:]]
         changed = builder("cuda:sm_80")
-        assert changed.plan(changed.toolchain(_store())).key != plan.key
-        assert changed.describe().key != description.key
+        assert make_plan(changed.spec(), find_toolchain(changed.spec(), _store())).key != plan.key
+        assert describe(changed.spec()).key != description.key
 
 
 def _store():
@@ -226,15 +231,15 @@ def _store():
 
 def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
     with pytest.raises(CompileError) as caught:
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
     assert "kernels.py:11: error: " in str(caught.value) and "lode" in str(caught.value)
     assert ">   11 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
     with pytest.raises(CompileError, match=r"factor\.py:6: error: .*bye is not defined"):
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,7 @@ def test_a_declaration_that_does_not_match_its_function_is_refused(tmp_path, cha
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(**change)]
     with pytest.raises(CompileError, match=r"kernels\.py:[0-9]+: error") as caught:
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
     assert said in str(caught.value)
 
 
@@ -260,7 +265,7 @@ def test_a_feature_that_the_launcher_lacks_is_refused_when_it_is_built(tmp_path)
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(name="bad name", warps=3)]
     with pytest.raises(BuilderError, match=r"warps=3. Expected a power of two"):
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
 
 
 def test_targets_that_triton_cannot_reach_are_refused(tmp_path):
@@ -270,7 +275,7 @@ def test_targets_that_triton_cannot_reach_are_refused(tmp_path):
         ("cuda:sm_80+compute_90", "Triton writes PTX for later devices up to compute_89, not compute_90"),
     ):
         with pytest.raises(OpIncompatibleError) as caught:
-            builder(target).obtain()
+            builder(target).build()
         assert reason in str(caught.value)
 
 
@@ -296,17 +301,17 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
         folder = KERNELS.path
 
     Every.kernels = kernels
-    entry = Every("cuda:sm_90").obtain()
+    entry = Every("cuda:sm_90").build()
     assert len(kernels) > 25 and entry.binary["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
     told = examine(entry.library)["kernels"]
     assert len(told) == len(kernels) and [one for one in told if one["spills"]] == []
     Every.kernels = kernels[::8]
-    assert os.path.getsize(Every("hip:gfx942").obtain().library) > 4096
+    assert os.path.getsize(Every("hip:gfx942").build().library) > 4096
 
 
 def test_a_damaged_library_is_not_launched(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    entry = builder("cuda:sm_80").obtain()
+    entry = builder("cuda:sm_80").build()
     os.chmod(entry.library, 0o700)
     with open(entry.library, "r+b") as file:
         file.seek(2000)

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 from support.gpu import triton_parts
 
 import opforge
@@ -49,10 +49,10 @@ def copy(x, y, BLOCK: tl.constexpr):
 @pytest.fixture
 def compile_it(tmp_path, own_store):
     """Compile one kernel through Triton in another process; tells whether it was found, and where."""
-    fakes.write(tmp_path, "alone.py", ALONE)
+    text_files.write(tmp_path, "alone.py", ALONE)
 
     def run(**env: str):
-        return json.loads(fakes.python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
+        return json.loads(child_processes.run_python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
 
     return run
 
@@ -91,8 +91,8 @@ def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
 
 
 def test_processes_that_miss_one_kernel_compile_it_once(tmp_path, own_store):
-    fakes.write(tmp_path, "alone.py", ALONE)
-    started = [fakes.start(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
+    text_files.write(tmp_path, "alone.py", ALONE)
+    started = [child_processes.start_python(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
     told = [one.communicate(timeout=120) for one in started]
     hits = [json.loads(out)["hit"] for out, _err in told]
     assert sorted(hits) == [[False], [True], [True]]
@@ -102,10 +102,10 @@ def test_kernels_count_for_the_bounds_and_are_cleared(compile_it, own_store):
     compile_it()
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
-    assert gc.surplus(layout, later, max_size=1 << 30) == []
-    condemned = gc.surplus(layout, later, max_size=1)
+    assert gc.over_limit(layout, later, max_size=1 << 30) == []
+    condemned = gc.over_limit(layout, later, max_size=1)
     assert [one.kind for one in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {one.kind for one in gc.surplus(layout, later + 31 * gc.DAY)}
+    assert "Triton kernel" in {one.kind for one in gc.over_limit(layout, later + 31 * gc.DAY)}
     assert gc.remove(layout, [one for one in gc.everything(layout) if one.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 
@@ -119,6 +119,6 @@ try:
 except ToolchainNotFoundError as error:
     print(error)
 """
-    said = fakes.python(triton_parts.WITHOUT_TRITON + code)
+    said = child_processes.run_python(triton_parts.WITHOUT_TRITON + code)
     assert "No Triton was found" in said and "pip install 'opforge[triton]'" in said
     assert "triton_cache" in dir(opforge)

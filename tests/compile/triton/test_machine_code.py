@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -18,7 +18,7 @@ def told(tmp_path_factory):
     place = triton_parts.fake_driver(folder)
     code = "from support.ptx import ptx_checks; ptx_checks.main()"
     env = {"LD_LIBRARY_PATH": place, "OPFORGE_CACHE_DIR": str(folder / "store")}
-    return json.loads(fakes.python(code, timeout=300, env=env))
+    return json.loads(child_processes.run_python(code, timeout=300, env=env))
 
 
 @pytest.mark.parametrize("name", [*CHECKS, "that_faults_are_caught"])

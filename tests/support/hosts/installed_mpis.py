@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import fakes
+from support import text_files
 
 MPIS = {
     "openmpi": ("mpirun.openmpi", "apt install openmpi-bin"),
@@ -28,5 +28,5 @@ def folder_of(dialect: str, tmp_path: Path) -> str:
         return os.path.dirname(program)
     folder = tmp_path / "bin"  # Debian's names, for where several are installed
     folder.mkdir()
-    fakes.compiler(folder, "mpirun", f'exec {program} "$@"')
+    text_files.write_script(folder, "mpirun", f'exec {program} "$@"')
     return str(folder)

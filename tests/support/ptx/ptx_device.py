@@ -81,16 +81,20 @@ def allocations() -> list[tuple[int, int]]:
     return [(one.data_ptr(), one.nbytes()) for one in found]
 
 
+class PTXToolchain(TritonToolchain):
+    """Triton, whose images hold PTX in place of machine code."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.argv = (sys.executable, "-I", "-c", f"exec({PTX_WORKER!r})", WORKER)  # one line, for ninja
+
+
 def load(builder: Any, names: Iterable[str] = (), target: str = "cuda:sm_90") -> Any:
     """The op, with those of its kernels whose names hold one of `names`, or all."""
 
     class OnMachine(builder):  # type: ignore[misc]
         kernels = [one for one in builder.kernels if not names or any(name in one.name for name in names)]
-
-        def toolchain(self, store: Any) -> TritonToolchain:
-            made = TritonToolchain(store.layout, store.disk)
-            made.argv = (sys.executable, "-I", "-c", f"exec({PTX_WORKER!r})", WORKER)  # one line, for ninja
-            return made
+        toolchain = f"{__name__}:PTXToolchain"
 
     op = OnMachine(target).load()
     op.kernels._stream = lambda device: 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from opforge.builders.spec.build_plan import Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 
 def compilation(number):
     argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", f"/op/{number}.cpp", "-o", f"{number}.o")
-    title, unit = f"compile {number}.cpp", Located("own", f"{number}.cpp")
+    title, unit = f"compile {number}.cpp", RootedPath("own", f"{number}.cpp")
     return Step(f"{number}.o", (f"/op/{number}.cpp",), argv, title, f"{number}.o.d", unit)
 
 

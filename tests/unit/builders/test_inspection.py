@@ -122,10 +122,10 @@ def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, mo
         "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_9_0\nX\naoti_torch_first(int);\n"
     )
     monkeypatch.setattr(shims, "torch_folder", lambda: str(tmp_path))
-    told = shims.floor_of(["torch_too", "aoti_torch_first", "torch_never", "malloc"])
+    told = shims.torch_floor(["torch_too", "aoti_torch_first", "torch_never", "malloc"])
     assert told["used"] == ["aoti_torch_first", "torch_never", "torch_too"] and told["floor"] == "2.10"
     assert told["by_version"] == {"2.9": ["aoti_torch_first"], "2.10": ["torch_too"]}
-    assert shims.floor_of(["malloc"])["floor"] == ""
+    assert shims.torch_floor(["malloc"])["floor"] == ""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
+from opforge.builders import batch
+from opforge.builders.lookup.compatibility import Compatibility
 from opforge.builders.spec.build_plan import BuildPlan
 from opforge.cache.records.entry import Entry
 from opforge.cli import progress
@@ -28,21 +30,17 @@ class Builder:
     def __init__(self, origin="built", error=None, objections=()):
         self.origin, self.error, self.refusals, self.asked = origin, error, list(objections), None
 
-    def objections(self):
-        return self.refusals
+    def is_compatible(self, look_up):
+        assert not look_up
+        return Compatibility(tuple(self.refusals))
 
-    def find(self, exact):
-        entry = Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
-        return None if self.origin == "built" else entry
-
-    def toolchain(self, store):
-        return None
-
-    def plan(self, toolchain):
+    def look_up(self, force):
+        if self.origin != "built" and not force:
+            return Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
         parts = dict.fromkeys(BuildPlan._fields, ())
         return BuildPlan(**{**parts, "op": "a", "abi": "c", "target": str(self.target), "sources": ("a.cpp",)})
 
-    def obtain(self, **asked):
+    def build(self, **asked):
         self.asked = asked
         asked["on_progress"](1, 2, "compile a.cpp")
         if self.error:
@@ -61,6 +59,7 @@ def run(monkeypatch):
     def invoke(*options, named=True, **builders):
         selected = [Made(name, Builder.target, lambda one=one: one, named) for name, one in builders.items()]
         monkeypatch.setattr(command, "select", lambda ops, targets: selected)
+        monkeypatch.setattr(batch, "look_up", Builder.look_up)
         return CliRunner().invoke(command.command, list(options))
 
     return invoke

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import text_files
 from support.store.fake_store import MadeUpStore
 
 from opforge.cache.maintenance import gc
@@ -105,7 +105,7 @@ def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
 
 
 def test_gc_says_what_it_removes(made, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = made.layout.entry(made.add())
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
@@ -116,7 +116,7 @@ def test_gc_says_what_it_removes(made, monkeypatch):
 
 
 def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     folder = made.layout.entry(made.add())
     assert run("gc").exit_code == 0 and os.path.isdir(folder)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")
@@ -159,7 +159,7 @@ def test_clear_of_an_op_that_is_not_stored_names_those_that_are(made):
 
 
 def test_a_folder_that_cannot_be_trusted_is_refused(tmp_path, monkeypatch):
-    path = fakes.write(tmp_path, "file", "")
+    path = text_files.write(tmp_path, "file", "")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""

@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import child_processes
 
 import opforge
 from opforge.cli import COMMANDS, group
@@ -113,7 +113,7 @@ atexit.register(lambda: print([name for name in {HEAVY!r} if name in sys.modules
 from opforge.cli import group
 group({arguments!r}, prog_name="opforge")
 """
-    env = fakes.environment(PYTHONWARNINGS="error")
+    env = child_processes.environment(PYTHONWARNINGS="error")
     done = subprocess.run([sys.executable, "-S", "-c", code], env=_with_packages(env), capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "[]\n"
 
@@ -130,7 +130,7 @@ def test_a_system_error_is_one_message():
 
 def test_a_name_that_the_terminal_cannot_spell_is_escaped(tmp_path):
     folder = f"{tmp_path}/" + os.fsdecode(b"caf\xc3\xa9\xff")
-    env = fakes.environment(PYTHONIOENCODING="utf-8:strict", OPFORGE_CACHE_DIR=folder)
+    env = child_processes.environment(PYTHONIOENCODING="utf-8:strict", OPFORGE_CACHE_DIR=folder)
     command = [sys.executable, "-m", "opforge", "cache", "path"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, encoding="utf-8")
     assert (done.stdout, done.stderr) == (f"{tmp_path}/caf\u00e9\\udcff\n", "")
@@ -138,7 +138,7 @@ def test_a_name_that_the_terminal_cannot_spell_is_escaped(tmp_path):
 
 def test_without_standard_output_nothing_is_printed():
     command = ["sh", "-c", 'exec "$0" -m opforge cache ls >&-', sys.executable]
-    done = subprocess.run(command, env=fakes.environment(), stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env=child_processes.environment(), stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -152,13 +152,13 @@ subprocess.run(["sh", "-c", "echo unread"], check=True)
 """
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, code],
-        env=fakes.environment(), stderr=subprocess.PIPE, text=True,
+        env=child_processes.environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "apart")
 
 
 def test_a_closed_pipe_is_quiet():
-    env = fakes.environment()
+    env = child_processes.environment()
     command = [sys.executable, "-m", "opforge", "cache", "--help"]
     reader, writer = os.pipe()
     os.close(reader)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup.compatibility import Compatibility
@@ -73,7 +73,7 @@ def test_a_broken_builder_is_told_not_raised():
 
 def test_an_op_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = readiness(fakes.plain_op(tmp_path))
+    found = readiness(sample_ops.plain_op(tmp_path))
     assert found.state == "unusable" and "apt install g++" in found.reasons[0]
 
 
@@ -122,7 +122,7 @@ def test_a_device_compiler_that_is_missing_is_told_in_full_and_is_no_problem(tmp
     monkeypatch.setattr(facts, "TOOLCHAINS", {"nvcc": facts.TOOLCHAINS["nvcc"]})
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    os.chmod(fakes.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
+    os.chmod(text_files.write(tmp_path, "g++", "#!/bin/sh\n"), 0o700)
     (told,) = [one for one in facts.compilers() if one["name"] == "nvcc"]
     assert told["version"] == f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" and told["problem"] == ""
     assert f"CUDA_HOME={tmp_path}/cuda, which has no bin/nvcc" in told["missing"]

@@ -6,7 +6,7 @@ import sys
 
 import click
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
 from opforge.cli import selection
@@ -30,8 +30,8 @@ class Accelerator:
 @pytest.fixture
 def offered(monkeypatch, tmp_path):
     """A machine whose accelerator is `cuda`, which shares one op's name with the CPU."""
-    adam = fakes.plain_op(tmp_path, "cpu_adam")
-    fused = fakes.plain_op(tmp_path, "fused", devices=("cuda", "cpu"))
+    adam = sample_ops.plain_op(tmp_path, "cpu_adam")
+    fused = sample_ops.plain_op(tmp_path, "fused", devices=("cuda", "cpu"))
     machines = [
         Accelerator("cuda", {"FusedBuilder": fused}),
         Accelerator("cpu", {"CPUAdamBuilder": adam, "FusedBuilder": fused}),
@@ -120,10 +120,10 @@ def module(tmp_path, monkeypatch):
     """Writes a module into the working folder; gives the name under which it can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    name = fakes.fresh("module")
+    name = sample_ops.unique_name("module")
 
     def write(text):
-        fakes.write(tmp_path, f"{name}.py", text)
+        text_files.write(tmp_path, f"{name}.py", text)
         return name
 
     yield write
@@ -193,7 +193,7 @@ def test_targets_and_levels_are_joined_and_each_counts_once():
 
 
 def test_a_class_is_built_for_those_targets_that_it_is_for(tmp_path, monkeypatch):
-    name = fakes.fresh("mixed")
+    name = sample_ops.unique_name("mixed")
     (tmp_path / f"{name}.py").write_text(
         "from opforge import OpBuilder\n"
         "class Gpu(OpBuilder):\n    name, sources, devices = 'gpu', ['a.cu'], ('cuda',)\n"

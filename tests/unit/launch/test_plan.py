@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support import fakes
+from support import text_files
 
 from opforge.accelerator import use_accelerator
 from opforge.accelerator.devices.null import NullAccelerator
@@ -50,7 +50,7 @@ def tools(tmp_path, monkeypatch):
 
     def make(**bodies):
         for name, body in bodies.items():
-            fakes.compiler(folder, name, body)
+            text_files.write_script(folder, name, body)
 
     return make
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 
 from opforge.launch.binding.memory_policy import set_policy
 from opforge.launch.rank import TOLD
@@ -42,7 +42,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 def rank(*words, environ=None, code=SHOW, before=(), **changes):
     env = dict.fromkeys((*PLACE, "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "LOCAL_SIZE"))
     argv = [sys.executable, *before, "-m", "opforge.launch.rank", *words, "--", sys.executable, "-c", code, "--lr", "1"]
-    env = fakes.environment(**{**env, **(PLACE if environ is None else environ)})
+    env = child_processes.environment(**{**env, **(PLACE if environ is None else environ)})
     return subprocess.run(argv, env=env, capture_output=True, text=True, **changes)
 
 
@@ -98,7 +98,7 @@ def test_a_forbidden_memory_policy_is_one_warning_and_cores_are_bound(errno, rea
 
 
 def test_a_policy_for_a_node_that_is_not_there_is_refused_with_a_reason():
-    refused = fakes.python(
+    refused = child_processes.run_python(
         "from opforge.launch.binding.memory_policy import set_policy; print(set_policy('bind', [1023]))"
     )
     assert refused.startswith("set_mempolicy: ") and callable(set_policy)
@@ -125,7 +125,7 @@ def test_a_rank_that_cannot_be_placed_does_not_run(words, environ, said):
 
 
 def test_a_program_gets_the_signals_that_python_ignores_back():
-    env = fakes.environment(**PLACE)
+    env = child_processes.environment(**PLACE)
     program = ["sh", "-c", "grep SigIgn /proc/self/status"]
     argv = [sys.executable, "-m", "opforge.launch.rank", "--engine", "torchrun", "--", *program]
     (_, ignored) = subprocess.run(argv, env=env, capture_output=True, text=True).stdout.split()
@@ -133,7 +133,7 @@ def test_a_program_gets_the_signals_that_python_ignores_back():
 
 
 def test_a_program_that_is_not_there_is_named():
-    env = fakes.environment(**PLACE)
+    env = child_processes.environment(**PLACE)
     argv = [sys.executable, "-m", "opforge.launch.rank", "--engine", "torchrun", "--", "/nonexistent/program"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert done.returncode == 1

@@ -14,11 +14,10 @@ from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_t
 from opforge.cli.units import age, size
 
 from .explain import command as explain
-from .stores import own_store
 from .transfer import chosen, export_command, import_command, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
-    from opforge.cache.maintenance.gc import Condemned
+    from opforge.cache.maintenance.gc import Eviction
 
 
 @click.group("cache", cls=GuardedGroup)
@@ -44,11 +43,12 @@ def path_command(as_json: bool) -> None:
 @json_option
 def ls_command(as_json: bool) -> None:
     """List the entries: op, target, ABI, size, age, last use, key and path."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     found, now = listing.entries(own_store().layout), time.time()
     if as_json:
-        return emit_json([one._asdict() for one in found])
+        return emit_json([one.to_json() for one in found])
     if not found and is_terminal():
         return click.echo("the cache is empty")
     show_table(
@@ -57,7 +57,7 @@ def ls_command(as_json: bool) -> None:
             (
                 one.op or f"({one.problem})",
                 *(one.target, one.abi, size_text(one.size), age_text(now - one.built), age_text(now - one.used)),
-                *(one.result[:12], one.path),
+                *(one.key[:12], one.path),
             )
             for one in found
         ],
@@ -71,6 +71,7 @@ def ls_command(as_json: bool) -> None:
 @json_option
 def stats_command(as_json: bool) -> None:
     """Count what the cache holds, in files and bytes, by kind and by op."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
     layout = own_store().layout
@@ -104,6 +105,7 @@ def verify_command(as_json: bool) -> None:
 
     The exit code is 1 where an entry was damaged.
     """
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
     from opforge.cli.progress import reporter
 
@@ -117,11 +119,11 @@ def verify_command(as_json: bool) -> None:
         checked = verify.verify(store.layout, store.owners, step)
     bad = [one for one in checked if one.problem]
     if as_json:
-        emit_json({"checked": len(checked), "damaged": [one._asdict() for one in bad]})
+        emit_json({"checked": len(checked), "damaged": [one.to_json() for one in bad]})
     else:
         for one in bad:
-            click.echo(f"damaged {one.op or one.result}: {one.problem} ({one.path})")
-        left = sum(not one.set_aside for one in bad)
+            click.echo(f"damaged {one.op or one.key}: {one.problem} ({one.path})")
+        left = sum(not one.quarantined for one in bad)
         fate = f", {left} of them not set aside" if left else " and set aside" if bad else ""
         click.echo(f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged{fate}")
     sys.exit(FAILED if bad else OK)
@@ -146,12 +148,13 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     What was built or used within the last seconds stays, and so does what is pinned.
     """
     from opforge import settings
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size
     max_age = settings.cache_max_age() if max_age is None else max_age
-    _remove(layout, gc.surplus(layout, time.time(), max_size, max_age), dry_run, as_json)
+    _remove(layout, gc.over_limit(layout, time.time(), max_size, max_age), dry_run, as_json)
 
 
 @group.command("clear", cls=Guarded)
@@ -160,10 +163,11 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 @json_option
 def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     """Remove every entry, or those of some ops or keys. Builds in progress are left alone."""
+    from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    wanted = {one.result for one in chosen(layout, names)} if names else None
+    wanted = {one.key for one in chosen(layout, names)} if names else None
     condemned = gc.everything(layout, wanted)
     if condemned and not yes:
         if as_json or not sys.stdin.isatty():
@@ -173,7 +177,7 @@ def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
     _remove(layout, condemned, False, as_json)
 
 
-def _remove(layout: Any, condemned: Sequence[Condemned], dry_run: bool, as_json: bool) -> None:
+def _remove(layout: Any, condemned: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
     from opforge.cache.maintenance import gc
 
     removed = list(condemned) if dry_run else gc.remove(layout, condemned)

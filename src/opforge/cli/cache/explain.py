@@ -88,7 +88,7 @@ def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[
 
 def _nearest(near: Nearest) -> dict[str, Any]:
     return {
-        "result": near.entry.result,
+        "result": near.entry.key,
         "path": near.entry.path,
         "built": near.entry.built,
         "components": [one._asdict() | {"text": describe(one)} for one in near.components],

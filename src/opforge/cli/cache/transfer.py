@@ -11,17 +11,15 @@ from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.selection import folded
 
-from .stores import own_store
-
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.listing import Stored
-    from opforge.cache.transfer.archive import Moved
+    from opforge.cache.maintenance.listing import StoredEntry
+    from opforge.cache.transfer.archive import Transfer
 
 names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...")
 
 
-def chosen(layout: Layout, names: Sequence[str]) -> list[Stored]:
+def chosen(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
     """The entries of these ops, or with these keys (a beginning of one is enough); all of them without a name.
 
     Raises click.UsageError for a name that stands for none.
@@ -31,13 +29,13 @@ def chosen(layout: Layout, names: Sequence[str]) -> list[Stored]:
     stored = [one for one in listing.entries(layout) if not one.problem]
     if not names:
         return stored
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredEntry] = {}
     for name in names:
-        matching = [one for one in stored if folded(one.op) == folded(name) or one.result.startswith(name)]
+        matching = [one for one in stored if folded(one.op) == folded(name) or one.key.startswith(name)]
         if not matching:
             holds = ", ".join(sorted({one.op for one in stored})) or "no entry"
             raise click.UsageError(f"the cache has no entry of {name!r}; it holds: {holds}.")
-        found.update({one.result: one for one in matching})
+        found.update({one.key: one for one in matching})
     return list(found.values())
 
 
@@ -47,10 +45,11 @@ def chosen(layout: Layout, names: Sequence[str]) -> list[Stored]:
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     """Write entries to one archive: those of some ops or keys, or all. The same entries give the same bytes."""
+    from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
-    results = [one.result for one in chosen(layout, names)]
+    results = [one.key for one in chosen(layout, names)]
     try:
         moved = archive.export(layout, results, file)
     except OSError as error:
@@ -66,19 +65,19 @@ def import_command(file: str, as_json: bool) -> None:
 
     What an archive holds will run as you: import only what you would install.
     """
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
 
     store = writable_store(own_store())
     _told(archive.unpack(store.layout, file, store.owners), "imported", as_json)
 
 
-def _told(moved: Sequence[Moved], verb: str, as_json: bool) -> None:
+def _told(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
     if as_json:
-        return emit_json({verb: [one._asdict() for one in moved]})
+        return emit_json({verb: [one.to_json() for one in moved]})
     for one in moved:
-        click.echo(f"{verb if one.news else 'had already'} {one.op} {one.result[:12]}, {size_text(one.size)}")
-    click.echo(f"{counted(sum(one.news for one in moved), 'entry', 'entries')} {verb}")
+        click.echo(f"{verb if one.is_new else 'had already'} {one.op} {one.key[:12]}, {size_text(one.size)}")
+    click.echo(f"{counted(sum(one.is_new for one in moved), 'entry', 'entries')} {verb}")
     return None
 
 
@@ -103,14 +102,14 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
 
 
 def _each(names: Sequence[str], act: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
-    from opforge.cache.current import writable_store
+    from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
     entries = chosen(layout, names)
     for one in entries:
-        act(layout, one.result)
+        act(layout, one.key)
     if as_json:
-        return emit_json({verb: [one.result for one in entries]})
+        return emit_json({verb: [one.key for one in entries]})
     for one in entries:
-        click.echo(f"{verb} {one.op} {one.result[:12]}")
+        click.echo(f"{verb} {one.op} {one.key[:12]}")
     return None

@@ -14,7 +14,7 @@ from opforge.cli.output import emit_json, time_text
 from opforge.errors import OpforgeError
 
 if TYPE_CHECKING:
-    from opforge.cache.records.inputs import Located
+    from opforge.cache.records.inputs import RootedPath
     from opforge.cli.selection import Selected
 
     from .run import Wishes
@@ -67,7 +67,7 @@ def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
     }
 
 
-def _path(where: Located, places: Mapping[str, str]) -> str:
+def _path(where: RootedPath, places: Mapping[str, str]) -> str:
     return os.path.normpath(os.path.join(places[where.root], where.path))
 
 

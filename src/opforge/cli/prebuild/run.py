@@ -121,7 +121,7 @@ class Run:
         heaviest = sorted(self._missing, key=lambda number: -self._missing[number].weight)
         total = sum(one.weight for one in self._missing.values())
         with (
-            jobs.budget_for(self._wishes.jobs, plans, layout) as shared,
+            jobs.jobserver_for(self._wishes.jobs, plans, layout) as shared,
             reporter(len(self._missing), self._silent, total) as progress,
         ):
 
@@ -156,7 +156,7 @@ class Run:
             entry = layer.add(self._wishes.out, entry, describe(builder.spec()).key)
         # A forced build that comes out as before is told from a hit by nothing but the wish.
         state = "built" if self._wishes.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
-        return outcome._replace(state=state, path=entry.library, result=entry.result)
+        return outcome._replace(state=state, path=entry.library, result=entry.key)
 
     def _attempt(self, number: int, do: Callable[[int, Outcome], Outcome | None]) -> None:
         """Do it, and note what became of the op; that it failed is a result too."""
