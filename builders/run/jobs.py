@@ -16,44 +16,45 @@ from opforge.cache.layout import Layout
 from . import jobserver, ninja
 
 COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 30}
-"""Memory that one compiler may need, by ABI, until an op's own peak has been measured."""
+"""Memory that one compiler may need, in bytes by ABI, until an op's own peak has been measured."""
 
 
-def jobserver_for(asked: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
-    """The compilers that building these plans may share: as many as the hungriest of them allows.
+def jobserver_for(jobs: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
+    """Returns the jobserver for building these plans together: as many compilers as the hungriest plan allows.
 
-    Raises ToolchainNotFoundError where there is no ninja.
+    Raises ToolchainNotFoundError if there is no ninja.
     """
-    return jobserver.Jobserver(min(compiler_jobs(asked, plan, layout) for plan in plans), ninja.find_ninja())
+    return jobserver.Jobserver(min(compiler_jobs(jobs, plan, layout) for plan in plans), ninja.find_ninja())
 
 
-def compiler_jobs(asked: int | None, plan: BuildPlan, layout: Layout) -> int:
-    """How many compilers to run at once: as asked, or as cores, cgroup and free memory allow.
+def compiler_jobs(jobs: int | None, plan: BuildPlan, layout: Layout) -> int:
+    """Returns how many compilers to run at once: `jobs`, or as many as cores, cgroup and free memory allow.
 
-    What one needs was measured when the op was last built, if it was.
+    The memory of one compiler is what it took when the op was last built.
     """
-    chosen = asked or settings.jobs()
+    chosen = jobs or settings.jobs()
     if chosen:
         return chosen
     cores, left = Topology.read().threads, memory_left()
     if left is None:
         return cores
     try:
-        with open(_peak_file(plan, layout), encoding="ascii") as file:
+        with open(peak_file(plan, layout), encoding="ascii") as file:
             need = int(file.read())
     except (OSError, ValueError):
         need = COMPILER_BYTES[plan.abi]
     return max(1, min(cores, left // max(need, 1)))
 
 
-def _peak_file(plan: BuildPlan, layout: Layout) -> str:
+def peak_file(plan: BuildPlan, layout: Layout) -> str:
+    """Returns the path of the file that holds the memory one compiler took for this op, in bytes."""
     return layout.path("peaks", key_of([plan.op, plan.abi]))
 
 
 def note_peak(plan: BuildPlan, layout: Layout, peak: int) -> None:
-    """Keep the memory that a compiler took, in bytes, for the next build of this op."""
+    """Writes the memory that one compiler took, in bytes, for the next build of this op."""
     try:
         make_folder(layout.path("peaks"))
-        write_file(_peak_file(plan, layout), str(peak).encode())
+        write_file(peak_file(plan, layout), str(peak).encode())
     except OSError:
-        return  # the next build takes the ABI's number again
+        return  # the next build assumes the ABI's number again

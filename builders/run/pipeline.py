@@ -1,12 +1,12 @@
-"""Builds one op into the store: the slow half of `.load()`."""
+"""Builds one op into the store: lock, look again, run the plan, publish."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders import toolchains
@@ -23,12 +23,19 @@ from opforge.cache.maintenance import limits as bounds
 from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
-from opforge.errors import CacheDirError, ToolchainNotFoundError
+from opforge.errors import (
+    BuildError,
+    BuildResourceError,
+    CacheDirError,
+    CompileError,
+    ToolchainNotFoundError,
+    UnstableInputError,
+)
 from opforge.events import emit
 
 from . import timeline
 from .diagnostics import parse_diagnostics
-from .executor import produce, shared_error
+from .executor import execute
 from .job import Job
 from .jobs import compiler_jobs, note_peak
 
@@ -78,26 +85,25 @@ def build(
         reuse=not force,
         on_progress=progress,
     )
-    sources = [os.path.join(paths[one.root], one.path) for one in plan.sources]
-
-    asked = built = time.time()
-    said = ""
+    requested = built = time.time()
+    output = ""
 
     def look_again() -> Entry | None:
         return None if force else look_up(store, plan.key, paths, [], settings.paranoid())
 
     def run(folder: str) -> BuildResult:
-        nonlocal built, said
-        timeline.mark("wait for the lock", asked)
+        nonlocal built, output
+        timeline.mark("wait for the lock", requested)
         began = time.perf_counter()
-        result = produce(job, folder, store.disk)
+        result = execute(job, folder, store.disk)
         if peak := result.manifest["built"]["peak_bytes"]:
             note_peak(plan, store.layout, peak)
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=result.key)
-        built, said = time.time(), result.manifest["built"]["said"]
+        built, output = time.time(), result.manifest["built"]["said"]
         return result
 
     limits = settings.cache_max_size(), settings.cache_max_age()
+    sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
         entry = publish.build(
             store,
@@ -113,26 +119,37 @@ def build(
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except OSError as error:
-        scarce = exhausted_resource(spec.name, error)
-        if scarce:
-            raise scarce from error
+        exhausted = exhausted_resource(spec.name, error)
+        if exhausted:
+            raise exhausted from error
         if error.filename is not None and os.fsdecode(error.filename).startswith(store.layout.root):
             advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
             raise CacheDirError(store.layout.root, f"{error.filename}: {error.strerror}", advice) from error
         raise
-    if built > asked:
+    if built > requested:
         timeline.mark("publish", built)
     else:
-        timeline.mark("wait for the lock", asked)  # another built it meanwhile
+        timeline.mark("wait for the lock", requested)  # another process built it meanwhile
     bounds.enforce(store.layout, *limits)
-    _tell_of_warnings(spec.name, said, entry)
+    _log_first_warning(spec.name, output, entry)
     return entry
 
 
-def _tell_of_warnings(op: str, said: str, entry: Entry) -> None:
-    """Log the first warning of a build that has just been made, and where all of them are kept."""
-    found = [one for one in parse_diagnostics(said.splitlines()) if one["severity"] == "warning"]
-    if found:
-        count = f"{len(found)} warnings, the first of them" if len(found) > 1 else "a warning"
-        message = "%s: built with %s: %s:%d: %s. What the compilers said is shown by: opforge inspect %s"
-        log.warning(message, op, count, found[0]["file"], found[0]["line"], found[0]["message"], entry.folder)
+def _log_first_warning(op: str, output: str, entry: Entry) -> None:
+    """Log the first warning of a build that was just made, and the command that shows all of them."""
+    warnings = [message for message in parse_diagnostics(output.splitlines()) if message["severity"] == "warning"]
+    if warnings:
+        count = f"{len(warnings)} warnings, the first of them" if len(warnings) > 1 else "a warning"
+        text = "%s: built with %s: %s:%d: %s. All that the compilers printed is shown by: opforge inspect %s"
+        first = warnings[0]
+        log.warning(text, op, count, first["file"], first["line"], first["message"], entry.folder)
+
+
+def shared_error(kind: str, attributes: Mapping[str, Any]) -> BuildError:
+    """Returns the error of the process that built, for a process that waited for it."""
+    classes = {error.kind: error for error in (CompileError, BuildResourceError, UnstableInputError)}
+    error_class = classes.get(kind, BuildError)
+    try:
+        return error_class(**attributes)
+    except (TypeError, ValueError):  # an opforge of another version has written it
+        return error_class(str(attributes["message"]))

@@ -6,8 +6,8 @@ import os
 import re
 import threading
 
-from support import child_processes, gate, polling, sample_ops, text_files
 import pytest
+from support import child_processes, gate, polling, sample_ops, text_files
 
 from opforge.errors import (
     BuildResourceError,

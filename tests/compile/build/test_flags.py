@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
 from opforge.builders.run.dependencies import folders_in_flags
 
@@ -51,7 +51,9 @@ def test_every_spelling_of_a_folder_to_be_searched_is_known():
 
 @pytest.mark.parametrize("kind", [".a", ".so"])
 def test_a_library_that_appears_in_an_earlier_folder_is_seen(tmp_path, folders, kind):
-    text_files.write(tmp_path, "plain.cpp", 'extern "C" int two();' + sample_ops.EXPORT + " int value() { return two(); }\n")
+    text_files.write(
+        tmp_path, "plain.cpp", 'extern "C" int two();' + sample_ops.EXPORT + " int value() { return two(); }\n"
+    )
     for folder, number in zip(folders, (2, 1), strict=True):
         source = text_files.write(folder, "two.cpp", f'extern "C" int two() {{ return {number}; }}\n')
         subprocess.run(["g++", "-fPIC", "-c", source, "-o", f"{folder}/two.o"], check=True)

@@ -35,7 +35,9 @@ def test_a_header_changed_under_an_old_mtime_is_seen(folder):
 
 
 def test_a_header_that_shadows_another_is_seen(folder):
-    cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"])
+    cls = sample_ops.plain_op(
+        folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"]
+    )
     for name in ("early", "late"):
         (folder / name).mkdir()
     text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
@@ -93,7 +95,9 @@ def test_an_archive_that_is_linked_in_is_an_input_too(folder, tmp_path):
 
 
 def test_an_include_folder_inside_the_ops_own_does_not_make_every_look_up_a_miss(folder, monkeypatch):
-    cls = sample_ops.plain_op(folder, include_dirs=[str(folder / "inc")], source='#include "inc/x.h"\n' + sample_ops.PLAIN_SOURCE)
+    cls = sample_ops.plain_op(
+        folder, include_dirs=[str(folder / "inc")], source='#include "inc/x.h"\n' + sample_ops.PLAIN_SOURCE
+    )
     (folder / "inc").mkdir()
     text_files.write(folder / "inc", "x.h", "")
     cls().build()

@@ -182,7 +182,9 @@ def test_an_include_folder_that_an_earlier_root_gains_is_searched(folder, tmp_pa
 
 
 def test_a_header_changed_under_an_old_mtime_and_one_that_shadows_are_seen(folder):
-    cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"])
+    cls = sample_ops.plain_op(
+        folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"]
+    )
     for name in ("early", "late"):
         (folder / name).mkdir()
     text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")

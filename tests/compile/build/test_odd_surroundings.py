@@ -217,7 +217,9 @@ def test_nvcc_is_given_odd_names_and_values_in_its_own_way(tmp_path, monkeypatch
         pytest.skip("needs nvcc (the CUDA toolkit)")
     folder = tmp_path / name
     folder.mkdir()
-    text_files.write(folder, "plain.cu", f"int given[] = {{VALUES}};\n{sample_ops.EXPORT} int value() {{ return given[1]; }}\n")
+    text_files.write(
+        folder, "plain.cu", f"int given[] = {{VALUES}};\n{sample_ops.EXPORT} int value() {{ return given[1]; }}\n"
+    )
     monkeypatch.setenv("CXX", "g++ -DHOST='a b,c'")
     made = sample_ops.builder_class(
         folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], defines={"VALUES": "1,2"}

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.run import pipeline, precompiled_header
+from opforge.builders.run import precompiled_header
 from opforge.errors import ToolchainNotFoundError
 
 TEN = [f"unit{number}.cpp" for number in range(10)]
@@ -197,53 +197,6 @@ def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkey
     monkeypatch.setenv("PATH", str(tools))
     entry = sample_ops.plain_op(folder)().build()
     assert linked_by(entry) == set()
-
-
-# -- how many compilers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def plan(folder):
-    cls = sample_ops.plain_op(folder)
-    from opforge.cache.current import writable_store
-
-    store = writable_store()
-    return cls().plan(cls().toolchain(store)), store.layout
-
-
-@pytest.mark.parametrize(
-    ("cores", "left", "measured", "jobs"),
-    [
-        (8, None, None, 8),
-        (8, 64 << 30, None, 8),
-        (8, 1 << 30, None, 4),  # 256 MiB each until it is measured
-        (8, 1 << 30, 128 << 20, 8),
-        (8, 1 << 30, 400 << 20, 2),
-        (8, 1 << 30, 4 << 30, 1),
-        (8, 0, None, 1),
-        (1, 64 << 30, 1 << 20, 1),
-    ],
-)
-def test_compilers_run_as_cores_and_the_measured_memory_allow(plan, monkeypatch, cores, left, measured, jobs):
-    class Cores:
-        threads = cores
-
-    monkeypatch.setattr(pipeline.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(pipeline, "memory_left", lambda: left)
-    if measured:
-        pipeline._note_peak(*plan, measured)
-    assert pipeline.compiler_jobs(None, *plan) == jobs
-    assert pipeline.compiler_jobs(3, *plan) == 3
-    monkeypatch.setenv("OPFORGE_JOBS", "5")
-    assert pipeline.compiler_jobs(None, *plan) == 5
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
-def test_a_garbled_measurement_stops_no_build(plan, monkeypatch, text):
-    pipeline._note_peak(*plan, 1)
-    with open(pipeline._peak_file(*plan), "w") as file:
-        file.write(text)
-    assert pipeline.compiler_jobs(None, *plan) >= 1
 
 
 def test_a_build_measures_what_a_compiler_took(folder, own_store):

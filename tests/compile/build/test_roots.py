@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from support import sample_ops, text_files
 import pytest
+from support import sample_ops, text_files
 
 from opforge.builders.spec import kernel_roots
 
@@ -16,7 +16,9 @@ def package(tmp_path, monkeypatch):
     place = tmp_path / "site" / "kernels_of_another"
     (place / "csrc" / "include").mkdir(parents=True)
     text_files.write(place, "__init__.py", "raise ImportError('must not be imported')")
-    text_files.write(place / "csrc", "theirs.cpp", f"#include <theirs.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    text_files.write(
+        place / "csrc", "theirs.cpp", f"#include <theirs.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+    )
     text_files.write(place / "csrc" / "include", "theirs.h", "#define VALUE 11\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
     return place

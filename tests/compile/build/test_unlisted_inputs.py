@@ -176,7 +176,9 @@ def test_a_source_in_assembly_takes_in_files_too(tmp_path, load):
 
 
 def test_one_source_that_takes_in_a_file_leaves_the_objects_of_the_others(tmp_path):
-    text_files.write(tmp_path, "plain.cpp", f'extern "C" int first();\n{sample_ops.EXPORT} int value() {{ return first(); }}\n')
+    text_files.write(
+        tmp_path, "plain.cpp", f'extern "C" int first();\n{sample_ops.EXPORT} int value() {{ return first(); }}\n'
+    )
     blob = BLOB.replace("@NAME@", str(tmp_path / "blob.bin"))
     text_files.write(tmp_path, "blob.cpp", blob + 'extern "C" int first() { return blob[0] - 48; }\n')
     cls = sample_ops.builder_class(tmp_path, "plain", abi="c", sources=["plain.cpp", "blob.cpp"])
