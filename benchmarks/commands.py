@@ -59,7 +59,7 @@ def empty_store(folder: str) -> Store:
 def build_steps(builder: OpBuilder, store: Store, library: str = "library.so") -> list[Step]:
     """Returns the commands that a build of the op would run, with paths relative to the folder that they run in."""
     from opforge.builders.planner import make_plan
-    from opforge.builders.spec.root_paths import root_paths
+    from opforge.builders.spec.op_spec import root_paths
     from opforge.builders.toolchains import find_toolchain
 
     spec = builder.spec()

@@ -18,15 +18,15 @@ from opforge.errors import LoadError, OpIncompatibleError, PrebuiltRequiredError
 from opforge.events import emit
 
 from . import loader
-from .lookup import compatibility, finder
+from .lookup import finder
 from .spec import abi as abis
-from .spec import declaration, kernel_roots, targets
-from .spec.op_spec import OpSpec
-from .spec.root_paths import root_paths
+from .spec import kernel_roots, targets
+from .spec.op_spec import OpSpec, resolve, root_paths
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
 
+    from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
 
 log = logging.getLogger("opforge")
@@ -110,13 +110,15 @@ class OpBuilder:
         """
         if self._target is None:
             self._target = targets.concrete(self._requested or targets.default_target(self.devices))
-        return declaration.resolve(self, self._target)
+        return resolve(self, self._target)
 
-    def is_compatible(self, verbose: bool = False, look_up: bool = True) -> compatibility.Compatibility:
+    def is_compatible(self, verbose: bool = False, look_up: bool = True) -> Compatibility:
         """Returns whether `load()` can succeed here, with every reason why not. Builds nothing.
 
         Without `look_up` only the target and the gate are checked, not what is stored or which compilers are here.
         """
+        from .lookup import compatibility
+
         spec = self.spec()
         reasons = self._problems(spec) or (compatibility.build_problems(spec) if look_up else [])
         if verbose:
@@ -204,9 +206,11 @@ class OpBuilder:
 
     def _problems(self, spec: OpSpec) -> list[str]:
         """Reasons that hold whatever is stored."""
-        problems = compatibility.target_problems(spec)
+        problems = targets.load_problems(spec.target, spec.devices, spec.abi)
         if not problems and type(self).gate is not OpBuilder.gate:
-            problems += self.gate(compatibility.capabilities_for(spec.target, self.name))
+            from .lookup.compatibility import capabilities_for
+
+            problems += self.gate(capabilities_for(spec.target, self.name))
         return problems
 
     def _unchanged(self) -> bool:

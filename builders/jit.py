@@ -14,8 +14,8 @@ from opforge.errors import BuilderError, SourceNotFoundError
 from . import loader
 from .base import OpBuilder
 from .spec import abi as abis
-from .spec.declaration import words
 from .spec.installed_torch import python_include, torch_folder, torch_states
+from .spec.op_spec import words
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")

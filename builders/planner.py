@@ -10,7 +10,7 @@ from opforge.errors import OpIncompatibleError
 
 from .spec import abi, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
-from .spec.root_paths import is_own_root, root_paths
+from .spec.op_spec import is_own_root, root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
-from opforge.builders.spec.targets import cpu_problem
 from opforge.cache.current import current_store
 from opforge.errors import (
     BuildResourceError,
@@ -58,19 +57,6 @@ def _toolchain_problems(spec: OpSpec) -> list[str]:
     except ToolchainNotFoundError as error:
         return [str(error)]
     return [problem] if problem else []
-
-
-def target_problems(spec: OpSpec) -> list[str]:
-    """Returns why code for the spec's target does not run, or cannot be loaded, on this machine."""
-    target = spec.target
-    if target.device not in spec.devices:
-        return [f"it is an op for {', '.join(spec.devices)}, not for {target.device}"]
-    if target.device == "cpu":
-        problem = cpu_problem(target.arch)
-        return [problem] if problem else []
-    from .device_requirements import load_problems
-
-    return load_problems(target, spec.abi)
 
 
 def capabilities_for(target: Target, op: str) -> Capabilities:

@@ -9,26 +9,6 @@ from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.accelerator.vendors.nvidia import driver_version
 from opforge.builders.spec import targets
-from opforge.builders.spec.abi import PLAIN
-from opforge.builders.spec.installed_torch import missing_library_problem
-
-TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
-"""The library of torch that an op for the device needs: it knows the current stream."""
-
-
-def load_problems(target: Target, abi: str) -> list[str]:
-    """Returns why code for this target cannot be loaded, or does not run, on this machine.
-
-    Without a device of its kind the code cannot run, but a torch that knows the device loads it: that is no problem.
-    """
-    problems = []
-    library = TORCH_LIBRARY.get(target.device)
-    if abi != PLAIN and library and (problem := missing_library_problem([library])):
-        problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
-    missing = [arch for arch in targets.present(target.device) if not archs.runs(target.device, arch, target.arch)]
-    if missing:
-        problems.append(f"the {target.device} device here is {'+'.join(missing)}, which does not run code for {target}")
-    return problems
 
 
 def device_problem(record: Mapping[str, Any], wanted: Sequence[str], jit: bool = True) -> str | None:

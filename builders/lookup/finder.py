@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
 from opforge.errors import BuildResourceError, ToolchainError, ToolchainNotFoundError

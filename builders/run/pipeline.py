@@ -14,7 +14,7 @@ from opforge.builders.lookup.finder import FindToolchain, look_up
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock

@@ -10,6 +10,8 @@ from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, SettingError
 
+from .abi import PLAIN
+
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
 
@@ -20,6 +22,8 @@ ACCELERATORS = {"hip": "cuda"}
 """The accelerator of a device, if it has another name."""
 NEEDS_ARCH = ("hip",)
 """The devices whose code runs on nothing but what it was compiled for."""
+TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
+"""The library of torch that an op for the device needs: it knows the current stream."""
 
 
 def concrete(target: Target) -> Target:
@@ -111,3 +115,28 @@ def cpu_problem(arch: Sequence[str]) -> str | None:
         offers = level or read_cpuinfo().machine or "no known level"
         return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
     return None
+
+
+def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]:
+    """Returns why code for this target does not run, or cannot be loaded, on this machine.
+
+    Without a device of its kind the code cannot run, but a torch that knows the device loads it: that is no problem.
+    """
+    device = target.device
+    if device not in devices:
+        return [f"it is an op for {', '.join(devices)}, not for {device}"]
+    if device == "cpu":
+        problem = cpu_problem(target.arch)
+        return [problem] if problem else []
+    from opforge.accelerator import archs
+
+    from .installed_torch import missing_library_problem
+
+    problems = []
+    library = TORCH_LIBRARY.get(device)
+    if abi != PLAIN and library and (problem := missing_library_problem([library])):
+        problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
+    missing = [arch for arch in present(device) if not archs.runs(device, arch, target.arch)]
+    if missing:
+        problems.append(f"the {device} device here is {'+'.join(missing)}, which does not run code for {target}")
+    return problems

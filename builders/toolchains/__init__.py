@@ -44,7 +44,7 @@ _PLAN_CODE = tuple(
         "spec/abi.py",
         "spec/build_plan.py",
         "spec/kernel_roots.py",
-        "spec/root_paths.py",
+        "spec/op_spec.py",
         "toolchains/__init__.py",
         "toolchains/host.py",
         "toolchains/probe.py",

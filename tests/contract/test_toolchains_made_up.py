@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from support.compilers.installed_compilers import made
 
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.cache.current import current_store
 from opforge.errors import ToolchainError, ToolchainNotFoundError

@@ -20,8 +20,7 @@ from opforge.builders.lookup.finder import Found, find
 from opforge.builders.planner import make_plan
 from opforge.builders.spec import installed_torch
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.op_spec import OpSpec
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import OpSpec, root_paths
 from opforge.builders.spec.targets import ACCELERATORS
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS, find_toolchain, probe
 from opforge.builders.toolchains.host import portable

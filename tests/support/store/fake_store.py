@@ -11,7 +11,7 @@ from support import text_files
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current, staging
 from opforge.cache import publish as publishing

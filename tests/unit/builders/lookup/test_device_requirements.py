@@ -188,10 +188,10 @@ def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, 
 
 def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
     here["cuda"] = ("sm_90",)
-    assert device_requirements.load_problems(Target.parse("cuda:sm_100"), "c") == [
+    assert targets.load_problems(Target.parse("cuda:sm_100"), ("cuda",), "c") == [
         "the cuda device here is sm_90, which does not run code for cuda:sm_100"
     ]
-    assert device_requirements.load_problems(Target.parse("cuda:sm_90"), "c") == []
+    assert targets.load_problems(Target.parse("cuda:sm_90"), ("cuda",), "c") == []
 
 
 def test_there_is_no_device_of_a_kind_that_nobody_knows():

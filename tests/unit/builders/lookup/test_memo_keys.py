@@ -11,8 +11,7 @@ from support.compilers.fake_compiler import PASSED_ENV
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import memo
 from opforge.builders.spec import kernel_roots
-from opforge.builders.spec.op_spec import OpSpec
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
 @pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])

@@ -13,7 +13,7 @@ import opforge
 from opforge import OpBuilder, kernel_root
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.errors import BuilderError, SourceNotFoundError
 
 

@@ -13,7 +13,7 @@ from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
 from opforge.builders import toolchains
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.description import describe
-from opforge.builders.spec.root_paths import root_paths
+from opforge.builders.spec.op_spec import root_paths
 from opforge.errors import (
     SourceNotFoundError,
 )
