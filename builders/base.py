@@ -42,7 +42,7 @@ class OpBuilder:
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
     source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
-    that older systems load too, and may be built for another processor.
+    that older systems load too, and may be built for another processor. `name` is for builders that were DeepSpeed's.
     """
 
     name: ClassVar[str] = ""
@@ -59,13 +59,12 @@ class OpBuilder:
     """Folders for -I, found as sources are, or absolute."""
     kernel_roots: ClassVar[Sequence[kernel_roots.KernelRoot]] = ()
     """Searched, in order, after the class's own folder and before opforge's kernels."""
-    defines: ClassVar[Mapping[str, str]] = {}
-    """Name -> value for -D; an empty value for a name alone."""
-    cxx_flags: ClassVar[Sequence[str]] = ()
-    """Flags for the C++ compiler, after opforge's own (-O3, the target's level, ...)."""
-    device_flags: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Device -> flags for its own sources (`*.cu`, ...), in the words of its compiler."""
-    link_flags: ClassVar[Sequence[str]] = ()
+    define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]] = ()
+    """(name, value) for -D; None for a name alone."""
+    extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]] = ()
+    """Flags for the C++ compiler, after opforge's own (-O3, the target's level, ...). Or a dict: "cxx" for C++, a
+    device's name for its own sources (`*.cu`, ...), "nvcc" for those of CUDA and HIP alike."""
+    extra_link_args: ClassVar[Sequence[str]] = ()
     """Flags for the link, such as -L/the/folder."""
     libraries: ClassVar[Sequence[str]] = ()
     """Names for -l."""
@@ -84,13 +83,21 @@ class OpBuilder:
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 
     def __init__(
-        self, target: Target | str | None = None, *, debug: bool = False, sanitize: str = "", portable: bool = False
+        self,
+        target: Target | str | None = None,
+        *,
+        debug: bool = False,
+        sanitize: str = "",
+        portable: bool = False,
+        name: str = "",
     ) -> None:
         self._requested = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
         self.trace: list[Rejected] = []
         """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
+        if name:
+            self.name = name  # type: ignore[misc]
         self._module: Any = None
         self._watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
@@ -112,18 +119,15 @@ class OpBuilder:
             self._target = targets.concrete(self._requested or targets.default_target(self.devices))
         return resolve(self, self._target)
 
-    def is_compatible(self, verbose: bool = False, look_up: bool = True) -> Compatibility:
-        """Returns whether `load()` can succeed here, with every reason why not. Builds nothing.
-
-        Without `look_up` only the target and the gate are checked, not what is stored or which compilers are here.
-        """
+    def is_compatible(self, verbose: bool = False) -> Compatibility:
+        """Returns whether `load()` can succeed here, with every reason why not. Builds nothing."""
         from .lookup import compatibility
 
         spec = self.spec()
-        reasons = self._problems(spec) or (compatibility.build_problems(spec) if look_up else [])
+        reasons = self._problems(spec) or compatibility.build_problems(spec)
         if verbose:
             for reason in reasons:
-                log.warning("%s: %s", self.name, reason)
+                log.warning("%s: %s", spec.name, reason)
         return compatibility.Compatibility(tuple(reasons))
 
     def load(self, verbose: bool = False) -> Any:
@@ -136,11 +140,10 @@ class OpBuilder:
         if self._module is not None and (not self._watched or self._unchanged()):
             return self._module
         spec = self.spec()
-        reasons = self._problems(spec)
-        if reasons:
-            raise OpIncompatibleError(self.name, str(spec.target), reasons)
+        if reasons := self._problems(spec) or self._own_verdict():
+            raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, module = self._load_entry(spec, verbose)
-        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", self.name, entry.origin, entry.library)
+        log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
         watched = [where for where in entry.watched if kernel_roots.is_own(where[0])]
         paths = root_paths(spec) if watched else {}
         self._watched = tuple((os.path.join(paths[root], path), tuple(stamp)) for root, path, *stamp in watched)
@@ -167,13 +170,13 @@ class OpBuilder:
         finally:
             self.trace = list(dict.fromkeys(self.trace))  # a layer is asked once for each level of the CPU
         if entry:
-            emit("hit", op=self.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+            emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
         if settings.prebuilt() == "require":
             finder.add_other_descriptions(spec, searched, self.trace)
-            raise PrebuiltRequiredError(self.name, str(spec.target), [*map(str, self.trace)])
+            raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, self.trace)])
         reasons = ["it was requested"] if force else [*map(str, self.trace)]
-        emit("miss", op=self.name, seconds=time.perf_counter() - began, reasons=reasons)
+        emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .run import pipeline
 
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
@@ -186,15 +189,15 @@ class OpBuilder:
                 from .lookup.device_requirements import device_problem
 
                 if problem := device_problem(entry.binary, spec.target.arch):
-                    raise LoadError(self.name, entry.library, problem, "Or build it with an older toolkit")
+                    raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
-                module = loader.load_entry(self.name, entry, self.fakes, self.signatures)
+                module = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
             except LoadError:
                 if last or os.path.exists(entry.library):
                     raise
                 continue
-            emit("load", op=self.name, seconds=time.perf_counter() - began, path=entry.library, origin=entry.origin)
+            emit("load", op=spec.name, seconds=time.perf_counter() - began, path=entry.library, origin=entry.origin)
             return entry, self._bind(module)
         raise AssertionError("unreachable")
 
@@ -210,8 +213,14 @@ class OpBuilder:
         if not problems and type(self).gate is not OpBuilder.gate:
             from .lookup.compatibility import capabilities_for
 
-            problems += self.gate(capabilities_for(spec.target, self.name))
+            problems += self.gate(capabilities_for(spec.target, spec.name))
         return problems
+
+    def _own_verdict(self) -> list[str]:
+        """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do."""
+        if type(self).is_compatible is OpBuilder.is_compatible or (verdict := self.is_compatible()):
+            return []
+        return [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
     def _unchanged(self) -> bool:
         disk = Disk()

@@ -13,7 +13,7 @@ from opforge import settings
 from opforge.cache.current import current_store
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
-from opforge.errors import ToolchainNotFoundError
+from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 from opforge.events import emit
 
 from .lookup.finder import find
@@ -34,12 +34,15 @@ SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
 
-def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
+def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | BuildPlan:
     """Returns the stored entry that fits the builder's op, or the plan of the build that is needed.
 
-    Raises PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
+    With `any_machine`, that this machine cannot run the op is no problem. Raises OpIncompatibleError if it cannot,
+    PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
     spec, store, began = builder.spec(), current_store(), time.perf_counter()
+    if not any_machine and (problems := builder._problems(spec)):
+        raise OpIncompatibleError(spec.name, str(spec.target), problems)
     entry, rejected = (None, ()) if force else find(spec, store, exact=True)
     if entry:
         emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)

@@ -13,20 +13,20 @@ from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
 from .base import OpBuilder
+from .jit_sources import (
+    CUDA_HEADERS,
+    SYCL_HEADERS,
+    detect_abi,
+    detect_device,
+    detect_inline_abi,
+    join,
+    read_sources,
+    with_bindings,
+)
 from .spec import abi as abis
-from .spec.installed_torch import python_include, torch_folder, torch_states
+from .spec.installed_torch import python_include
 from .spec.op_spec import words
 
-TORCH_HEADERS = tuple(
-    f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
-)
-USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
-USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
-SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
-"""Which device a source is for, where its name tells. A `.cu` is HIP's too, where HIP is what is in use."""
-CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
-"""What torch's load_inline puts before the sources for a device."""
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 
@@ -69,31 +69,29 @@ def load(
     paths = _absolute(name, _paths(name, "sources", sources))
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
+    device = detect_device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
     folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
     include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
-    text = _text_of(paths)
-    abi = abi or _abi_of(text)
+    text = read_sources(paths)
+    abi = abi or detect_abi(text)
     if abi == abis.STABLE and "Python.h" in text:
         include.append(python_include())  # torch's own examples hold an empty module, for `import` to open them
-    cuda_flags = words(name, "extra_cuda_cflags", extra_cuda_cflags or ())
     attributes = {
         "name": name,
         "folder": folder,
         "sources": tuple(os.path.relpath(path, folder) for path in paths),
         "include_dirs": _absolute(name, include),
-        "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
-        "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
-        "devices": (device,),
-        "device_flags": {
-            "cuda": cuda_flags,
-            "hip": cuda_flags,
-            "xpu": words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
+        "extra_compile_args": {
+            "cxx": words(name, "extra_cflags", extra_cflags or ()),
+            "nvcc": words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
+            "sycl": words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
         },
+        "extra_link_args": words(name, "extra_ldflags", extra_ldflags or ()),
+        "devices": (device,),
         "abi": abi,
         "torch_target": torch_target,
         "fakes": dict(fakes or {}),
@@ -150,52 +148,6 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
     return _builders[key]
 
 
-def detect_abi(paths: Sequence[str]) -> str:
-    """The ABI that sources are written for, by what they include: see `load`."""
-    return _abi_of(_text_of(paths))
-
-
-def _text_of(paths: Sequence[str]) -> str:
-    text = ""
-    for path in paths:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text += file.read()
-    return text
-
-
-def _abi_of(text: str) -> str:
-    if _uses_torch(text):
-        return abis.TORCH
-    if any(mark in text for mark in USES_STABLE):
-        return abis.STABLE
-    # Without a word of torch: plain functions, if they are exported as such; otherwise a header of theirs includes it.
-    return abis.PLAIN if 'extern "C"' in text else abis.TORCH
-
-
-def _uses_torch(text: str) -> bool:
-    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
-    text = text.replace("STABLE_TORCH_LIBRARY", "")
-    return any(mark in text for mark in USES_TORCH)
-
-
-def _device(name: str, paths: Sequence[str], with_cuda: bool, with_sycl: bool) -> str:
-    """The device that these sources are for: the CPU unless a source's name or an argument says otherwise."""
-    asked = {device for path in paths if (device := SUFFIX_DEVICES.get(os.path.splitext(path)[1]))}
-    asked |= {"cuda"} if with_cuda and "hip" not in asked else set()
-    asked |= {"xpu"} if with_sycl else set()
-    if len(asked) > 1:
-        raise BuilderError(name, f"its sources are for {' and '.join(sorted(asked))}", "Make an op of each")
-    if asked == {"cuda"} and _uses_hip():
-        return "hip"
-    return asked.pop() if asked else "cpu"
-
-
-def _uses_hip() -> bool:
-    """Whether the torch that is installed calls HIP what sources call CUDA."""
-    folder = torch_folder()
-    return folder is not None and torch_states(folder, "hip") is not None
-
-
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -230,12 +182,10 @@ def load_inline(
     `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and
     the device's own headers. `use_pch` changes nothing.
     """
-    text, cuda, sycl = _joined(cpp_sources), _joined(cuda_sources), _joined(sycl_sources)
-    if abi is None:
-        stable = any(mark in text + cuda + sycl for mark in USES_STABLE)
-        abi = abis.STABLE if stable and not _uses_torch(text + cuda + sycl) else abis.TORCH
+    text, cuda, sycl = join(cpp_sources), join(cuda_sources), join(sycl_sources)
+    abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi == abis.TORCH:
-        text = _pybind_source(text, functions, with_pytorch_error_handling, no_implicit_headers)
+        text = with_bindings(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:
         raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", "They are bound by pybind; leave it out")
     if abi == abis.TORCH and not no_implicit_headers:
@@ -278,24 +228,3 @@ def load_inline(
         debug=debug,
         sanitize=sanitize,
     )
-
-
-def _joined(sources: str | Sequence[str] | None) -> str:
-    return sources if isinstance(sources, str) else "\n".join(sources or ())
-
-
-def _pybind_source(
-    text: str, functions: str | Sequence[str] | Mapping[str, str] | None, guarded: bool, bare: bool
-) -> str:
-    names = [functions] if isinstance(functions, str) else functions or ()
-    documented = dict(names) if isinstance(names, Mapping) else {one: one for one in names}
-    lines = [] if bare else ["#include <torch/extension.h>"]
-    lines.append(text)
-    if documented:
-        lines.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
-        for function, doc in documented.items():
-            bound = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
-            quoted = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'm.def("{function}", {bound}, "{quoted}");')
-        lines.append("}")
-    return "\n".join(lines) + "\n"

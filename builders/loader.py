@@ -153,7 +153,7 @@ def _advice(problem: str) -> str:
     if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
         return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
     if "undefined symbol" in problem:
-        return "Name the source or the library that defines it: in sources, or in libraries or link_flags (-l...)"
+        return "Name the source or the library that defines it: in sources, or in libraries or extra_link_args (-l...)"
     return "Rebuild it with: build-ops --force"
 
 

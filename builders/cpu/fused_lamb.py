@@ -15,4 +15,4 @@ class FusedLambBuilder(OpBuilder):
     sources = ["fused/lamb.cpp", "cpu/lamb_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.multi_tensor:lamb_functions"
     # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -14,4 +14,4 @@ class CPULionBuilder(OpBuilder):
     name = "cpu_lion"
     sources = ["cpu/lion.cpp", "cpu/lion_kernel.cpp", "cpu/optimizer.cpp"]
     # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

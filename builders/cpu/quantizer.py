@@ -14,4 +14,4 @@ class QuantizerBuilder(OpBuilder):
     name = "quantizer"
     sources = ["fused/quantizer.cpp", "cpu/quantizer_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.quantizer:functions"
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from opforge import settings
 from opforge.accelerator.target import Target
@@ -75,72 +75,107 @@ class OpSpec(NamedTuple):
 
 
 class Declaration(Protocol):
-    """What a builder declares; see `OpBuilder` for each attribute."""
-
-    name: ClassVar[Any]
-    abi: ClassVar[Any]
-    version: ClassVar[Any]
-    devices: ClassVar[Any]
-    include_dirs: ClassVar[Any]
-    kernel_roots: ClassVar[Any]
-    defines: ClassVar[Any]
-    cxx_flags: ClassVar[Any]
-    device_flags: ClassVar[Any]
-    link_flags: ClassVar[Any]
-    libraries: ClassVar[Any]
-    torch_target: ClassVar[Any]
-    fakes: ClassVar[Any]
-    signatures: ClassVar[Any]
-    toolchain: ClassVar[Any]
-    folder: ClassVar[Any]
-
-    @property
-    def sources(self) -> Any: ...
+    """What a builder declares; see `OpBuilder` for its attributes."""
 
     debug: bool
     sanitize: str
     portable: bool
 
 
+GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
+"""Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
+OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
+
+
 def resolve(declared: Declaration, target: Target) -> OpSpec:
     """Returns the spec of a declaration for a target. Raises BuilderError, naming the attribute that is wrong."""
-    kind = type(declared)
-    builder, abi = kind.__name__, declared.abi
-    _check_name(builder, declared.name, abi)
-    sources = words(builder, "sources", declared.sources)
+    kind, get = type(declared), _attributes(declared)
+    builder, name, abi = kind.__name__, get("name") or getattr(declared, "NAME", ""), get("abi")
+    _check_name(builder, name, abi)
+    sources = words(builder, "sources", get("sources"))
     if not sources:
         raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
-    if declared.fakes and abi == abis.PLAIN:
+    if get("fakes") and abi == abis.PLAIN:
         advice = "They are for ops of torch's, which plain functions are not"
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
-    if declared.signatures and abi != abis.PLAIN:
+    if get("signatures") and abi != abis.PLAIN:
         raise BuilderError(builder, f"signatures with abi={abi!r}", "They are for abi='c' alone")
-    own = kernel_roots.KernelRoot(kernel_roots.OWN, declared.folder or kernel_roots.folder_of(kind), "")
-    roots = (own, *declared.kernel_roots, kernel_roots.OPFORGE)
+    own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
+    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
     kernel_roots.check(builder, roots)
+    cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device)
     return OpSpec(
-        name=declared.name,
+        name=name,
         builder=builder,
         package=kind.__module__.partition(".")[0],
-        version=declared.version,
+        version=get("version"),
         abi=abi,
         target=target,
-        devices=tuple(declared.devices),
-        torch_target=declared.torch_target,
+        devices=tuple(get("devices")),
+        torch_target=get("torch_target"),
         sources=sources,
-        include_dirs=words(builder, "include_dirs", declared.include_dirs),
-        defines=tuple(sorted(declared.defines.items())),
-        cxx_flags=words(builder, "cxx_flags", declared.cxx_flags),
-        device_flags=tuple(declared.device_flags.get(target.device, ())),
-        link_flags=words(builder, "link_flags", declared.link_flags),
-        libraries=words(builder, "libraries", declared.libraries),
+        include_dirs=words(builder, "include_dirs", get("include_dirs")),
+        defines=_macros(builder, get("define_macros")),
+        cxx_flags=cxx_flags,
+        device_flags=device_flags,
+        link_flags=words(builder, "extra_link_args", get("extra_link_args")),
+        libraries=words(builder, "libraries", get("libraries")),
         roots=roots,
         debug=declared.debug,
         sanitize=declared.sanitize,
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
-        toolchain=declared.toolchain,
+        toolchain=get("toolchain"),
     )
+
+
+def _attributes(declared: Any) -> Callable[[str], Any]:
+    """What returns a declared attribute by its name. Raises BuilderError for an attribute that means another one."""
+    classes = [kind for kind in type(declared).__mro__ if not kind.__module__.startswith("opforge.")]
+    own = {name: value for kind in reversed(classes[:-1]) for name, value in vars(kind).items()}
+    own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
+    names = [name for name, value in own.items() if name[0] != "_" and _is_foreign(type(declared), name, value)]
+    if not names:
+        return lambda name: getattr(declared, name)
+    from . import attributes
+
+    known = {name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"}
+    values = attributes.resolve(declared, names, known)
+    return lambda name: values[name] if name in values else getattr(declared, name)
+
+
+def _is_foreign(kind: type, name: str, value: Any) -> bool:
+    """Whether a subclass's attribute is none of OpBuilder's: data of another name, or a method of DeepSpeed's name."""
+    if hasattr(type(value), "__get__"):
+        return name in DEEPSPEED_METHODS and callable(value)
+    return not any(name in vars(base) for base in kind.__mro__ if base.__module__.startswith("opforge."))
+
+
+DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
+
+
+def _compile_args(builder: str, value: Any, device: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+    if not isinstance(value, Mapping):
+        return words(builder, "extra_compile_args", value), ()
+    for key in value:
+        if not isinstance(key, str):
+            raise BuilderError(builder, f"extra_compile_args has the key {key!r}", "Expected 'cxx' or a device's name")
+    flags = {key: words(builder, f"extra_compile_args[{key!r}]", part) for key, part in value.items()}
+    torchs_name = GPU_COMPILERS.get(device, "")
+    return flags.get("cxx", ()), (*flags.get(torchs_name, ()), *flags.get(device, ()))
+
+
+def _macros(builder: str, value: Any) -> tuple[tuple[str, str], ...]:
+    """(name, value) pairs, sorted by name; an empty value for a name alone."""
+    try:
+        items = value.items() if isinstance(value, Mapping) else value
+        pairs = [(name, "" if text is None else text) for name, text in items]
+        if all(isinstance(part, str) for pair in pairs for part in pair):
+            return tuple(sorted(dict(pairs).items()))
+    except (TypeError, ValueError):
+        pass
+    raise BuilderError(builder, f"define_macros={value!r}", 'Expected [("NAME", "value"), ...], None for a name alone')
 
 
 def _check_name(builder: str, name: object, abi: str) -> None:

@@ -46,7 +46,8 @@ class Selected(NamedTuple):
             raise BuilderError(
                 self.name, "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             )
-        made = found(self.target, debug=debug, sanitize=sanitize, **({"portable": True} if portable else {}))
+        options: dict[str, Any] = {"portable": True} if portable else {}
+        made = found(self.target, debug=debug, sanitize=sanitize, **options)
         if made.target.device not in made.devices:
             reason = f"it is an op for {', '.join(made.devices)}, not for {made.target.device}"
             raise OpIncompatibleError(self.name, str(made.target), [reason])

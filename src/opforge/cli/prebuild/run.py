@@ -101,9 +101,7 @@ class Run:
         one, wishes = self._selected[number], self._wishes
         builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
         outcome = self._outcomes[number] = outcome._replace(target=str(builder.target))
-        if not wishes.any_machine and not (compatible := builder.is_compatible(look_up=False)):
-            raise OpIncompatibleError(one.name, outcome.target, list(compatible.reasons))
-        found = batch.look_up(builder, wishes.force)
+        found = batch.look_up(builder, wishes.force, wishes.any_machine)
         if isinstance(found, BuildPlan):
             self._missing[number] = Missing(builder, found)
             return None

@@ -59,13 +59,13 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
         "include_dirs": _folders([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
-        "cxx_flags": (
+        "extra_compile_args": (
             "-fvisibility=default",  # others may link with what is shipped, as they can with what torch builds
             *_compiler_flags(command.compiler),
             *macros,
             *given,
         ),
-        "link_flags": (
+        "extra_link_args": (
             *(f"-L{folder}" for folder in _folders([*ext.library_dirs, *command.library_dirs], [own])),
             *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
             *(os.path.abspath(path) for path in ext.extra_objects),
@@ -82,7 +82,10 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         toolkit = os.path.join(theirs.CUDA_HOME or "", "include")
         attributes |= {
             "devices": ("cuda",),
-            "device_flags": {"cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags)},
+            "extra_compile_args": {
+                "cxx": attributes["extra_compile_args"],
+                "cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags),
+            },
             # The runtime is linked in and the toolkit's headers are nvcc's to bring, for the host's sources too.
             "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
             "include_dirs": tuple(one for one in attributes["include_dirs"] if one != os.path.realpath(toolkit)),
