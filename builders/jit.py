@@ -50,6 +50,11 @@ def load(
     torch_target: str = abis.OLDEST_TORCH,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
+    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    extra_link_args: Sequence[str] = (),
+    libraries: Sequence[str] = (),
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
@@ -58,7 +63,8 @@ def load(
         op = opforge.load("my_relu", ["relu.cpp"], extra_cflags=["-ffast-math"], fakes={"relu": torch.empty_like})
         op.relu(x)
 
-    The arguments are torch.utils.cpp_extension.load's, then our own by name. `abi` is read off the sources where it is
+    The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
+    `extra_cflags` and its like. `abi` is read off the sources where it is
     not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` names a cache folder for this op; by default it is shared with all others. `is_python_module` and
     `keep_intermediates` change nothing here: a library with no Python module gives its ops all the same.
@@ -75,7 +81,10 @@ def load(
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
     folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
-    include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
+    include = [
+        *_paths(name, "extra_include_paths", extra_include_paths or ()),
+        *words(name, "include_dirs", include_dirs),
+    ]
     text = read_sources(paths)
     abi = abi or detect_abi(text)
     if abi == abis.STABLE and "Python.h" in text:
@@ -85,12 +94,19 @@ def load(
         "folder": folder,
         "sources": tuple(os.path.relpath(path, folder) for path in paths),
         "include_dirs": _absolute(name, include),
-        "extra_compile_args": {
-            "cxx": words(name, "extra_cflags", extra_cflags or ()),
-            "nvcc": words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
-            "sycl": words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
-        },
-        "extra_link_args": words(name, "extra_ldflags", extra_ldflags or ()),
+        "define_macros": define_macros if isinstance(define_macros, Mapping) else tuple(define_macros),
+        "extra_compile_args": _compile_args(
+            name,
+            extra_compile_args,
+            cxx=words(name, "extra_cflags", extra_cflags or ()),
+            nvcc=words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
+            sycl=words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
+        ),
+        "extra_link_args": (
+            *words(name, "extra_ldflags", extra_ldflags or ()),
+            *words(name, "extra_link_args", extra_link_args),
+        ),
+        "libraries": words(name, "libraries", libraries),
         "devices": (device,),
         "abi": abi,
         "torch_target": torch_target,
@@ -99,6 +115,13 @@ def load(
     }
     builder = _builder(attributes, debug, sanitize, build_directory or None)
     return builder.load(verbose)
+
+
+def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
+    own = args if isinstance(args, Mapping) else {"cxx": args}
+    own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
+    return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
 def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
@@ -173,6 +196,11 @@ def load_inline(
     torch_target: str = abis.OLDEST_TORCH,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
+    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    extra_link_args: Sequence[str] = (),
+    libraries: Sequence[str] = (),
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
@@ -225,6 +253,11 @@ def load_inline(
         torch_target=torch_target,
         fakes=fakes,
         signatures=signatures,
+        include_dirs=include_dirs,
+        define_macros=define_macros,
+        extra_compile_args=extra_compile_args,
+        extra_link_args=extra_link_args,
+        libraries=libraries,
         debug=debug,
         sanitize=sanitize,
     )

@@ -142,7 +142,9 @@ def _advice(text: str, context: str = "") -> str:
         name = header["name"]
         return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
     if library := MISSING_LIBRARY.search(text):
-        return f"\n(install what provides lib{library['name']}.so, or name its folder in link_flags: -L/the/folder)"
+        return (
+            f"\n(install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder)"
+        )
     if "opforge::Library::Boxed" in text:
         return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
     if REGISTRATION.search(context):

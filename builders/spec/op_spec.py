@@ -90,7 +90,9 @@ OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 def resolve(declared: Declaration, target: Target) -> OpSpec:
     """Returns the spec of a declaration for a target. Raises BuilderError, naming the attribute that is wrong."""
     kind, get = type(declared), _attributes(declared)
-    builder, name, abi = kind.__name__, get("name") or getattr(declared, "NAME", ""), get("abi")
+    builder, name, abi = kind.__name__, get("name"), get("abi")
+    if name == "":
+        name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
     sources = words(builder, "sources", get("sources"))
     if not sources:

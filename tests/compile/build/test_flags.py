@@ -30,9 +30,9 @@ def test_a_header_that_appears_in_an_earlier_folder_of_a_flag_is_seen(tmp_path, 
     text_files.write(tmp_path, "plain.cpp", SOURCE)
     text_files.write(second, "shadowed.h", "#define SHADOWED 1\n")
     flags = [f"-I{first}", "-isystem", str(second)]
-    assert value(tmp_path, cxx_flags=flags) == (1, "built")
+    assert value(tmp_path, extra_compile_args=flags) == (1, "built")
     text_files.write(first, "shadowed.h", "#define SHADOWED 2\n")
-    assert value(tmp_path, cxx_flags=flags) == (2, "built")
+    assert value(tmp_path, extra_compile_args=flags) == (2, "built")
 
 
 def test_a_header_that_appears_in_an_earlier_folder_of_cxxflags_is_seen(tmp_path, folders, monkeypatch):
@@ -59,19 +59,19 @@ def test_a_library_that_appears_in_an_earlier_folder_is_seen(tmp_path, folders, 
         subprocess.run(["g++", "-fPIC", "-c", source, "-o", f"{folder}/two.o"], check=True)
     subprocess.run(["ar", "rcs", f"{folders[1]}/libtwo.a", f"{folders[1]}/two.o"], check=True)
     flags = [f"-L{folders[0]}", f"-L{folders[1]}", f"-Wl,-rpath,{folders[0]}", "-ltwo"]
-    assert value(tmp_path, link_flags=flags) == (1, "built")
+    assert value(tmp_path, extra_link_args=flags) == (1, "built")
     making = ["ar", "rcs"] if kind == ".a" else ["g++", "-shared", "-o"]
     subprocess.run([*making, f"{folders[0]}/libtwo{kind}", f"{folders[0]}/two.o"], check=True)
-    assert value(tmp_path, link_flags=flags) == (2, "built")
+    assert value(tmp_path, extra_link_args=flags) == (2, "built")
 
 
 def test_a_changed_file_of_further_arguments_is_seen(tmp_path):
     text_files.write(tmp_path, "plain.cpp", sample_ops.EXPORT + " int value() { return VALUE; }\n")
     text_files.write(tmp_path, "flags.txt", "-DVALUE=1\n")
     flags = [f"@{tmp_path}/flags.txt"]
-    assert value(tmp_path, cxx_flags=flags) == (1, "built")
+    assert value(tmp_path, extra_compile_args=flags) == (1, "built")
     text_files.write(tmp_path, "flags.txt", "-DVALUE=2\n")
-    assert value(tmp_path, cxx_flags=flags) == (2, "built")
+    assert value(tmp_path, extra_compile_args=flags) == (2, "built")
 
 
 def test_a_compiler_that_another_program_starts_is_known_by_its_content(tmp_path, monkeypatch):

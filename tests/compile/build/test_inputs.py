@@ -87,7 +87,7 @@ def test_an_archive_that_is_linked_in_is_an_input_too(folder, tmp_path):
         subprocess.run(["ar", "rcs", "libdep.a", "dep.o"], cwd=tmp_path, check=True)
 
     source = f'extern "C" int dep(void);\n{sample_ops.EXPORT} int value() {{ return dep(); }}\n'
-    cls = sample_ops.plain_op(folder, source=source, libraries=["dep"], link_flags=[f"-L{tmp_path}"])
+    cls = sample_ops.plain_op(folder, source=source, libraries=["dep"], extra_link_args=[f"-L{tmp_path}"])
     archive(1)
     assert cls().load().value() == 1
     archive(2)

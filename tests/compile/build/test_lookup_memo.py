@@ -139,12 +139,12 @@ def test_a_define_or_a_list_of_sources_that_changes_is_used(folder):
     def declared(**attributes):
         return sample_ops.builder_class(folder, "plain", abi="c", **attributes)
 
-    settle(declared(defines={"VALUE": "1"}))
-    assert declared(defines={"VALUE": "1"})().load().value() == 1
-    assert declared(defines={"VALUE": "2"})().load().value() == 2
-    assert declared(cxx_flags=["-DVALUE=3"])().load().value() == 3
+    settle(declared(define_macros={"VALUE": "1"}))
+    assert declared(define_macros={"VALUE": "1"})().load().value() == 1
+    assert declared(define_macros={"VALUE": "2"})().load().value() == 2
+    assert declared(extra_compile_args=["-DVALUE=3"])().load().value() == 3
     assert declared(sources=["other.cpp"])().load().value() == 9
-    assert declared(defines={"VALUE": "1"})().load().value() == 1
+    assert declared(define_macros={"VALUE": "1"})().load().value() == 1
 
 
 def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
@@ -201,7 +201,7 @@ def test_a_header_changed_under_an_old_mtime_and_one_that_shadows_are_seen(folde
 
 def test_answers_that_have_changed_places_answer_nothing(folder, own_store):
     sample_ops.plain_op(folder, source=f'#include "value.h"\n{sample_ops.EXPORT} int value() {{ return WANTED; }}\n')
-    one, two = (sample_ops.builder_class(folder, "plain", abi="c", defines={"WANTED": value}) for value in "12")
+    one, two = (sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12")
     settle(one), settle(two)
     paths = sorted((own_store / "v1" / "answers").iterdir())
     texts = [path.read_text() for path in paths]

@@ -222,6 +222,6 @@ def test_nvcc_is_given_odd_names_and_values_in_its_own_way(tmp_path, monkeypatch
     )
     monkeypatch.setenv("CXX", "g++ -DHOST='a b,c'")
     made = sample_ops.builder_class(
-        folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], defines={"VALUES": "1,2"}
+        folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], define_macros={"VALUES": "1,2"}
     )
     assert ctypes.CDLL(made("cuda:sm_90").build().library).value() == 2

@@ -88,8 +88,8 @@ def test_a_damaged_object_is_compiled_again(folder, own_store):
 
 def test_other_flags_share_no_object(folder):
     ten(folder)().build()
-    assert reused(ten(folder, cxx_flags=["-DX"])().build()) == []
-    assert len(reused(ten(folder, link_flags=["-Wl,-z,now"])().build())) == 10, "linking is no part of a unit"
+    assert reused(ten(folder, extra_compile_args=["-DX"])().build()) == []
+    assert len(reused(ten(folder, extra_link_args=["-Wl,-z,now"])().build())) == 10, "linking is no part of a unit"
     assert reused(ten(folder)(debug=True).build()) == []
 
 

@@ -54,8 +54,8 @@ def test_a_file_of_flags_that_a_flag_names_is_an_input(tmp_path, load, compiler,
     flags = option.format(tmp_path / "named").split()
     for number in (1, 2):
         text_files.write(tmp_path, "named", texts.replace("@", str(number)))
-        assert load(compiler, cxx_flags=flags) == (number, "built")
-        assert load(compiler, cxx_flags=flags) == (number, "cache")
+        assert load(compiler, extra_compile_args=flags) == (number, "built")
+        assert load(compiler, extra_compile_args=flags) == (number, "cache")
 
 
 def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
@@ -63,8 +63,8 @@ def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
     text_files.write(tmp_path, "outer", f"-O1 '@{tmp_path}/inner'\n")
     for number in (1, 2):
         text_files.write(tmp_path, "inner", f"-DVALUE={number}\n")
-        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "built")
-        assert load(cxx_flags=[f"@{tmp_path}/outer"]) == (number, "cache")
+        assert load(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "built")
+        assert load(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "cache")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_file_that_steers_a_compiler_is_an_input(tmp_path, load, compiler, fla
     told = [flag.format(tmp_path / "named") for flag in flags]
     for more in ("", "\n"):
         text_files.write(tmp_path, "named", text + more)
-        assert load(compiler, cxx_flags=told) == (1, "built")
-        assert load(compiler, cxx_flags=told) == (1, "cache")
+        assert load(compiler, extra_compile_args=told) == (1, "built")
+        assert load(compiler, extra_compile_args=told) == (1, "cache")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_linkers_script_is_an_input(tmp_path, load, flags):
     told = [flag.format(tmp_path / "named") for flag in flags]
     for names, exports in (("value; other", ["other", "value"]), ("value", ["value"])):
         text_files.write(tmp_path, "named", f"{{ global: {names}; local: *; }};\n")
-        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", link_flags=told)
+        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=told)
         assert cls().build().binary["exports"] == exports
         assert cls().build().origin == "cache"
 
@@ -104,11 +104,11 @@ def test_a_file_that_a_flag_has_written_is_no_input(tmp_path, load, option):
     """The first is known by its name; of the second it is seen that every run changes it."""
     text_files.write(tmp_path, "plain.cpp", VALUE)
     flag = [option.format(tmp_path / "written")]
-    told = {"link_flags": flag} if option.startswith("-Wl") else {"cxx_flags": flag}
+    told = {"extra_link_args": flag} if option.startswith("-Wl") else {"extra_compile_args": flag}
     for number in (1, 2):
-        assert load(defines={"VALUE": str(number)}, **told) == (number, "built")
+        assert load(define_macros={"VALUE": str(number)}, **told) == (number, "built")
         os.unlink(tmp_path / "written")
-        assert load(defines={"VALUE": str(number)}, **told) == (number, "cache")
+        assert load(define_macros={"VALUE": str(number)}, **told) == (number, "cache")
 
 
 def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
@@ -156,8 +156,8 @@ def test_its_name_may_come_from_a_macro_of_a_header_or_of_a_flag(tmp_path, load,
     text_files.write(tmp_path, "plain.cpp", '#include "blob.h"\nTAKE_IN(BLOB);\n' + FIRST)
     for number in (1, 2):
         path = text_files.write(tmp_path, "blob.bin", str(number))
-        assert load(compiler, defines={"BLOB": f'"{path}"'}) == (number, "built")
-        assert load(compiler, defines={"BLOB": f'"{path}"'}) == (number, "cache")
+        assert load(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "built")
+        assert load(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "cache")
 
 
 def test_a_source_in_assembly_takes_in_files_too(tmp_path, load):

@@ -13,7 +13,7 @@ WARNED = f"{sample_ops.EXPORT} int value() {{ int unused; return 1; }}\n"
 
 
 def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_the_cache):
-    cls = sample_ops.plain_op(tmp_path, source=WARNED + "#warning look here\n", cxx_flags=["-Wall"])
+    cls = sample_ops.plain_op(tmp_path, source=WARNED + "#warning look here\n", extra_compile_args=["-Wall"])
     entry = cls().build()
     place = f"{tmp_path}/plain.cpp"
     told = f"plain: built with 2 warnings, the first of them: {place}:2: #warning look here [-Wcpp]. What the compilers"

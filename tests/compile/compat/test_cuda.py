@@ -203,8 +203,9 @@ def test_flags_in_one_list_are_for_both_compilers_and_theirs_choose_the_architec
     ext = project(toolkit, extra_compile_args=["-DALL", "-gencode=arch=compute_90a,code=sm_90a"])
     builder = builder_of(ext, prepared(toolkit.BuildExtension, ext))
     assert str(builder.target) == "cuda:sm_90a"
-    assert "-DALL" in builder.cxx_flags and "-DALL" in builder.device_flags["cuda"]
-    assert not [flag for flag in builder.device_flags["cuda"] if "gencode" in flag]
+    spec = builder.spec()
+    assert "-DALL" in spec.cxx_flags and "-DALL" in spec.device_flags
+    assert not [flag for flag in spec.device_flags if "gencode" in flag]
     assert builder.debug is False
 
 

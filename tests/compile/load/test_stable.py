@@ -222,7 +222,7 @@ def test_a_kernel_for_an_op_that_is_not_defined_twice_over_is_undone_whole(tmp_p
 def test_a_source_that_registers_nothing_is_told_how(tmp_path, own_store, linker, text):
     if shutil.which(f"ld.{linker}") is None:
         pytest.skip(f"needs ld.{linker} (apt install {'binutils' if linker in ('bfd', 'gold') else linker})")
-    cls = source_of(tmp_path / "op", text + "long f(long x) { return x; }\n", link_flags=[f"-fuse-ld={linker}"])
+    cls = source_of(tmp_path / "op", text + "long f(long x) { return x; }\n", extra_link_args=[f"-fuse-ld={linker}"])
     with pytest.raises(CompileError) as caught:
         cls().load()
     assert str(caught.value) == (

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from opforge.accelerator.target import Target
 from opforge.builders import batch
-from opforge.builders.lookup.compatibility import Compatibility
 from opforge.builders.spec.build_plan import BuildPlan
 from opforge.cache.records.entry import Entry
 from opforge.cli import progress
@@ -30,11 +29,9 @@ class Builder:
     def __init__(self, origin="built", error=None, objections=()):
         self.origin, self.error, self.refusals, self.asked = origin, error, list(objections), None
 
-    def is_compatible(self, look_up):
-        assert not look_up
-        return Compatibility(tuple(self.refusals))
-
-    def look_up(self, force):
+    def look_up(self, force, any_machine):
+        if self.refusals and not any_machine:
+            raise OpIncompatibleError("a", str(self.target), self.refusals)
         if self.origin != "built" and not force:
             return Entry("0" * 32, "/store/entry", {"file": "a.so"}, self.origin)
         parts = dict.fromkeys(BuildPlan._fields, ())
@@ -109,7 +106,7 @@ def test_an_op_that_cannot_be_used_here_is_skipped_unless_it_was_asked_for(run):
     assert done.exit_code == 0 and done.stdout.splitlines()[0] == "skipped A for cpu:x86-64: it needs bf16"
     done = run(A=Builder(objections=["it needs bf16"]))
     assert (
-        done.exit_code == 1 and "error: A: The op 'A' cannot be used for cpu:x86-64:\n  - it needs bf16" in done.stderr
+        done.exit_code == 1 and "error: A: The op 'a' cannot be used for cpu:x86-64:\n  - it needs bf16" in done.stderr
     )
 
 

@@ -102,7 +102,7 @@ def test_every_argument_of_a_builder_is_in_its_spec(world, options):
 def test_an_attribute_of_the_instance_is_in_its_spec(world):
     builder = world.cls()
     before = builder.spec()
-    builder.defines = {"X": "1"}
+    builder.define_macros = {"X": "1"}
     assert builder.spec() == before._replace(defines=(("X", "1"),))
 
 

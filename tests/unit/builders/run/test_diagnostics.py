@@ -193,7 +193,7 @@ def test_a_linkers_own_words_are_shown(output, shown):
 def test_a_missing_library_comes_with_advice(output):
     first, advice, *_rest = str(build_error(output)).splitlines()
     assert first.startswith("relu: link relu failed: ") and "nope" in first
-    assert advice == "(install what provides libnope.so, or name its folder in link_flags: -L/the/folder)"
+    assert advice == "(install what provides libnope.so, or name its folder in extra_link_args: -L/the/folder)"
 
 
 @pytest.mark.parametrize("said", UNBOXED, ids=["g++", "clang"])

@@ -96,5 +96,5 @@ def test_an_argument_of_the_wrong_kind_is_refused(tmp_path, changes, message):
 
 
 def test_a_string_is_no_list_of_flags(tmp_path):
-    with pytest.raises(BuilderError, match=r"TestedBuilder: cxx_flags='-O2'. Expected a list of strings"):
-        describe(sample_ops.plain_op(tmp_path, cxx_flags="-O2")().spec())
+    with pytest.raises(BuilderError, match=r"TestedBuilder: extra_compile_args='-O2'. Expected a list of strings"):
+        describe(sample_ops.plain_op(tmp_path, extra_compile_args="-O2")().spec())

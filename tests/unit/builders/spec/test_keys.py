@@ -113,8 +113,8 @@ def test_values_cannot_move_from_one_field_to_the_next():
 
 
 def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
-    compiled = sample_ops.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
-    linked = sample_ops.plain_op(tmp_path, link_flags=["-static-libgcc"])
+    compiled = sample_ops.plain_op(tmp_path, extra_compile_args=["-static-libgcc"])
+    linked = sample_ops.plain_op(tmp_path, extra_link_args=["-static-libgcc"])
     assert describe(compiled().spec()).key != describe(linked().spec()).key
 
 
@@ -203,28 +203,25 @@ def test_a_moved_tree_has_the_same_plan_key(tmp_path):
     assert str(tmp_path) not in str(plans[0])
 
 
-def test_the_key_holds_a_builders_every_wish(tmp_path):
+def test_every_attribute_that_shapes_a_build_is_in_the_plan_key(tmp_path):
     plain = sample_ops.plain_op(tmp_path)
-    wishes = {
-        "version": "2",
-        "defines": {"A": "1"},
-        "cxx_flags": ["-O1"],
-        "device_flags": {"cpu": ["-O1"]},
-        "link_flags": ["-s"],
-        "libraries": ["m"],
-        "abi": "torch-stable",
-    }
+    changes = [
+        {"version": "2"},
+        {"define_macros": [("A", "1")]},
+        {"extra_compile_args": ["-O1"]},
+        {"extra_compile_args": {"cpu": ["-O1"]}},
+        {"extra_link_args": ["-s"]},
+        {"libraries": ["m"]},
+        {"abi": "torch-stable"},
+    ]
     found = {make_plan(plain().spec(), FakeToolchain()).key}
-    for name, value in wishes.items():
-        found.add(
-            make_plan(
-                type("Changed", (plain,), {name: value, "__module__": plain.__module__})().spec(), FakeToolchain()
-            ).key
-        )
+    for change in changes:
+        changed = type("Changed", (plain,), {**change, "__module__": plain.__module__})
+        found.add(make_plan(changed().spec(), FakeToolchain()).key)
     found.add(make_plan(plain(debug=True).spec(), FakeToolchain()).key)
     found.add(make_plan(plain(sanitize="address").spec(), FakeToolchain()).key)
     found.add(make_plan(plain("cpu:x86-64").spec(), FakeToolchain()).key)
-    assert len(found) == len(wishes) + 4
+    assert len(found) == len(changes) + 4
 
 
 @pytest.mark.parametrize("version", ["2", "2.10.1", "2.x", "", "2.256", "v2.10"])

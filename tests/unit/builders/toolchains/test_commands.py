@@ -44,7 +44,9 @@ def test_flags_from_the_environment_are_in_the_key_and_in_the_commands(tmp_path,
 
 
 def test_the_commands_end_with_one_library(tmp_path, bin):
-    builder = sample_ops.plain_op(tmp_path / "src", libraries=["m"], link_flags=["-s"], defines={"A": "1", "B": ""})()
+    builder = sample_ops.plain_op(
+        tmp_path / "src", libraries=["m"], extra_link_args=["-s"], define_macros={"A": "1", "B": ""}
+    )()
     compile_, link = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "plain.so")
     assert compile_.title == "compile plain.cpp" and link.title == "link plain"
     assert compile_.argv[1:3] == ("-DA=1", "-DB")
