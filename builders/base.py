@@ -8,13 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge import settings
 from opforge.accelerator.target import Target
-from opforge.cache.current import current_store
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
-from opforge.errors import LoadError, OpIncompatibleError, PrebuiltRequiredError
+from opforge.errors import LoadError, OpIncompatibleError
 from opforge.events import emit
 
 from . import loader
@@ -99,7 +96,7 @@ class OpBuilder:
         if name:
             self.name = name  # type: ignore[misc]
         self._module: Any = None
-        self._watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
+        self._watched: loader.Stamps = ()
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
         """Returns reasons why the op cannot run with these capabilities. Override it if the target does not decide."""
@@ -124,11 +121,7 @@ class OpBuilder:
         from .lookup import compatibility
 
         spec = self.spec()
-        reasons = self._problems(spec) or compatibility.build_problems(spec)
-        if verbose:
-            for reason in reasons:
-                log.warning("%s: %s", spec.name, reason)
-        return compatibility.Compatibility(tuple(reasons))
+        return compatibility.verdict(spec, self._problems(spec), verbose)
 
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
@@ -137,17 +130,14 @@ class OpBuilder:
         new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
         SourceNotFoundError, CompileError, LoadError and the other classes in `opforge.errors`.
         """
-        if self._module is not None and (not self._watched or self._unchanged()):
+        if self._module is not None and loader.are_unchanged(self._watched):
             return self._module
         spec = self.spec()
         if reasons := self._problems(spec) or self._own_verdict():
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, module = self._load_entry(spec, verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
-        watched = [where for where in entry.watched if kernel_roots.is_own(where[0])]
-        paths = root_paths(spec) if watched else {}
-        self._watched = tuple((os.path.join(paths[root], path), tuple(stamp)) for root, path, *stamp in watched)
-        self._module = module
+        self._module, self._watched = module, loader.own_files(entry, root_paths(spec))
         return module
 
     def build(
@@ -163,20 +153,21 @@ class OpBuilder:
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` refuses a layer's entry
         for a lower CPU level. Raises what `load` raises, except LoadError.
         """
-        spec, began, self.trace = self.spec(), time.perf_counter(), []
-        searched = store or current_store()
-        try:
-            entry = None if force else finder.search(spec, searched, exact, None, self.trace)
-        finally:
-            self.trace = list(dict.fromkeys(self.trace))  # a layer is asked once for each level of the CPU
+        return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+
+    def _entry(
+        self,
+        spec: OpSpec,
+        on_progress: Progress | None,
+        force: bool = False,
+        jobs: int | None = None,
+        store: Store | None = None,
+        exact: bool = False,
+    ) -> Entry:
+        self.trace = []
+        entry = finder.stored_entry(spec, store, exact, force, self.trace)
         if entry:
-            emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
             return entry
-        if settings.prebuilt() == "require":
-            finder.add_other_descriptions(spec, searched, self.trace)
-            raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, self.trace)])
-        reasons = ["it was requested"] if force else [*map(str, self.trace)]
-        emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
         from .run import pipeline
 
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
@@ -184,7 +175,7 @@ class OpBuilder:
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
         """Find or build, then load. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
-            entry = self.build(on_progress=_log_progress if verbose else None)
+            entry = self._entry(spec, _log_progress if verbose else None)
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -221,10 +212,6 @@ class OpBuilder:
         if type(self).is_compatible is OpBuilder.is_compatible or (verdict := self.is_compatible()):
             return []
         return [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
-
-    def _unchanged(self) -> bool:
-        disk = Disk()
-        return all(disk.stamp(path) == stamp for path, stamp in self._watched)
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

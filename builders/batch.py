@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from opforge import settings
 from opforge.cache.current import current_store
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
+from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
-from opforge.events import emit
 
-from .lookup.finder import find
+from .lookup.finder import stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
 from .run import jobserver, timeline
@@ -40,15 +39,12 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     With `any_machine`, that this machine cannot run the op is no problem. Raises OpIncompatibleError if it cannot,
     PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
-    spec, store, began = builder.spec(), current_store(), time.perf_counter()
+    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
     if not any_machine and (problems := builder._problems(spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
-    entry, rejected = (None, ()) if force else find(spec, store, exact=True)
+    entry = stored_entry(spec, store, True, force, rejected)
     if entry:
-        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
-    if settings.prebuilt() == "require":
-        return builder.build(force=force, exact=True)  # which refuses, with its reasons
     try:
         return make_plan(spec, find_toolchain(spec, store))
     except ToolchainNotFoundError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
 
 
+log = logging.getLogger("opforge")
+
+
 class Compatibility(NamedTuple):
     """True if there is no reason against. Use it as a bool, print it for the reasons."""
 
@@ -34,8 +39,19 @@ class Compatibility(NamedTuple):
         return "; ".join(self.reasons) or "compatible"
 
 
-def build_problems(spec: OpSpec) -> list[str]:
-    """Returns every reason why the op is neither stored here nor can be built. Builds nothing."""
+def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool) -> Compatibility:
+    """Returns whether the op can be loaded here: `problems`, or else why it is neither stored nor can be built.
+
+    `verbose` logs each reason.
+    """
+    reasons = problems or _build_problems(spec)
+    for reason in reasons if verbose else ():
+        log.warning("%s: %s", spec.name, reason)
+    return Compatibility(tuple(reasons))
+
+
+def _build_problems(spec: OpSpec) -> list[str]:
+    """Every reason why the op is neither stored here nor can be built."""
     from .finder import find
 
     problems = []

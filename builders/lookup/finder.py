@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,8 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
-from opforge.errors import BuildResourceError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import BuildResourceError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.events import emit
 
 from . import memo
 from .package_layers import layers_of
@@ -53,6 +55,29 @@ def find(
     rejected: list[Rejected] = []
     entry = search(spec, store or current_store(), exact, find_toolchain, rejected)
     return Found(entry, tuple(dict.fromkeys(rejected)))
+
+
+def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected]) -> Entry | None:
+    """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
+
+    `force` looks for nothing. Logs the event `hit` or `miss`. Raises PrebuiltRequiredError if there is no entry and
+    building is forbidden.
+    """
+    began, seen = time.perf_counter(), list[Rejected]()
+    store = store or current_store()
+    try:
+        entry = None if force else search(spec, store, exact, None, seen)
+    finally:
+        rejected += dict.fromkeys(seen)  # a layer is asked once for each level of the CPU
+    if entry:
+        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        return entry
+    if settings.prebuilt() == "require":
+        add_other_descriptions(spec, store, rejected)
+        raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
+    reasons = ["it was requested"] if force else [*map(str, rejected)]
+    emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
+    return None
 
 
 def search(

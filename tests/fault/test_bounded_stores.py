@@ -94,7 +94,7 @@ def evict(own_store):
 def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_store, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7002)
     cls().build()
-    real, gone = loader._dlopen, []
+    real, gone = loader.open_library, []
 
     def late(op, entry):
         if not gone:
@@ -102,7 +102,7 @@ def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_st
             assert not os.path.exists(entry.library)
         return real(op, entry)
 
-    monkeypatch.setattr(loader, "_dlopen", late)
+    monkeypatch.setattr(loader, "open_library", late)
     builder = cls()
     op = builder.load()
     assert gone and (op.value(), op.origin) == (7002, "built")
@@ -111,13 +111,13 @@ def test_an_entry_evicted_between_look_up_and_load_is_built_again(folder, own_st
 
 def test_an_entry_that_is_evicted_again_and_again_is_an_error_not_an_endless_loop(folder, own_store, monkeypatch):
     cls = sample_ops.plain_op(folder, value=7003)
-    real, tries = loader._dlopen, []
+    real, tries = loader.open_library, []
 
     def late(op, entry):
         tries.append(evict(own_store))
         return real(op, entry)
 
-    monkeypatch.setattr(loader, "_dlopen", late)
+    monkeypatch.setattr(loader, "open_library", late)
     with pytest.raises(LoadError, match="could not be loaded"):
         cls().load()
     assert len(tries) == 2

@@ -257,12 +257,12 @@ warnings.simplefilter("ignore")
 from collections.abc import Mapping
 from opforge.builders import loader
 inside, go_on = threading.Event(), threading.Event()
-real = loader._dlopen
+real = loader.open_library
 def slow(op, path):
     if threading.current_thread() is not threading.main_thread():
         inside.set(); go_on.wait(30)
     return real(op, path)
-loader._dlopen = slow
+loader.open_library = slow
 cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
 cls().build()
 thread = threading.Thread(target=lambda: cls().load())
@@ -291,21 +291,19 @@ def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
 
     inner = sample_ops.builder_class(folder, "plain", abi="c")
     outer = sample_ops.plain_op(folder / "outer", name="outer", value=8)
-    real, seen = loader._dlopen, []
+    real, seen = loader.open_library, []
 
     def nested(op, path):
         if op == "outer":
             thread = threading.Thread(target=lambda: seen.append(True))
             thread.start()
             thread.join()
-            assert loader._lock.acquire(timeout=5) if hasattr(loader, "_lock") else True, (
-                "the lock cannot be taken twice"
-            )
-            if hasattr(loader, "_lock"):
-                loader._lock.release()
+            assert loader.lock.acquire(timeout=5) if hasattr(loader, "lock") else True, "the lock cannot be taken twice"
+            if hasattr(loader, "lock"):
+                loader.lock.release()
             seen.append(inner().load().value())
         return real(op, path)
 
-    monkeypatch.setattr(loader, "_dlopen", nested)
+    monkeypatch.setattr(loader, "open_library", nested)
     assert outer().load().value() == 8
     assert seen == [True, 5]
