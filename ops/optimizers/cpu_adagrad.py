@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+from .cpu_optimizer import CPUOptimizer, load_op
+from .launch import Group, Launch
+from .list_optimizer import Params
 
 
 class CPUAdagrad(CPUOptimizer):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Launch, Params, load_op
+from .cpu_optimizer import CPUOptimizer, load_op
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class CPUAdam(CPUOptimizer):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .list_optimizer import Group, Launch, ListOptimizer, Params
-
-__all__ = ["CPUOptimizer", "Group", "Launch", "Params", "load_op"]
+from .list_optimizer import ListOptimizer
 
 
 @functools.cache

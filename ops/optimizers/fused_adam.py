@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Launch, Params
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class FusedAdam(FusedOptimizer):

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .checks import check_range
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Group, Launch, Params
+from .launch import Group, Launch
+from .list_optimizer import Params
 
 
 class FusedLamb(FusedOptimizer):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .list_optimizer import Group, Launch, ListOptimizer, Params, State
+from .launch import Group, Launch, State
+from .list_optimizer import ListOptimizer, Params
 
 LOW = (torch.bfloat16, torch.float16)
 

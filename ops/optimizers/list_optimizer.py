@@ -6,28 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from operator import is_
-from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .checks import check_pairs, check_range, check_real
+from .launch import Group, Launch, State
 from .sharding import is_spread, local
 
-Group: TypeAlias = dict[str, Any]
-State: TypeAlias = dict[str, Any]
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-
-
-class Launch(NamedTuple):
-    """Parameters of one group that have taken equally many steps, with what belongs to them, in one order."""
-
-    group: Group
-    step: Any  # the number of the coming step, from 1: an int, or a tensor where it is counted on the device
-    params: list[Tensor]
-    grads: list[Tensor]
-    states: list[State]
 
 
 class ListOptimizer(Optimizer):

@@ -4,12 +4,11 @@ its own part, since the rules take each element by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from .list_optimizer import Launch
+from .launch import Launch
 
 
 def is_spread(tensor: Tensor) -> bool:
