@@ -113,11 +113,10 @@ class TritonOpBuilder(OpBuilder):
 
 
 def present_device() -> Target | None:
-    """The GPU that torch uses here, as a target; None where there is none, or torch has not been imported."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    """Returns the GPUs that torch uses here, as a target; None if there is none, or if torch was not imported."""
+    if "torch" not in sys.modules:
         return None
-    if torch.version.hip:
-        return Target("hip", (torch.cuda.get_device_properties().gcnArchName,))
-    major, minor = torch.cuda.get_device_capability()
-    return Target("cuda", (f"sm_{major}{minor}",))
+    from opforge.accelerator.by_device import accelerator_of
+
+    accelerator = accelerator_of("cuda")
+    return accelerator.target() if accelerator.is_available() else None

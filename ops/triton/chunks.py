@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opforge.builders.triton.optimizers import ANY, ELEMENTS, SIGNATURES, Dtypes
 
-from . import registry
+from . import devices, registry
 
 LEAST, CHUNK = 1 << 12, 1 << 16
 """Values of one row, at least and at most: multiples of every kernel's block."""
@@ -71,7 +71,7 @@ def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int])
     sizes = [lists[0][place].numel() for place in places]
     key = (str(first.device), dtypes, tuple(places), tuple(sizes), tuple(kinds), len(lists), *pointers)
     found = _tables.pop(key, None)
-    capturing = _is_capturing(first.device)
+    capturing = devices.is_capturing(first.device)
     if found is None:
         if capturing:
             raise RuntimeError(
@@ -84,19 +84,11 @@ def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int])
     if capturing:
         if not any(one is found for one in _captured):
             _captured.append(found)
-    elif found.stream != _stream(first.device):
+    elif found.stream != devices.raw_stream(first.device):
         for one in (found.rows, found.spans):
-            one.record_stream(torch.cuda.current_stream(first.device))
+            devices.record_stream(one)
     _tables[key] = found
     return found
-
-
-def _stream(device: torch.device) -> int:
-    return int(torch._C._cuda_getCurrentRawStream(device.index)) if device.type == "cuda" else 0
-
-
-def _is_capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _kinds(lists: Sequence[Sequence[Tensor]], place: int) -> int:
@@ -108,7 +100,7 @@ def _kinds(lists: Sequence[Sequence[Tensor]], place: int) -> int:
 def _make(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int], kinds: list[int]) -> Table:
     pieces, spans, row = [], [], 0
     device = lists[0][places[0]].device
-    chunk = _chunk(sum(lists[0][place].numel() for place in places), registry.processors(device))
+    chunk = _chunk(sum(lists[0][place].numel() for place in places), devices.multiprocessor_count(device))
     for index, place in enumerate(places):
         size = lists[0][place].numel()
         starts = torch.arange(0, size, chunk, dtype=torch.int64)
@@ -122,7 +114,7 @@ def _make(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], places: list[int], 
         spans.append((row, row + len(starts), place))
         row += len(starts)
     rows, ends = torch.cat(pieces), torch.tensor(spans, dtype=torch.int64)
-    return Table(dtypes, _onto(device, rows), _onto(device, ends), _stream(device))
+    return Table(dtypes, _onto(device, rows), _onto(device, ends), devices.raw_stream(device))
 
 
 def _chunk(values: int, processors: int) -> int:

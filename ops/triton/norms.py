@@ -10,7 +10,7 @@ from torch import Tensor
 from opforge.builders.triton import norms as declared
 from opforge.builders.triton.launching import Kernels
 
-from . import registry
+from . import devices, registry
 
 LAYER, RMS = declared.TritonLayerNormBuilder.name, declared.TritonRMSNormBuilder.name
 PROGRAMS = {1024: 7, 4096: 4, 8192: 2, 16384: 1}
@@ -101,7 +101,7 @@ def _backward(
     size = registry.row_size(sizes, [given, rows, out], weights[:1])
     count, columns = rows.shape
     blocks = 1 if size.once else -(-columns // size.block)
-    programs = max(1, min(count, PROGRAMS[size.block] * registry.processors(x.device) // blocks))
+    programs = max(1, min(count, PROGRAMS[size.block] * devices.multiprocessor_count(x.device) // blocks))
     sums = [torch.empty((programs, columns), dtype=torch.float32, device=x.device) for _ in parameters]
     statistics = [means, rstds] if op == LAYER else [rstds]
     read, strides = [given, rows, weights[0], *statistics], [given.stride(0), rows.stride(0)]

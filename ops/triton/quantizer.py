@@ -10,7 +10,7 @@ from torch import Tensor
 from opforge.builders.triton import quantizer as declared
 from opforge.builders.triton.launching import Kernels
 
-from . import registry
+from . import devices, registry
 
 OP = declared.TritonQuantizerBuilder.name
 LARGEST = (1 << 31) - 1
@@ -83,7 +83,7 @@ def _run(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor
         if block:
             name, grid = f"quantize_{name}_{block if wide else 'any'}", (-(-groups // rows), 1, 1)
             kernels.launch(name, grid, x, codes, *params, groups, group_size)
-        elif groups >= 2 * registry.processors(x.device):
+        elif groups >= 2 * devices.multiprocessor_count(x.device):
             kernels.launch(f"quantize_long_{name}_{suffix}", (groups, 1, 1), x, codes, *params, group_size)
         else:
             grid = (-(-group_size // declared.PART), groups, 1)

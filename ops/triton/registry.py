@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -103,11 +102,3 @@ def row_size(offered: tuple[Size, ...], rows: Sequence[Tensor], others: Sequence
     columns = rows[0].shape[1]
     aligned = columns % 16 == 0 and all(one.data_ptr() % 16 == 0 and one.stride(0) % 16 == 0 for one in rows)
     return fitting(offered, columns, aligned and all(one.data_ptr() % 16 == 0 for one in others))
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """How many multiprocessors a GPU has; 1 for the CPU, where kernels are interpreted."""
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

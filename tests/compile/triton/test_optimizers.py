@@ -10,9 +10,10 @@ import torch
 from support.gpu.triton_cases import ADAM, INTERPRETED, LAMB, LION, builder_of, zeros
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opforge.accelerator import CPUAccelerator
 from opforge.ops import FusedAdam, FusedLamb, FusedLion
 from opforge.ops import triton as ops
-from opforge.ops.triton import chunks, registry
+from opforge.ops.triton import chunks, devices, registry
 
 pytestmark = INTERPRETED
 
@@ -69,11 +70,11 @@ def test_chunks_are_as_large_as_leaves_every_multiprocessor_several():
 def test_a_table_that_another_stream_reads_is_noted_there(monkeypatch):
     noted = []
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: noted.append((self.dim(), stream)))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the second")
+    monkeypatch.setattr(CPUAccelerator, "current_stream", lambda self, index: "the second")
     tensors, names = zeros(33), ("params", "grads", "exp_avgs", "copies")
     for number in (1, 1, 2):
         assert noted == []
-        monkeypatch.setattr(chunks, "_stream", lambda device, number=number: number)
+        monkeypatch.setattr(devices, "raw_stream", lambda device, number=number: number)
         (found,) = chunks.tables("op", dict.fromkeys(names, tensors))
     assert noted == [(2, "the second")] * 2 and found.stream == 1, "the rows and the spans"
 
@@ -130,7 +131,7 @@ def test_a_captured_step_follows_what_lies_on_the_device(name, monkeypatch):
     (op,) = registry._bound
     graph = Recording(registry._bound[op])
     monkeypatch.setitem(registry._bound, op, graph)
-    monkeypatch.setattr(chunks, "_is_capturing", lambda device: True)
+    monkeypatch.setattr(devices, "is_capturing", lambda device: True)
     monkeypatch.setattr(chunks, "_captured", [])
     with pytest.raises(RuntimeError, match="run one step with the same tensors first"):
         step(eager)
@@ -139,7 +140,7 @@ def test_a_captured_step_follows_what_lies_on_the_device(name, monkeypatch):
         step(graphed)
     graph.capturing = False
     assert len(chunks._captured) == 1 and len(graph.launches) == (3 if name == "fused_lamb_" else 1)
-    monkeypatch.setattr(chunks, "_is_capturing", lambda device: False)
+    monkeypatch.setattr(devices, "is_capturing", lambda device: False)
     monkeypatch.setitem(registry._bound, op, graph.kernels)
     for number in (1, 2, 3):
         lr.fill_(0.1 / number)

@@ -93,16 +93,16 @@ def load(builder: Any, names: Iterable[str] = (), target: str = "cuda:sm_90") ->
             return made
 
     op = OnMachine(target).load()
-    op.kernels._stream = lambda device: 0
+    op.kernels.raw_stream = lambda device: 0
     return op
 
 
 def present(processors: int = 3) -> Device:
     """From now on tensors of the CPU pass for a GPU's, with so many multiprocessors; fresh memory holds NaN."""
-    from opforge.ops.triton import registry
+    from opforge.ops.triton import devices
 
     torch.Tensor.get_device = lambda self: 0  # type: ignore[method-assign]
-    registry.processors = lambda device: processors  # type: ignore[assignment]
+    devices.multiprocessor_count = lambda device: processors  # type: ignore[assignment]
     torch.use_deterministic_algorithms(True)
     np.seterr(all="ignore")
     gc.collect()

@@ -6,6 +6,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from opforge.accelerator.fallback.streams import HostEvent, HostStream
 from opforge.accelerator.interface.accelerator import Accelerator
@@ -88,6 +89,24 @@ def test_the_modules_own_streams_are_used():
 def test_a_module_that_names_no_default_stream_gives_its_current_one():
     device = MadeUp(Stream=object, current_stream=lambda index: "current")
     assert device.default_stream() == "current"
+
+
+def test_the_raw_streams_function_is_torchs_own(monkeypatch):
+    function = object()
+    monkeypatch.setattr(torch._C, "_madeup_getCurrentRawStream", function, raising=False)
+    assert MadeUp(Stream=object).raw_stream_function() is function
+    monkeypatch.undo()
+    with pytest.raises(NotImplementedError, match="madeup: torch has no function for the handle"):
+        MadeUp(Stream=object).raw_stream_function()
+    assert MadeUp().raw_stream_function()(1) == 0, "a device without streams"
+
+
+def test_multiprocessors_are_counted_by_torch_or_one():
+    counts = {None: 7, 1: 9}
+    device = MadeUp(get_device_properties=lambda index: SimpleNamespace(multi_processor_count=counts[index]))
+    assert (device.multiprocessor_count(), device.multiprocessor_count(1)) == (7, 9)
+    assert MadeUp().multiprocessor_count() == 1
+    assert MadeUp(get_device_properties=lambda index: "text").multiprocessor_count() == 1
 
 
 def test_the_modules_own_graphs_are_used():
