@@ -18,7 +18,7 @@ from opforge.builders.toolchains.triton import LAUNCHER, TritonToolchain, exact
 from opforge.cache.store import Store
 from opforge.errors import BuilderError
 
-from .kernels import Kernel, check, declared
+from .kernels import Kernel, check_kernels, kernel_texts
 from .launching import PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
@@ -68,17 +68,17 @@ class TritonOpBuilder(OpBuilder):
         return TritonToolchain(store.layout, store.disk, host)
 
     def plan(self, toolchain: Toolchain) -> BuildPlan:
-        return super().plan(toolchain)._replace(kernels=tuple(declared(self.kernels).items()))
+        return super().plan(toolchain)._replace(kernels=tuple(kernel_texts(self.kernels).items()))
 
     def describe(self) -> OpDescription:
         described = super().describe()
-        return described._replace(defines=(*described.defines, *declared(self.kernels).items()))
+        return described._replace(defines=(*described.defines, *kernel_texts(self.kernels).items()))
 
     def _check(self) -> None:
         super()._check()
         if not self.kernels:
             raise BuilderError(type(self).__name__, "it declares no kernels", "Give it at least one in `kernels`")
-        check(type(self).__name__, self.kernels)
+        check_kernels(type(self).__name__, self.kernels)
 
     def _concrete(self, asked: Target | None) -> Target:
         """The target as asked, as Triton compiles for it; by default the GPU that torch uses here."""

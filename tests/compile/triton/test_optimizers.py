@@ -45,23 +45,23 @@ def test_a_table_is_kept_while_the_addresses_stay():
 
     (first,) = tables()
     assert tables()[0] is first and first.dtypes == chunks.ANY
-    assert first.rows[:, -2].tolist() == [chunks.LEAST, 5000 - chunks.LEAST, 3]
+    assert first.rows[:, -2].tolist() == [chunks.SMALLEST_CHUNK, 5000 - chunks.SMALLEST_CHUNK, 3]
     assert first.rows[:, -1].tolist() == [0, 0, 2] and first.spans.tolist() == [[0, 2, 0], [2, 3, 2]]
     assert first.rows[:, 0].tolist() == [
         tensors[0].data_ptr(),
-        tensors[0].data_ptr() + 4 * chunks.LEAST,
+        tensors[0].data_ptr() + 4 * chunks.SMALLEST_CHUNK,
         tensors[2].data_ptr(),
     ]
     tensors[0] = torch.zeros(5000)
     assert tables()[0] is not first
-    for _ in range(3 * chunks.KEPT):
+    for _ in range(3 * chunks.CACHED_TABLES):
         tensors.append(torch.zeros(1))
         tables()
-    assert len(chunks._tables) <= chunks.KEPT
+    assert len(chunks._tables) <= chunks.CACHED_TABLES
 
 
 def test_chunks_are_as_large_as_leaves_every_multiprocessor_several():
-    found = {values: chunks._chunk(values, 132) for values in (1, 10 << 20, 100 << 20, 1 << 30, 1 << 34)}
+    found = {values: chunks.chunk_size(values, 132) for values in (1, 10 << 20, 100 << 20, 1 << 30, 1 << 34)}
     assert list(found.values()) == [4096, 4096, 4096, 32768, 65536]
     assert all(values // size >= 8 * 132 for values, size in found.items() if values > 1)
     assert all(size % 1024 == 0 for size in found.values()), "blocks of the kernels"

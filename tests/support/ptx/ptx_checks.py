@@ -153,7 +153,7 @@ def check_lamb() -> None:
 
 def optimizer(name: str) -> None:
     load(name, "fp32_bf16_fp32", "fp32_fp32_bf16", "fp32_fp32_fp32", "fp32_fp32_none", "any", "trust")
-    chunks.LEAST = 2048
+    chunks.SMALLEST_CHUNK = 2048
     for grad, copy, offset, captured, stopped in (
         (BF16, BF16, 0, False, False),
         (FP32, None, 0, True, False),
