@@ -37,7 +37,8 @@ def local_launch(owner: str, launch: Launch, elementwise: bool) -> Launch:
             if getattr(value, "placements", None) != placements:
                 raise RuntimeError(
                     f"{owner}: {name} of a parameter of shape {tuple(param.shape)} is sharded over processes as "
-                    f"{getattr(value, 'placements', None)}, expected {placements} as of the parameter: redistribute it"
+                    f"{getattr(value, 'placements', None)}, expected that of the parameter, {placements}: "
+                    "redistribute it"
                 )
         params.append(_local_part(param))
         grads.append(_local_part(grad))

@@ -41,14 +41,14 @@ class Table(NamedTuple):
 
 
 _tables: dict[tuple[object, ...], Table] = {}
-_captured: list[Table] = []
+captured_tables: list[Table] = []
 """Tables that are never dropped: captured graphs read them at every replay."""
 
 
 def reset() -> None:
     """Drops all tables, also those that captured graphs read."""
     _tables.clear()
-    _captured.clear()
+    captured_tables.clear()
 
 
 def tables(op: str, lists: Mapping[str, Sequence[Tensor]]) -> list[Table]:
@@ -96,8 +96,8 @@ def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int]
         while len(_tables) >= CACHED_TABLES:
             del _tables[next(iter(_tables))]
     if capturing:
-        if not any(table is captured for captured in _captured):
-            _captured.append(table)
+        if not any(table is captured for captured in captured_tables):
+            captured_tables.append(table)
     elif table.stream != devices.raw_stream(first.device):
         # Otherwise the memory could be reused, once the table is dropped, while this stream still reads it.
         for tensor in (table.rows, table.spans):

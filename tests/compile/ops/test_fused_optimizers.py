@@ -1,4 +1,4 @@
-"""FusedAdam, FusedLion and FusedLamb as torch optimizers."""
+"""FusedAdam, FusedLion and FusedLamb as torch optimizers, on the CPU."""
 
 import copy
 import pickle
@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 from support.gpu import gpu_clock
-from support.optimizer_steps import EVERY, LOW, assert_same, copies, parameters, refresh, steps_beside
+from support.optimizer_steps import FUSED_OPTIMIZERS, LOW, assert_same, copies, parameters, refresh, steps_beside
 from support.paths import CHECKOUT
 
 from opforge.ops import CPUAdam, FusedAdam, FusedLamb, FusedLion, reference
@@ -63,7 +63,7 @@ def test_lamb_clips_all_gradients_of_a_group_together():
         assert_same(params, others)
 
 
-@pytest.mark.parametrize("optimizer_class", EVERY)
+@pytest.mark.parametrize("optimizer_class", FUSED_OPTIMIZERS)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("capturable", [False, True])
 def test_master_weights_train_as_float32_does(optimizer_class, dtype, capturable):
@@ -84,7 +84,7 @@ def test_master_weights_train_as_float32_does(optimizer_class, dtype, capturable
         assert torch.equal(param.detach(), master.detach().to(param.dtype))
 
 
-@pytest.mark.parametrize("optimizer_class", EVERY)
+@pytest.mark.parametrize("optimizer_class", FUSED_OPTIMIZERS)
 @pytest.mark.parametrize("capturable", [False, True])
 @pytest.mark.parametrize("options", [{}, {"master_weights": True}, {"fp32_optimizer_states": False}])
 def test_a_state_dict_round_trip_changes_no_bit(optimizer_class, capturable, options):
@@ -121,12 +121,12 @@ def test_adams_state_goes_to_torch_and_to_cpu_adam_and_back(capturable):
     ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
     ours.param_groups[0]["capturable"] = capturable
     steps_beside(ours, theirs, third, others)
-    for back in (torch.optim.AdamW, CPUAdam):
+    for other_class in (torch.optim.AdamW, CPUAdam):
         fourth = copies(third)
-        peer = back(fourth)
+        peer = other_class(fourth)
         peer.load_state_dict(copy.deepcopy(ours.state_dict()))
         assert peer.param_groups[0]["weight_decay"] == 0.1
-        peer.param_groups[0]["capturable"] = False  # torch has that on a GPU only
+        peer.param_groups[0]["capturable"] = False  # torch supports it on GPUs only
         twin = copies(third)
         again = FusedAdam(twin)
         again.load_state_dict(copy.deepcopy(ours.state_dict()))
@@ -134,7 +134,7 @@ def test_adams_state_goes_to_torch_and_to_cpu_adam_and_back(capturable):
 
 
 @pytest.mark.parametrize("capturable", [False, True])
-def test_parameters_without_a_gradient_wait_and_count_their_own_steps(capturable):
+def test_parameters_without_a_gradient_are_skipped_and_count_their_own_steps(capturable):
     params = parameters((4,), (5,), (6,))
     others = copies(params)
     ours = FusedAdam(params, weight_decay=0.1, capturable=capturable)
@@ -161,7 +161,7 @@ def test_steps_of_a_group_are_counted_once_whatever_its_dtypes():
             assert [int(optimizer.state[param]["step"]) for param in params] == [count] * 3
 
 
-def test_a_capturable_steps_rate_is_a_tensor_that_may_change():
+def test_the_rate_of_a_capturable_step_may_be_a_tensor_that_changes():
     params = parameters((40,), (3, 3))
     others = copies(params)
     rate = torch.tensor(1e-3)
@@ -173,8 +173,8 @@ def test_a_capturable_steps_rate_is_a_tensor_that_may_change():
         steps_beside(ours, theirs, params, others, count=2)
 
 
-@pytest.mark.parametrize("optimizer_class", EVERY)
-def test_a_grad_scaler_unscales_and_skips_without_a_wait(optimizer_class):
+@pytest.mark.parametrize("optimizer_class", FUSED_OPTIMIZERS)
+def test_a_grad_scaler_needs_no_wait_to_unscale_and_to_skip(optimizer_class):
     assert not optimizer_class(parameters((2,)))._step_supports_amp_scaling
     params = parameters((40,), (3, 3))
     others = copies(params)
@@ -208,7 +208,7 @@ def test_states_replaced_by_the_user_are_used():
     steps_beside(ours, theirs, params, others, count=2)
 
 
-def test_gradients_in_another_order_of_dimensions_are_taken():
+def test_a_gradient_in_another_memory_order_is_used():
     params = parameters((8, 6))
     others = copies(params)
     params[0].grad = params[0].grad.t().contiguous().t()
@@ -218,7 +218,7 @@ def test_gradients_in_another_order_of_dimensions_are_taken():
     assert torch.equal(params[0], others[0])
 
 
-@pytest.mark.parametrize("optimizer_class", EVERY)
+@pytest.mark.parametrize("optimizer_class", FUSED_OPTIMIZERS)
 def test_zero_grad_does_what_the_constructor_says(optimizer_class):
     for set_grad_none in (True, False):
         params = parameters((4,))
@@ -231,7 +231,7 @@ def test_zero_grad_does_what_the_constructor_says(optimizer_class):
 
 
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("make", "message"),
     [
         (lambda p: FusedAdam(p, lr=-1.0), "FusedAdam: lr is -1.0, expected at least 0"),
         (lambda p: FusedAdam(p, betas=(0.9, 1.0)), "FusedAdam: betas[1] is 1.0, expected in [0, 1)"),
@@ -243,13 +243,13 @@ def test_zero_grad_does_what_the_constructor_says(optimizer_class):
         (lambda p: FusedLamb(p, max_coeff=0.001), "FusedLamb: max_coeff is 0.001, expected at least 0.01"),
     ],
 )
-def test_numbers_out_of_range_are_refused(make, text):
+def test_options_out_of_range_are_rejected(make, message):
     with pytest.raises(ValueError) as caught:
         make(parameters((2,)))
-    assert str(caught.value) == text
+    assert str(caught.value) == message
 
 
-def test_what_no_kernel_takes_is_refused_before_anything_changes():
+def test_tensors_without_a_kernel_are_rejected_before_anything_changes():
     params = [torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4, dtype=torch.float64))]
     for param in params:
         param.grad = torch.ones_like(param)
@@ -263,7 +263,7 @@ def test_what_no_kernel_takes_is_refused_before_anything_changes():
 
 
 def test_the_gpu_benchmarks_make_their_calls(monkeypatch):
-    """With the host's ops and small tensors: nothing is measured, but each contender runs."""
+    """Runs each contender once, with the host's ops and small tensors. Nothing is measured."""
     from types import SimpleNamespace
 
     from opforge.builders.cpu.fused_adam import FusedAdamBuilder
@@ -276,7 +276,7 @@ def test_the_gpu_benchmarks_make_their_calls(monkeypatch):
 
     ours = {"fused_adam_": FusedAdamBuilder, "fused_lion_": FusedLionBuilder, "fused_lamb_": FusedLambBuilder}
     stand_in = {name: getattr(builder().load(), name) for name, builder in ours.items()}
-    monkeypatch.setattr(optimizers, "ops", SimpleNamespace(**stand_in))  # Triton's has the same arguments
+    monkeypatch.setattr(optimizers, "ops", SimpleNamespace(**stand_in))  # the Triton ops have the same arguments
     monkeypatch.setattr(optimizers, "captured", lambda call: call)
     monkeypatch.setattr(optimizers, "SMALL", [1000] * 20)
     gpu = gpu_clock.clock()
@@ -286,5 +286,5 @@ def test_the_gpu_benchmarks_make_their_calls(monkeypatch):
     monkeypatch.setattr(quantizer, "QuantizerBuilder", QuantizerBuilder)
     for module, count in ((optimizers, 29), (quantizer, 40)):
         figures = list(module.run(gpu))
-        assert len({(one.task, one.contender) for one in figures}) == len(figures) == count
+        assert len({(figure.task, figure.contender) for figure in figures}) == len(figures) == count
     assert not gpu.left_out

@@ -1,4 +1,4 @@
-"""A GPU's clock for machines without one: contenders run on the CPU, once, and the times are made up."""
+"""A fake of the benchmarks' GPU timer: contenders run once on the CPU, and the times are invented."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def clock(times: Mapping[str, float] | None = None) -> Any:
-    """The benchmarks' own Gpu, but for what it would ask the device; `results` holds what each call gave.
+    """Returns the benchmarks' own Gpu without calls of the device. Its `results` are the results of each task.
 
-    `times` are microseconds by contender; others take 100.
+    `times` are the reported microseconds by contender; all others take 100.
     """
     from benchmarks.gpu.timing import Gpu
 
@@ -35,12 +35,12 @@ def clock(times: Mapping[str, float] | None = None) -> Any:
 
 
 def small(rows: Any, monkeypatch: Any, columns: int) -> None:
-    """Make the tasks of `benchmarks.gpu.rows` so small that the interpreter runs them, in a dtype that it has right."""
+    """Makes the tasks of `benchmarks.gpu.rows` small enough for the interpreter, and uses float32."""
     from dataclasses import replace
 
     import torch
 
-    monkeypatch.setattr(rows, "FUNCTIONS", [replace(one, lengths=(columns,)) for one in rows.FUNCTIONS])
+    monkeypatch.setattr(rows, "FUNCTIONS", [replace(function, lengths=(columns,)) for function in rows.FUNCTIONS])
     monkeypatch.setattr(rows, "SIZES", (columns,))
     monkeypatch.setattr(rows, "DTYPE", torch.float32)
     monkeypatch.setattr(rows, "ELEMENTS", 4 * columns)
@@ -48,24 +48,24 @@ def small(rows: Any, monkeypatch: Any, columns: int) -> None:
 
 
 def agree(results: Mapping[str, Any]) -> None:
-    """Each contender's result is ours: tensors, or tuples of them; codes may differ where a half was rounded."""
+    """Asserts that each contender's tensors agree with opforge's. Codes may differ if a half was rounded."""
     import torch
 
     ours = _tensors(results["opforge"])
-    for name, found in results.items():
-        for one, other in zip(ours, _tensors(found), strict=False):  # ours gives offsets too, which are empty
-            if one.dtype == torch.int8:
-                assert (one.view(-1) != other.view(-1)).float().mean() < 0.02, name
+    for name, result in results.items():
+        for tensor, other in zip(ours, _tensors(result), strict=False):  # opforge also returns empty offsets
+            if tensor.dtype == torch.int8:
+                assert (tensor.view(-1) != other.view(-1)).float().mean() < 0.02, name
             else:
-                torch.testing.assert_close(one.view(-1), other.view(-1), rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(tensor.view(-1), other.view(-1), rtol=1e-4, atol=1e-4)
 
 
-def _tensors(found: Any) -> list[Any]:
-    return [*found] if isinstance(found, tuple) else [found]
+def _tensors(result: Any) -> list[Any]:
+    return [*result] if isinstance(result, tuple) else [result]
 
 
 def stand_in() -> SimpleNamespace:
-    """torch's own functions under the names and with the arguments of `opforge.ops.triton`'s."""
+    """Returns torch's own functions with the names and the arguments of those in `opforge.ops.triton`."""
     import torch.nn.functional as F
     from benchmarks.gpu import functions
 

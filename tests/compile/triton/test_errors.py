@@ -1,4 +1,4 @@
-"""What no Triton op computes is refused before anything is launched, with what was expected."""
+"""Wrong arguments of the Triton ops are rejected before anything is launched, with what was expected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODES = torch.zeros(8, dtype=torch.int8)
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "said"),
+    ("call", "error", "message"),
     [
         (lambda: ops.quantize(torch.zeros(8), 8, 5), ValueError, "bits is 5, expected 8 or 4"),
         (
@@ -95,13 +95,13 @@ CODES = torch.zeros(8, dtype=torch.int8)
         ),
     ],
 )
-def test_what_cannot_be_computed_is_refused(call, error, said):
+def test_wrong_arguments_are_rejected(call, error, message):
     with pytest.raises(error) as caught:
         call()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_kernel_that_is_not_declared_or_not_aligned_is_not_launched():
+def test_undeclared_kernels_and_unaligned_arguments_are_rejected():
     from opforge.builders.triton.norms import TritonRMSNormBuilder
 
     kernels = TritonRMSNormBuilder().load().kernels
