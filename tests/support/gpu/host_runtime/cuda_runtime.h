@@ -1,6 +1,6 @@
-// A fake CUDA runtime: kernels run on the host, all threads of all blocks one after the other. Threads run in fibers, so
-// that they can wait at a barrier. This tests which elements a kernel reads and writes, and what it computes. It does
-// not test what depends on parallel execution or on the GPU's own instructions.
+// A fake CUDA runtime: kernels run on the host, all threads of all blocks one after the other. Threads run in fibers,
+// so that they can wait at a barrier. This tests which elements a kernel reads and writes, and what it computes. It
+// does not test what depends on parallel execution or on the GPU's own instructions.
 #pragma once
 
 #include <ucontext.h>
