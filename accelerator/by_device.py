@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import OpforgeError
 
-from .select import get_accelerator, make_accelerator
+from .registry import make_accelerator
+from .select import get_accelerator
 
 if TYPE_CHECKING:
     from .interface.accelerator import Accelerator

@@ -86,8 +86,8 @@ def c_loop(memory: Memory, threads: int) -> Step:
 
     class LoopBuilder(OpBuilder):
         name, sources, abi = "bench_adamw_loop", ["csrc/adamw_loop.cpp"], "c"
-        cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
-        link_flags = ["-pthread"]
+        extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
+        extra_link_args = ["-pthread"]
         signatures = {
             "bench_adamw_loop": (
                 None,

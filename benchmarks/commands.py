@@ -8,6 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.toolchains import find_toolchain
+
 from .machine import cores
 from .scratch import ChildError, write_op
 
@@ -58,8 +62,10 @@ def empty_store(folder: str) -> Store:
 
 def steps_of(builder: OpBuilder, store: Store, library: str = "library.so") -> list[Step]:
     """The commands that a build of the op would run, with paths relative to the folder that they run in."""
-    toolchain = builder.toolchain(store)
-    return toolchain.steps(builder.plan(toolchain), builder.places(), library)
+    toolchain = find_toolchain(builder.spec(), store)
+    return toolchain.steps(
+        make_plan(builder.spec(), toolchain), root_paths(builder.spec(), toolchain.places()), library
+    )
 
 
 def under_ninja(folder: str, steps: Sequence[Step]) -> Spent:

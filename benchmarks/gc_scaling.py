@@ -44,7 +44,7 @@ def run(scratch: Scratch) -> Report:
     tables = [
         report.table("After a build, within the limits (`bounds.enforce`)", "s"),
         report.table("`opforge cache ls`, the whole process", "s"),
-        report.table("Choosing what goes, down to half (`upkeep.surplus`)", "s"),
+        report.table("Choosing what goes, down to half (`upkeep.over_limit`)", "s"),
         report.table("Removing it (`upkeep.remove`)", "s"),
     ]
     for size, rounds in {**SIZES, **(LONG_SIZES if scratch.long else {})}.items():
@@ -59,7 +59,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     root = scratch.fresh("gc")
     store = empty_store(root)
     began = time.perf_counter()
-    CPUAdamBuilder().obtain(store=store)
+    CPUAdamBuilder().build(store=store)
     build = time.perf_counter() - began
     layout = store.layout
     shutil.rmtree(layout.path("objects"))  # they would go first, and are looked at as entries are
@@ -78,10 +78,10 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     _add(tables[1], size, lambda: scratch.seconds(ours, OPFORGE_CACHE_DIR=root), lambda: scratch.seconds(bare), rounds)
     half = _walk(entries) // 2
     now = time.time() + LATER
-    chosen: list[gc.Condemned] = []
+    chosen: list[gc.Eviction] = []
 
     def choose() -> None:
-        chosen[:] = gc.surplus(layout, now, max_size=half)
+        chosen[:] = gc.over_limit(layout, now, max_size=half)
 
     choices = _add(tables[2], size, choose, lambda: _read(entries), rounds)
     gone = [one.path for one in chosen if one.kind == "entry"]

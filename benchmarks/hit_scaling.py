@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from opforge.builders.lookup.finder import find
+
 from .harness import Report, scaled, take_turns
 from .made_up import fill
 from .scratch import Scratch, too_long
@@ -27,12 +29,12 @@ def run(scratch: Scratch) -> Report:
     stores = {}
     for size in (*SIZES, *(LONG_SIZES if scratch.long else ())):
         folder = scratch.fresh("store")
-        CPUAdamBuilder().obtain(store=open_store(folder))
+        CPUAdamBuilder().build(store=open_store(folder))
         fill(os.path.join(folder, VERSION), size)
         stores[f"{size} entries"] = open_store(folder)
 
     def look(name: str) -> None:
-        found = CPUAdamBuilder().find(stores[name])
+        found = find(CPUAdamBuilder().spec(), stores[name]).entry
         if found is None or found.origin != "cache":
             raise AssertionError(f"no hit in the store with {name}")
 

@@ -71,7 +71,7 @@ def _measure(scratch: Scratch, report: Report, abi: str, template: str) -> None:
 def _build(builder: OpBuilder, store: Store) -> tuple[float, list[str]]:
     """The seconds of one build, and the titles of the steps that it reused. Raises AssertionError for a hit."""
     began = time.perf_counter()
-    entry = builder.obtain(store=store)
+    entry = builder.build(store=store)
     spent = time.perf_counter() - began
     if entry.origin != "built":
         raise AssertionError(f"{builder.name}: {entry.origin} instead of built")

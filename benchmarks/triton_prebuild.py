@@ -35,7 +35,7 @@ def run(scratch: Scratch) -> Report:
     for _ in range(ROUNDS):
         store = open_store(scratch.fresh("store"))
         before, began = os.times(), time.perf_counter()
-        TwentyBuilder(TARGET).obtain(store=store)
+        TwentyBuilder(TARGET).build(store=store)
         walls.append(time.perf_counter() - began)
         processors.append(_spent(before))
         spent = under_ninja(scratch.fresh("bare"), steps_of(TwentyBuilder(TARGET), empty_store(scratch.fresh("store"))))

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from opforge import settings
 from opforge.cache.current import current_store
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
-from opforge.errors import ToolchainNotFoundError
-from opforge.events import emit
+from opforge.cache.store import Rejected
+from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 
-from .run import diagnostics, jobserver, timeline
+from .lookup.finder import stored_entry
+from .planner import make_plan
+from .resources import exhausted_resource
+from .run import jobserver, timeline
 from .spec.build_plan import BuildPlan
+from .toolchains import find_toolchain
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -26,26 +29,26 @@ if TYPE_CHECKING:
 
 UNIT_SECONDS = 3.0
 """How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
-FAREWELL_SECONDS = 5.0
+SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
 
-def look_up(builder: OpBuilder, force: bool) -> Entry | BuildPlan:
-    """What answers `builder` already, or the plan of what is to be built.
+def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | BuildPlan:
+    """Returns the stored entry that fits the builder's op, or the plan of the build that is needed.
 
-    Raises PrebuiltRequiredError where building is forbidden, and what `OpBuilder.find` and `plan` do.
+    With `any_machine`, that this machine cannot run the op is no problem. Raises OpIncompatibleError if it cannot,
+    PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
-    began = time.perf_counter()
-    entry = None if force else builder.find(exact=True)
+    spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
+    if not any_machine and (problems := builder._problems(spec)):
+        raise OpIncompatibleError(spec.name, str(spec.target), problems)
+    entry = stored_entry(spec, store, True, force, rejected)
     if entry:
-        emit("hit", op=builder.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
-    if settings.prebuilt() == "require":
-        return builder.obtain(force=force, exact=True)  # which refuses, with its reasons
     try:
-        return builder.plan(builder.toolchain(current_store()))
+        return make_plan(spec, find_toolchain(spec, store))
     except ToolchainNotFoundError as error:
-        raise error.after([*map(str, builder.trace)]) from None
+        raise error.after([*map(str, rejected)]) from None
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
@@ -63,7 +66,7 @@ def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
 def in_parallel(
     work: Mapping[int, Callable[[], None]],
     order: Sequence[int],
-    shared: jobserver.Budget,
+    shared: jobserver.Jobserver,
     line: timeline.Timeline | None,
 ) -> Iterator[int]:
     """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
@@ -98,7 +101,7 @@ def in_parallel(
                 thread.start()
             except RuntimeError as error:  # no more can be started; one does all the work
                 if thread is threads[0]:
-                    ended.put(diagnostics.out_of("build-ops", OSError(errno.EAGAIN, "")) or error)
+                    ended.put(exhausted_resource("build-ops", OSError(errno.EAGAIN, "")) or error)
                 break
         for _ in order:
             one = ended.get()
@@ -107,7 +110,7 @@ def in_parallel(
             yield one
     finally:
         shared.stop()
-        farewell = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
         for thread in threads:
             if thread.ident is not None:
-                thread.join(max(0.0, farewell - time.monotonic()))
+                thread.join(max(0.0, deadline - time.monotonic()))

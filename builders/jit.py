@@ -7,24 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.current import open_store, writable_store
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import key_of
-from opforge.cache.layout import make_folder, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
-from .base import OpBuilder, words
-from .spec import abi as abis
-
-TORCH_HEADERS = tuple(
-    f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
+from .base import OpBuilder
+from .jit_sources import (
+    CUDA_HEADERS,
+    SYCL_HEADERS,
+    detect_abi,
+    detect_device,
+    detect_inline_abi,
+    join,
+    read_sources,
+    with_bindings,
 )
-USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
-USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
-SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
-"""Which device a source is for, where its name tells. A `.cu` is HIP's too, where HIP is what is in use."""
-CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
-SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
-"""What torch's load_inline puts before the sources for a device."""
+from .spec import abi as abis
+from .spec.installed_torch import python_include
+from .spec.op_spec import words
+
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 
@@ -48,6 +50,11 @@ def load(
     torch_target: str = abis.OLDEST_TORCH,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
+    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    extra_link_args: Sequence[str] = (),
+    libraries: Sequence[str] = (),
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
@@ -56,7 +63,8 @@ def load(
         op = opforge.load("my_relu", ["relu.cpp"], extra_cflags=["-ffast-math"], fakes={"relu": torch.empty_like})
         op.relu(x)
 
-    The arguments are torch.utils.cpp_extension.load's, then our own by name. `abi` is read off the sources where it is
+    The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
+    `extra_cflags` and its like. `abi` is read off the sources where it is
     not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` names a cache folder for this op; by default it is shared with all others. `is_python_module` and
     `keep_intermediates` change nothing here: a library with no Python module gives its ops all the same.
@@ -67,31 +75,39 @@ def load(
     paths = _absolute(name, _paths(name, "sources", sources))
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    device = _device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
+    device = detect_device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
     folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
-    include = [*_paths(name, "extra_include_paths", extra_include_paths or ())]
-    text = _text_of(paths)
-    abi = abi or _abi_of(text)
+    include = [
+        *_paths(name, "extra_include_paths", extra_include_paths or ()),
+        *words(name, "include_dirs", include_dirs),
+    ]
+    text = read_sources(paths)
+    abi = abi or detect_abi(text)
     if abi == abis.STABLE and "Python.h" in text:
-        include.append(abis.python_include())  # torch's own examples hold an empty module, for `import` to open them
-    cuda_flags = words(name, "extra_cuda_cflags", extra_cuda_cflags or ())
+        include.append(python_include())  # torch's own examples hold an empty module, for `import` to open them
     attributes = {
         "name": name,
         "folder": folder,
         "sources": tuple(os.path.relpath(path, folder) for path in paths),
         "include_dirs": _absolute(name, include),
-        "cxx_flags": words(name, "extra_cflags", extra_cflags or ()),
-        "link_flags": words(name, "extra_ldflags", extra_ldflags or ()),
+        "define_macros": define_macros if isinstance(define_macros, Mapping) else tuple(define_macros),
+        "extra_compile_args": _compile_args(
+            name,
+            extra_compile_args,
+            cxx=words(name, "extra_cflags", extra_cflags or ()),
+            nvcc=words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
+            sycl=words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
+        ),
+        "extra_link_args": (
+            *words(name, "extra_ldflags", extra_ldflags or ()),
+            *words(name, "extra_link_args", extra_link_args),
+        ),
+        "libraries": words(name, "libraries", libraries),
         "devices": (device,),
-        "device_flags": {
-            "cuda": cuda_flags,
-            "hip": cuda_flags,
-            "xpu": words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
-        },
         "abi": abi,
         "torch_target": torch_target,
         "fakes": dict(fakes or {}),
@@ -99,6 +115,13 @@ def load(
     }
     builder = _builder(attributes, debug, sanitize, build_directory or None)
     return builder.load(verbose)
+
+
+def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
+    own = args if isinstance(args, Mapping) else {"cxx": args}
+    own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
+    return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
 def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
@@ -122,7 +145,7 @@ class _UserBuilder(OpBuilder):
     def load(self, verbose: bool = False) -> Any:
         if self.directory is None:
             return super().load(verbose)
-        entry = self.obtain(store=open_store(self.directory))
+        entry = self.build(store=open_store(self.directory))
         return loader.load_entry(self.name, entry, self.fakes, self.signatures)
 
 
@@ -146,52 +169,6 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
         kind = type("UserBuilder", (_UserBuilder,), {**attributes, "directory": directory, "__module__": __name__})
         _builders[key] = kind(debug=debug, sanitize=sanitize)
     return _builders[key]
-
-
-def detect_abi(paths: Sequence[str]) -> str:
-    """The ABI that sources are written for, by what they include: see `load`."""
-    return _abi_of(_text_of(paths))
-
-
-def _text_of(paths: Sequence[str]) -> str:
-    text = ""
-    for path in paths:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text += file.read()
-    return text
-
-
-def _abi_of(text: str) -> str:
-    if _uses_torch(text):
-        return abis.TORCH
-    if any(mark in text for mark in USES_STABLE):
-        return abis.STABLE
-    # Without a word of torch: plain functions, if they are exported as such; otherwise a header of theirs includes it.
-    return abis.PLAIN if 'extern "C"' in text else abis.TORCH
-
-
-def _uses_torch(text: str) -> bool:
-    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
-    text = text.replace("STABLE_TORCH_LIBRARY", "")
-    return any(mark in text for mark in USES_TORCH)
-
-
-def _device(name: str, paths: Sequence[str], with_cuda: bool, with_sycl: bool) -> str:
-    """The device that these sources are for: the CPU unless a source's name or an argument says otherwise."""
-    asked = {device for path in paths if (device := SUFFIX_DEVICES.get(os.path.splitext(path)[1]))}
-    asked |= {"cuda"} if with_cuda and "hip" not in asked else set()
-    asked |= {"xpu"} if with_sycl else set()
-    if len(asked) > 1:
-        raise BuilderError(name, f"its sources are for {' and '.join(sorted(asked))}", "Make an op of each")
-    if asked == {"cuda"} and _uses_hip():
-        return "hip"
-    return asked.pop() if asked else "cpu"
-
-
-def _uses_hip() -> bool:
-    """Whether the torch that is installed calls HIP what sources call CUDA."""
-    folder = abis.torch_folder()
-    return folder is not None and abis.torch_states(folder, "hip") is not None
 
 
 def load_inline(
@@ -219,6 +196,11 @@ def load_inline(
     torch_target: str = abis.OLDEST_TORCH,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
+    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    extra_link_args: Sequence[str] = (),
+    libraries: Sequence[str] = (),
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
@@ -228,12 +210,10 @@ def load_inline(
     `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and
     the device's own headers. `use_pch` changes nothing.
     """
-    text, cuda, sycl = _joined(cpp_sources), _joined(cuda_sources), _joined(sycl_sources)
-    if abi is None:
-        stable = any(mark in text + cuda + sycl for mark in USES_STABLE)
-        abi = abis.STABLE if stable and not _uses_torch(text + cuda + sycl) else abis.TORCH
+    text, cuda, sycl = join(cpp_sources), join(cuda_sources), join(sycl_sources)
+    abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi == abis.TORCH:
-        text = _pybind_source(text, functions, with_pytorch_error_handling, no_implicit_headers)
+        text = with_bindings(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:
         raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", "They are bound by pybind; leave it out")
     if abi == abis.TORCH and not no_implicit_headers:
@@ -250,9 +230,9 @@ def load_inline(
                 make_folder(folder)
                 write_file(os.path.join(folder, file), content.encode())
     except OSError as error:
-        from .run.diagnostics import out_of
+        from .resources import exhausted_resource
 
-        scarce = out_of(name, error)
+        scarce = exhausted_resource(name, error)
         if scarce:
             raise scarce from error
         raise
@@ -273,27 +253,11 @@ def load_inline(
         torch_target=torch_target,
         fakes=fakes,
         signatures=signatures,
+        include_dirs=include_dirs,
+        define_macros=define_macros,
+        extra_compile_args=extra_compile_args,
+        extra_link_args=extra_link_args,
+        libraries=libraries,
         debug=debug,
         sanitize=sanitize,
     )
-
-
-def _joined(sources: str | Sequence[str] | None) -> str:
-    return sources if isinstance(sources, str) else "\n".join(sources or ())
-
-
-def _pybind_source(
-    text: str, functions: str | Sequence[str] | Mapping[str, str] | None, guarded: bool, bare: bool
-) -> str:
-    names = [functions] if isinstance(functions, str) else functions or ()
-    documented = dict(names) if isinstance(names, Mapping) else {one: one for one in names}
-    lines = [] if bare else ["#include <torch/extension.h>"]
-    lines.append(text)
-    if documented:
-        lines.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
-        for function, doc in documented.items():
-            bound = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
-            quoted = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'm.def("{function}", {bound}, "{quoted}");')
-        lines.append("}")
-    return "\n".join(lines) + "\n"

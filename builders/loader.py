@@ -1,4 +1,4 @@
-"""From a checked entry to something that can be called. One library a result, one registration a process."""
+"""Loads a checked entry: one library for each entry, one registration for each process."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
 from .spec.abi import PLAIN, REGISTER, STABLE
+from .spec.kernel_roots import is_own
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
-_lock = threading.RLock()  # a module's own initialisation may load another op
+lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 _loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
-"""Each result, with the signatures that plain functions were given."""
+"""By entry key, with the signatures that plain functions got."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 _registered: dict[str, str] = {}
-"""Public name in torch.ops -> the op that holds it. Another version of that op may stand beside it, another op not."""
+"""Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
 _torch_versions: set[str] = set()
-"""The ops of the `torch` ABI that are loaded. Another version of one gets namespaces of its own."""
+"""The loaded ops of the `torch` ABI. Another version of one gets namespaces of its own."""
 _namespaces: dict[str, list[str]] = {}
-"""Result -> the namespaces in torch.ops that hold its ops."""
+"""Entry key -> the namespaces in torch.ops that hold its ops."""
 _fakes: dict[str, Callable[..., Any]] = {}
-"""Public name in torch.ops -> the Python fake kernel that an author gave it."""
+"""Public name in torch.ops -> the author's Python fake kernel."""
 
 
-def _forget_the_parents_threads() -> None:
-    """In a forked child, nobody is left who could let the lock go."""
-    global _lock
-    _lock = threading.RLock()
+def _replace_lock() -> None:
+    """In a forked child, the thread that held the lock is gone: nobody would release it."""
+    global lock
+    lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget_the_parents_threads)
+os.register_at_fork(after_in_child=_replace_lock)
 
 
 class LoadedOp:
@@ -47,7 +49,7 @@ class LoadedOp:
 
     def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
         self.__name__, self.path, self.origin = name, entry.library, entry.origin
-        self.result, self._find, self._names = entry.result, find, names
+        self.result, self._find, self._names = entry.key, find, names
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -71,16 +73,16 @@ class LoadedOp:
 
 
 def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
-    """Load an entry and register its ops; the same entry gives the same object. Raises LoadError, NamespaceClashError.
+    """Loads an entry and registers its ops. Returns its functions; the same entry gives the same object.
 
-    Two results of one op live side by side: the first has the public name, `torch.ops.<namespace>.<op>`, a later one
-    a namespace with a suffix of its own. `fakes` take the place of earlier ones; other signatures give another object,
-    so that who loaded the first keeps theirs.
+    Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
+    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures give another object, so that callers
+    of the first keep theirs. Raises LoadError, NamespaceClashError.
     """
-    with _lock:
+    with lock:
         abi = entry.binary["abi"]
         typed = functions if abi == PLAIN else {}
-        loaded, before = _loaded.get(entry.result, (None, typed))
+        loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
             if abi == STABLE:
                 loaded = _load_stable(op, entry, fakes)
@@ -88,11 +90,37 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
                 loaded = _load_plain(op, entry, functions)
             else:
                 loaded = _load_torch(op, entry)
-            _loaded[entry.result] = loaded, typed
+            _loaded[entry.key] = loaded, typed
         if fakes:
             names = loaded._names if isinstance(loaded, LoadedOp) else ()
-            _register_fakes(op, names, _namespaces.get(entry.result, []), fakes)
+            _register_fakes(op, names, _namespaces.get(entry.key, []), fakes)
         return loaded
+
+
+Stamps = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def own_files(entry: Entry, root_paths: Mapping[str, str]) -> Stamps:
+    """Returns the files of the op itself that an entry was built from, each with its stamp."""
+    files = (file for file in entry.watched if is_own(file[0]))
+    return tuple((os.path.join(root_paths[root], path), tuple(stamp)) for root, path, *stamp in files)
+
+
+def are_unchanged(files: Stamps) -> bool:
+    """Returns whether every file still has its stamp."""
+    disk = Disk()
+    return all(disk.stamp(path) == stamp for path, stamp in files)
+
+
+def python_functions(where: str, op: Any) -> Mapping[str, Any]:
+    """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
+    if not where:
+        return {}
+    import importlib
+
+    module, _, name = where.partition(":")
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
+    return functions
 
 
 def _register_fakes(
@@ -111,8 +139,8 @@ def _register_fakes(
             _fakes[public] = fake
 
 
-def _dlopen(op: str, entry: Entry) -> int:
-    """The handle of the library. A CDLL would make a class for it, which costs a hit a fiftieth."""
+def open_library(op: str, entry: Entry) -> int:
+    """Returns the handle of the library. Making a ctypes.CDLL would cost a hit 2 % of its time."""
     path = entry.library
     missing = _missing_sanitizer(entry.binary)
     if missing:
@@ -121,7 +149,9 @@ def _dlopen(op: str, entry: Entry) -> int:
     try:
         return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        raise LoadError(op, path, str(error), _advice(str(error))) from error
+        from . import load_advice
+
+        raise LoadError(op, path, str(error), load_advice.advice(str(error))) from error
 
 
 def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
@@ -134,22 +164,10 @@ def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
     return next((name for name in needed if name not in mapped), None)
 
 
-def _advice(problem: str) -> str:
-    if "failed to map segment" in problem or "Operation not permitted" in problem:
-        return "The folder is probably mounted noexec: set OPFORGE_CACHE_DIR to one that allows execution"
-    if "version `GLIBC" in problem:
-        return "It was built on a newer system: build it here, or against an older sysroot"
-    if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
-        return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
-    if "undefined symbol" in problem:
-        return "Name the source or the library that defines it: in sources, or in libraries or link_flags (-l...)"
-    return "Rebuild it with: build-ops --force"
-
-
 def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
     import torch
 
-    library = _dlopen(op, entry)
+    library = open_library(op, entry)
     schemas = _describe(library)
     heads = [schema.partition("(")[0] for schema in schemas]  # namespace::name, and .overload where there are several
     qualified = [head.partition(".")[0] for head in heads]
@@ -162,18 +180,20 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         if name in _registered:
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
-            suffix = "_" + entry.result[:8]
+            suffix = "_" + entry.key[:8]
     for name, schema in zip(qualified, schemas, strict=True):
         if _is_registered(torch, schema, suffix):
             raise NamespaceClashError(op, name)
     problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
     if problem is not None:
-        raise LoadError(op, entry.library, problem.decode(errors="replace"), _schema_advice(torch, schemas))
+        from . import load_advice
+
+        raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
     # Only the first version owns the public name; the namespaces are those of the sources.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
-    _namespaces[entry.result] = [*dict.fromkeys(owners.values())]
+    _namespaces[entry.key] = [*dict.fromkeys(owners.values())]
 
     # Told from the schemas: torch.compile, which may be the first to ask for a function, cannot ask torch for them.
     overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
@@ -200,23 +220,8 @@ def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
 
 
-def _schema_advice(torch: Any, schemas: list[str]) -> str:
-    """Which schema torch cannot read, and why; it does not say so itself across the C interface."""
-    for schema in schemas:
-        try:
-            parsed = torch._C.parse_schema(schema)
-        except RuntimeError as error:
-            return f"The schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}"
-        for one in (*parsed.arguments, *parsed.returns):
-            for kind in (one.type, *one.type.containedTypes()):
-                if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
-                    known = "Write Tensor, int (for int64_t), float (for double), bool or str"
-                    return f"{str(kind)!r} in the schema {schema!r} is no type. {known}"
-    return "Look for an op that is defined twice, or a kernel for an op that no block defines"
-
-
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
-    library = ctypes.CDLL(entry.library, handle=_dlopen(op, entry))
+    library = ctypes.CDLL(entry.library, handle=open_library(op, entry))
     names = tuple(entry.binary["exports"])
 
     def find(name: str) -> Any:
@@ -234,7 +239,7 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    namespaces = _namespaces[entry.result] = _register_blocks(op, entry) or [op]
+    namespaces = _namespaces[entry.key] = _register_blocks(op, entry) or [op]
     if entry.binary["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
@@ -251,11 +256,11 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 def _register_blocks(op: str, entry: Entry) -> list[str]:
     """Register what the library's TORCH_LIBRARY blocks define; gives the namespaces. A second version of an op gets
     others than the first, and is refused where it registers ops in a way that cannot wait."""
-    suffix = "_" + entry.result[:8] if op in _torch_versions else ""
+    suffix = "_" + entry.key[:8] if op in _torch_versions else ""
     if suffix and _registers_when_opened(entry.library):
         problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
         raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
-    library, owned = _dlopen(op, entry), []
+    library, owned = open_library(op, entry), []
     if REGISTER in entry.binary["exports"]:
         owned = [name + suffix for name in dict.fromkeys(_describe(library))]
         problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
@@ -284,5 +289,7 @@ def _import_module(op: str, entry: Entry) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
-        raise LoadError(op, entry.library, str(error), _advice(str(error))) from error
+        from . import load_advice
+
+        raise LoadError(op, entry.library, str(error), load_advice.advice(str(error))) from error
     return module

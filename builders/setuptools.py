@@ -25,7 +25,7 @@ from setuptools.command.build import build
 from setuptools.errors import ExecError, OptionError
 
 from .lookup.package_layers import FOLDER
-from .wheel_tag import Tag, records, tag_of
+from .wheel_tag import Tag, binary_records, wheel_tag
 
 __all__ = ["commands"]
 LEVELS = {
@@ -37,7 +37,7 @@ KNOWN = frozenset({"ops", "targets", "portable"})
 EXPECTED = 'expected ops = ["package.module:Class", ...], and, if you like, targets = ["cpu:x86-64-v3", ...], portable'
 
 
-class Wanted(NamedTuple):
+class OpsConfig(NamedTuple):
     """What a project ships."""
 
     ops: tuple[str, ...]
@@ -65,7 +65,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         ("targets=", None, "targets to build for, separated by commas"),
         ("jobs=", "j", "how many compilers may run at once"),
     ]
-    wanted = Wanted(())
+    config = OpsConfig(())
     editable_mode = False
 
     def initialize_options(self) -> None:
@@ -82,7 +82,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         """Build, in a process of its own, from what the wheel will hold. Raises ExecError."""
         if self.editable_mode:
             return  # in a checkout that is being worked on, load() builds
-        for package, ops in self.wanted.by_package().items():
+        for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
                 raise OptionError(f"opforge: there is no package {package!r} in this project; {EXPECTED}")
@@ -90,11 +90,11 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
             self._build(ops, layer)
 
     def _build(self, ops: Sequence[str], layer: str) -> None:
-        targets = self.targets.split(",") if self.targets else self.wanted.targets or default_targets()
+        targets = self.targets.split(",") if self.targets else self.config.targets or default_targets()
         command = [sys.executable, "-m", "opforge", "build-ops", *ops, "--out", layer]
         command += [word for one in targets for word in ("--target", one)]
         command += ["--jobs", self.jobs] if self.jobs else []
-        command += ["--portable"] if self.wanted.portable else []
+        command += ["--portable"] if self.config.portable else []
         # Python looks for modules in the working folder first: the builders are those that will be installed, and a
         # source that was left out of the wheel is missing now, not there.
         done = subprocess.run(command, cwd=self.build_lib, env={"OPFORGE_PREBUILT": "ignore", **os.environ})
@@ -110,7 +110,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
     def layers(self) -> list[str]:
         """The folders of entries, in the build folder."""
         self.ensure_finalized()
-        return [self._layer(package) for package in self.wanted.by_package()]
+        return [self._layer(package) for package in self.config.by_package()]
 
     def get_outputs(self) -> list[str]:
         """Every file of the layers that are built."""
@@ -143,7 +143,7 @@ def commands(
     base_build, base_wheel = (bases or {}).get("build", build), (bases or {}).get("bdist_wheel", bdist_wheel)
 
     class BuildOpsHere(BuildOps):
-        wanted = Wanted(tuple(ops), tuple(targets), portable, package)
+        config = OpsConfig(tuple(ops), tuple(targets), portable, package)
 
     class BuildWithOps(base_build):  # type: ignore[misc, valid-type]
         sub_commands: ClassVar[list[Any]] = [*base_build.sub_commands, ("build_ops", None)]
@@ -185,9 +185,9 @@ def _problem(ops: object, targets: object, portable: object, package: str) -> st
 
 def _measured(built: Any) -> Tag | None:
     """The tag of what was built; None where nothing was."""
-    found = [binary for layer in built.layers() for binary in records(layer)]
+    found = [binary for layer in built.layers() for binary in binary_records(layer)]
     try:
-        return tag_of(found) if found else None
+        return wheel_tag(found) if found else None
     except ValueError as error:
         raise OptionError(f"opforge: {error}") from error
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import Layout, read_json
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import Layout
 from opforge.cache.records.entry import MANIFEST
+from opforge.versions import version_of
 
-from .lookup.host_requirements import version_of
 from .spec.abi import TORCH
 
 RUNTIMES = (
@@ -61,14 +62,14 @@ class Tag(NamedTuple):
     reason: str = ""
 
 
-def records(layer: str) -> list[Mapping[str, Any]]:
+def binary_records(layer: str) -> list[Mapping[str, Any]]:
     """What the manifests of a layer say of their libraries. Raises OSError, ValueError."""
     entries = Layout(layer).path("entries")
     results = sorted(os.listdir(entries)) if os.path.isdir(entries) else []
     return [read_json(os.path.join(entries, result, MANIFEST))["binary"] for result in results]
 
 
-def tag_of(binaries: Sequence[Mapping[str, Any]]) -> Tag:
+def wheel_tag(binaries: Sequence[Mapping[str, Any]]) -> Tag:
     """The tag of a wheel with these libraries. Raises ValueError where they are for several machines."""
     machines = sorted({str(one["machine"]) for one in binaries})
     if len(machines) != 1:

@@ -1,3 +1,3 @@
-"""The content-addressed store: keyed, locked, verified, bounded. It takes names and bytes, and knows no op."""
+"""The content-addressed store of built libraries. It takes keys, paths and bytes, and knows nothing of ops."""
 
 from __future__ import annotations

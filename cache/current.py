@@ -1,26 +1,40 @@
-"""The store that builders use, as the environment asks for it: opened on first use, checked each time it is opened."""
+"""Which store the settings name: opens it on first use, checks it each time, makes its folders before a build."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Collection
 
 from opforge import settings
-from opforge.cache.store import Store
 from opforge.errors import CacheDirError, LayerError
 
-from . import layout
 from .filesystem import trust
+from .filesystem.files import make_folder, write_file
+from .layout import TAG, VERSION, Layout
+from .store import Store
 
-NOWHERE = os.path.join(os.devnull, "no-cache-folder")
-"""Where nobody can make a folder: what stands for a default folder that was refused, until something is built."""
+PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
+"""A root that can never exist. A store there is only read from, until the first build needs a real folder."""
+FOLDERS = ("plans", "entries", "descriptions", "toolchains", "locks", "staging", "failures", "logs")
+"""The folders that `prepare` makes; the others are made when they are first written to."""
+log = logging.getLogger("opforge.cache")
 _stores: dict[tuple[object, ...], Store] = {}
 
 
-def current_store() -> Store:
-    """The store under the settings as they are now; creates no folder.
+def reset() -> None:
+    """Forgets the stores that this process has opened."""
+    _stores.clear()
 
-    A chosen folder that cannot be trusted raises CacheDirError; the default one gives way to a fresh private folder,
-    with one warning, once something is built.
+
+def current_store() -> Store:
+    """Returns the store that the settings name at the time of the call. Creates no folder.
+
+    If the default folder cannot be trusted, the store has no folder; `writable_store` then makes a private one.
+
+    Raises:
+        CacheDirError: The folder that OPFORGE_CACHE_DIR names cannot be trusted.
+        LayerError: A folder that OPFORGE_CACHE_LAYERS names cannot be trusted.
     """
     root, chosen = settings.cache_dir()
     names, layers = settings.trusted_owners(), settings.cache_layers()
@@ -28,48 +42,123 @@ def current_store() -> Store:
     store = _stores.get(key)
     if store is None:
         owners = trust.trusted_ids(names)
-        problem = layout.find_problem(root, trust.trusted_ids())
+        problem = find_problem(root, trust.trusted_ids())
         if problem and chosen:
             raise problem
-        store = Store(NOWHERE if problem else root, owners, _trusted_layers(layers, owners))
+        store = Store(PLACEHOLDER_ROOT if problem else root, owners, _trusted_layers(layers, owners))
         if not problem:
             _stores[key] = store
     return store
 
 
 def open_store(folder: str) -> Store:
-    """The store in a folder that was chosen for it, without layers. Raises CacheDirError."""
+    """Returns the store in a given folder, without layers. Raises CacheDirError if the folder cannot be trusted."""
     store = Store(os.path.abspath(folder), trust.trusted_ids(settings.trusted_owners()))
-    problem = layout.find_problem(store.layout.root, trust.trusted_ids())
+    problem = find_problem(store.layout.root, trust.trusted_ids())
     if problem:
         raise problem
     return store
 
 
-def writable_store(given: Store | None = None) -> Store:
-    """`given`, or the current store, with its folders made, so that it can be built in. Raises CacheDirError."""
-    if given is not None:
-        layout.prepare(given.layout.root, trust.trusted_ids())
-        return given
+def own_store() -> Store:
+    """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
+    root = settings.cache_dir()[0]
+    # Check the path as it is: without a home folder it is "~/.cache/opforge", which open_store would make absolute.
+    problem = find_problem(root, trust.trusted_ids())
+    if problem:
+        raise problem
+    return open_store(root)
+
+
+def writable_store(store: Store | None = None) -> Store:
+    """Makes the folders of a store, by default the current one, and returns it.
+
+    If the default folder cannot be used, the store is in a private folder that is removed when this process ends; one
+    warning says so. Raises CacheDirError if a folder that was named cannot be used.
+    """
+    if store is not None:
+        prepare(store.layout.root, trust.trusted_ids())
+        return store
     store = current_store()
     root, chosen = settings.cache_dir()
-    mine = trust.trusted_ids()
+    owners = trust.trusted_ids()
     try:
-        layout.prepare(root if store.layout.root == NOWHERE else store.layout.root, mine)
+        prepare(root if store.layout.root == PLACEHOLDER_ROOT else store.layout.root, owners)
         return current_store()
     except CacheDirError as problem:
         if chosen:
             raise
-        fallback = Store(layout.private_fallback(problem), store.owners, tuple(str(one) for one in store.layers))
-        layout.prepare(fallback.layout.root, mine)
+        fallback = Store(private_fallback(problem), store.owners, tuple(str(layer) for layer in store.layers))
+        prepare(fallback.layout.root, owners)
         _stores[root, chosen, settings.trusted_owners(), settings.cache_layers()] = fallback
         return fallback
 
 
+def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
+    """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
+    if not os.path.isabs(root):
+        return CacheDirError(
+            root, "no home folder leads to it", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
+        )
+    problem = trust.folder_problem(root, owners)
+    return CacheDirError(root, *problem) if problem else None
+
+
+def prepare(root: str, owners: Collection[int]) -> None:
+    """Makes the folders of a store and checks that it can be written. Raises CacheDirError if it cannot be used."""
+    problem = find_problem(root, owners)
+    if problem:
+        raise problem
+    try:
+        make_folder(root)
+        for name in FOLDERS:
+            make_folder(os.path.join(root, VERSION, name))
+        tag = os.path.join(root, "CACHEDIR.TAG")
+        if not os.path.exists(tag):
+            write_file(tag, TAG.encode())
+        from .staging import new_folder  # not on the path of a hit
+
+        os.rmdir(
+            new_folder(Layout(root), "probe")
+        )  # if this process is killed here, a sweep finds the folder by its name
+    except OSError as error:
+        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
+        raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
+
+
+def private_fallback(refused: CacheDirError) -> str:
+    """Makes a private folder for this process, because of `refused`; logs a warning and returns the path.
+
+    The folder is removed when the process ends. What was loaded from it stays usable until then. Raises CacheDirError
+    if no temporary folder can be made either.
+    """
+    import atexit
+    import shutil
+    import tempfile
+
+    try:
+        path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
+    except OSError as error:
+        advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
+        raise CacheDirError(refused.path, f"{refused.problem}; nor is there a temporary folder", advice) from error
+
+    def remove() -> None:
+        if os.getpid() == owner:  # otherwise a forked child would remove its parent's folder
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
+    log.warning(
+        "%s. Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
+        refused,
+        path,
+    )
+    return path
+
+
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
-    """The layers that may be loaded from. One that was named and cannot be trusted is an error, not a silence."""
+    """Returns the layers that were named. Raises LayerError for one that cannot be trusted, rather than skip it."""
     for path in paths:
-        found = trust.objection(path, owners)
+        found = trust.folder_problem(path, owners)
         if found:
             problem, advice = found
             raise LayerError(path, problem, advice if advice.startswith("Run: ") else "Name its owner there")

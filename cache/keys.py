@@ -1,4 +1,4 @@
-"""Digests and keys: the same value gives the same key on every machine and in every folder."""
+"""Digests and keys: the same value has the same key on every machine and in every folder."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ KEY_LENGTH = 32  # hex digits, 128 bits
 
 
 def canonical(value: object) -> bytes:
-    """The one JSON spelling of `value`: sorted names, no spaces, ASCII."""
+    """Returns the one JSON form of `value` that is hashed: sorted names, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def key_of(value: object) -> str:
-    """The key of a JSON-able value."""
+    """Returns the key of a JSON-able value: 32 hex digits."""
     return hashlib.sha256(canonical(value)).hexdigest()[:KEY_LENGTH]
 
 
 def bytes_digest(data: bytes) -> str:
-    """The SHA-256 of `data`, in hex."""
+    """Returns the SHA-256 of `data`, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
-def place_of(roots: Mapping[str, str]) -> str:
-    """A short name for where the roots lie, so that two checkouts or environments keep their stamps apart."""
-    return key_of(sorted(roots.items()))[:12]
+def root_paths_digest(root_paths: Mapping[str, str]) -> str:
+    """Returns 12 hex digits for the paths of the roots, so that two checkouts or environments keep separate stamps."""
+    return key_of(sorted(root_paths.items()))[:12]
 
 
-def result_key(plan_key: str, files: Iterable[tuple[str, str, str]]) -> str:
-    """The key of a build's outcome: its plan and the (root, path, digest) of every file that the compiler read."""
+def entry_key(plan_key: str, files: Iterable[tuple[str, str, str]]) -> str:
+    """Returns the key of an entry.
+
+    It depends on the plan and on the (root, path, digest) of every file that the compiler read, in any order.
+    """
     return key_of([plan_key, sorted(set(files))])

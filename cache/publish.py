@@ -1,4 +1,4 @@
-"""The slow half of a store: build once, however many ask, and keep what was built."""
+"""Builds once, however many processes request the same, and keeps the result."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from opforge.errors import BuildError, CacheDirError
 from . import staging
 from .filesystem import lock
 from .filesystem.disk import Stamp
-from .layout import UNREADABLE, make_folder, write_file
+from .filesystem.files import UNREADABLE, make_folder, write_file
 from .records import failures, stat_record
-from .records.entry import MANIFEST, Entry, damage
+from .records.entry import MANIFEST, Entry, integrity_problem
 from .records.inputs import Inputs
 from .store import Store
 
 
-class Product(NamedTuple):
-    """What a producer leaves in its staging folder, and what it read."""
+class BuildResult(NamedTuple):
+    """What a build leaves in its staging folder, and what it read."""
 
-    result: str
+    key: str
+    """The entry's key."""
     folder: str
     """Holds the library and nothing else; becomes the entry."""
     binary: Mapping[str, Any]
@@ -35,10 +36,10 @@ class Product(NamedTuple):
 
 
 class SharedFailure(Exception):
-    """The builder that this process waited for failed; carries its failure."""
+    """The build that this process waited for failed; carries the failure."""
 
-    def __init__(self, failure: Any) -> None:
-        super().__init__(failure.told["message"])
+    def __init__(self, failure: failures.Failure) -> None:
+        super().__init__(failure.attributes["message"])
         self.failure = failure
 
 
@@ -47,33 +48,48 @@ def build(
     plan_key: str,
     description: str,
     label: str,
-    roots: Mapping[str, str],
-    produce: Callable[[str], Product],
+    root_paths: Mapping[str, str],
+    execute: Callable[[str], BuildResult],
     look_again: Callable[[], Entry | None],
     state: str,
     timeout: float | None = None,
 ) -> Entry:
-    """Build under the plan's lock, once however many ask, and publish.
+    """Builds under the plan's lock, or waits for the process that does; returns the entry.
 
-    `produce` builds in the folder it is given; `look_again` is asked first, for another may have built meanwhile;
-    `state` names the state of the sources, so that a waiter takes over only a failure of the same sources.
+    Args:
+        store: Where the entry is published.
+        plan_key: The plan's key, which names the lock.
+        description: The key of the op's description.
+        label: The op's name, for messages.
+        root_paths: The paths of the roots on this machine.
+        execute: Builds in the folder that it is called with.
+        look_again: Returns the entry if another process has published it meanwhile. Called before each build.
+        state: A key of the state of the sources. A waiter raises a failure only if it is of the same state.
+        timeout: Seconds to wait for another process; None waits as long as it lives.
+
+    Raises:
+        BuildError: The build failed.
+        SharedFailure: The build that this process waited for failed.
+        CacheDirError: The store cannot be written.
+        LockTimeoutError: Another process was building for longer than `timeout`.
     """
     began, since, path = time.time_ns(), time.monotonic(), store.layout.path("locks", plan_key)
     while True:
-        with lock.held(path, label, timeout, ready=_news(store, plan_key), since=since) as turn:
-            found = look_again()
-            if found:
-                return found
-            if turn is not lock.Turn.FIRST:
+        with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
+            entry = look_again()
+            if entry:
+                return entry
+            if result is not lock.LockResult.FREE:
                 failure = failures.since(store.layout, plan_key, began, state)
                 if failure:
                     raise SharedFailure(failure)
-            if turn is not lock.Turn.READY:  # otherwise what came answers others, and this one waits on
-                return _build(store, plan_key, description, roots, produce, state)
+            # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
+            if result is not lock.LockResult.READY:
+                return _build(store, plan_key, description, root_paths, execute, state)
 
 
-def _news(store: Store, plan_key: str) -> Callable[[], bool]:
-    """Whether a ticket or a failure of this plan has come since this was called."""
+def _has_news(store: Store, plan_key: str) -> Callable[[], bool]:
+    """Returns a function that returns whether a stat record or a failure of the plan was written since this call."""
     watched = (store.layout.plan(plan_key), failures.path(store.layout, plan_key))
     before = store.disk.flat_stamps(watched)
     return lambda: store.disk.flat_stamps(watched) != before
@@ -83,58 +99,63 @@ def _build(
     store: Store,
     plan_key: str,
     description: str,
-    roots: Mapping[str, str],
-    produce: Callable[[str], Product],
+    root_paths: Mapping[str, str],
+    execute: Callable[[str], BuildResult],
     state: str,
 ) -> Entry:
     staging.sweep(store.layout)
-    folder = staging.begin(store.layout, plan_key)
+    folder = staging.new_folder(store.layout, plan_key)
     try:
-        product = produce(folder)
-        entry = keep(store, plan_key, description, roots, product)
+        entry = keep(store, plan_key, description, root_paths, execute(folder))
         failures.forget(store.layout, plan_key)
         return entry
     except BuildError as error:
-        told = {name: value for name, value in vars(error).items() if name != "__notes__"}
-        failures.note(store.layout, plan_key, failures.Failure(error.kind, told, state))
+        attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        failures.note(store.layout, plan_key, failures.Failure(error.kind, attributes, state))
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str], product: Product) -> Entry:
-    """Publish a product, or take the entry that another published first. Returns a checked entry."""
+def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str, str], result: BuildResult) -> Entry:
+    """Publishes a result, or uses the entry that another process published first. Returns a checked entry.
+
+    Raises:
+        CacheDirError: The store cannot be written, or does not read back what was written.
+    """
     manifest = {
-        **product.manifest,
+        **result.manifest,
         "plan": plan_key,
         "description": description,
-        "result": product.result,
-        "binary": dict(product.binary),
-        "inputs": product.inputs.to_json(),
+        "result": result.key,
+        "binary": dict(result.binary),
+        "inputs": result.inputs.to_json(),
     }
-    path = os.path.join(product.folder, MANIFEST)
+    path = os.path.join(result.folder, MANIFEST)
     write_file(path, json.dumps(manifest, indent=1).encode())
     for _attempt in range(3):
-        first = staging.publish(store.layout, product.folder, product.result)
-        entry = store.read_entry(store.layout, product.result, "built" if first else "cache")
-        problem = "its manifest cannot be read" if entry is None else damage(entry, store.owners, full=True)
-        if entry and not problem and not first:
-            problem = _disagreement(entry, product)
-        if entry and not problem:
-            library = store.disk.stamp(entry.library)
-            binary = {**entry.binary, "stamp": list(library or ())}
-            ticket = stat_record.make(entry.result, product.inputs, binary, roots, store.disk, product.stamps)
-            store.write_ticket(plan_key, ticket, roots)
-            _describe(store.layout.description(description), product.result)
-            return entry._replace(binary=binary, ticket=ticket)
-        problem = problem or "it cannot be read"
-        if not staging.set_aside(store.layout, product.result, problem):
+        is_first = staging.publish(store.layout, result.folder, result.key)
+        entry = store.read_entry(store.layout, result.key, "built" if is_first else "cache")
+        if entry is None:
+            problem: str | None = "its manifest cannot be read"
+        else:
+            problem = integrity_problem(entry, store.owners, full=True)
+            if not problem and not is_first:
+                problem = _manifest_problem(entry, result)
+            if not problem:
+                library = store.disk.stamp(entry.library)
+                binary = {**entry.binary, "stamp": list(library or ())}
+                record = stat_record.make(entry.key, result.inputs, binary, root_paths, store.disk, result.stamps)
+                store.write_stat_record(plan_key, record, root_paths)
+                _add_to_description(store.layout.description(description), result.key)
+                return entry._replace(binary=binary, stat_record=record)
+        if not staging.quarantine(store.layout, result.key, str(problem)):
             raise CacheDirError(
                 store.layout.root,
-                f"{store.layout.entry(product.result)} cannot be changed ({problem})",
+                f"{store.layout.entry(result.key)} cannot be changed ({problem})",
                 f"If another user has made it, take it over: sudo chown -R {os.geteuid()} {store.layout}",
             )
-        if first:
+        if is_first:
             break
     raise CacheDirError(
         store.layout.root,
@@ -143,28 +164,29 @@ def keep(store: Store, plan_key: str, description: str, roots: Mapping[str, str]
     )
 
 
-def _describe(folder: str, result: str) -> None:
-    """Say that a result answers a description."""
-    for last in (False, False, True):
+def _add_to_description(folder: str, entry_key: str) -> None:
+    """Adds an entry to the folder of a description."""
+    for is_last in (False, False, True):
         make_folder(folder)
         try:
-            write_file(os.path.join(folder, result), b"")
+            write_file(os.path.join(folder, entry_key), b"")
         except FileNotFoundError:
-            if last:
+            if is_last:
                 raise
             continue  # an eviction has just removed the folder, which was empty
         break
 
 
-def _disagreement(entry: Entry, product: Product) -> str | None:
-    """Why the manifest of an entry that was there already is not that of this result, or None.
+def _manifest_problem(entry: Entry, result: BuildResult) -> str | None:
+    """Returns why the manifest of an entry that was there already does not belong to this result, or None.
 
-    Two builds of one result may differ in their bytes, and in nothing else that is told of them.
+    Two builds of one entry may differ in the bytes of the library, and in no other field.
     """
-    told = json.loads(json.dumps({**product.binary, "size": entry.binary["size"], "sha256": entry.binary["sha256"]}))
+    same_bytes = {"size": entry.binary["size"], "sha256": entry.binary["sha256"]}
+    binary = json.loads(json.dumps({**result.binary, **same_bytes}))
     try:
         inputs = Inputs.from_json(entry.manifest()["inputs"]).files
     except UNREADABLE:
         return "its manifest cannot be read"
-    same = {one[:3] for one in inputs} == {one[:3] for one in product.inputs.files}
-    return None if same and told == entry.binary else "its manifest speaks of another library"
+    same_files = {file[:3] for file in inputs} == {file[:3] for file in result.inputs.files}
+    return None if same_files and binary == entry.binary else "its manifest speaks of another library"

@@ -1,4 +1,4 @@
-"""Private folders to build in, and how a finished one becomes an entry."""
+"""Staging folders, each private to one build, and the renames by which a finished one becomes an entry."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import time
 
 from opforge.events import emit
 
-from .layout import Layout, make_folder
+from .filesystem.files import make_folder, size_of
+from .layout import Layout
 from .records import size_log
 
 log = logging.getLogger("opforge.cache")
 ABANDONED_SECONDS = 24 * 3600.0
+"""How long a folder of another host, or of an unknown owner, is left alone."""
 
 
 def _here() -> str:
-    """This host and its space of process ids: a container may share the host's name, and not its processes."""
+    """Returns a name for this host and its process ids: a container may share the host's name but not its processes."""
     try:
         return f"{os.uname().nodename}-{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return os.uname().nodename
 
 
-def begin(layout: Layout, plan_key: str) -> str:
-    """A new private folder; its name says whose it is, so that it can be swept when its owner is gone."""
+def new_folder(layout: Layout, plan_key: str) -> str:
+    """Makes a staging folder and returns its path. Its name holds its owner, so that it can be swept after a kill."""
     name = f"{plan_key[:12]}.{_here()}.{os.getpid()}-{_started(os.getpid())}.{os.urandom(4).hex()}"
     path = layout.path("staging", name)
     make_folder(path)
@@ -34,8 +36,8 @@ def begin(layout: Layout, plan_key: str) -> str:
 
 
 def abandoned(layout: Layout) -> list[str]:
-    """The staging folders that dead builders of this host left, and anybody's after a day."""
-    folder, here, found = layout.path("staging"), _here(), []
+    """Returns the staging folders of this host's dead processes, and after a day those of any other owner."""
+    folder, here, paths = layout.path("staging"), _here(), []
     try:
         names = os.listdir(folder)
     except OSError:
@@ -45,21 +47,21 @@ def abandoned(layout: Layout) -> list[str]:
         owner, _, process = name.rpartition(".")[0].rpartition(".")
         pid, _, started = process.partition("-")
         if owner.endswith("." + here) and pid.isdecimal():
-            dead = not started or _started(int(pid)) != started
+            is_dead = not started or _started(int(pid)) != started
         else:
             try:
-                dead = time.time() - os.stat(path).st_mtime >= ABANDONED_SECONDS
+                is_dead = time.time() - os.stat(path).st_mtime >= ABANDONED_SECONDS
             except OSError:
                 continue
-        if dead:
-            found.append(path)
-    return found
+        if is_dead:
+            paths.append(path)
+    return paths
 
 
 def _started(pid: int) -> str:
-    """When a process started, in the kernel's ticks since boot; a number that another use of its id does not have.
+    """Returns when a process started, in clock ticks since boot: a later process with the same id has another value.
 
-    Empty where there is no such process. On a system without /proc: "running", as far as that can be told.
+    Empty if there is no such process. Without /proc it is "running" for every process that exists.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -72,51 +74,51 @@ def _started(pid: int) -> str:
     except ProcessLookupError:
         return ""
     except OSError:
-        return "running"  # it is somebody else's
+        return "running"  # it belongs to another user
     return "running"
 
 
 def sweep(layout: Layout) -> int:
-    """Remove what is abandoned. Returns how many folders that were."""
-    found = abandoned(layout)
-    for path in found:
+    """Removes the abandoned folders; returns how many."""
+    paths = abandoned(layout)
+    for path in paths:
         shutil.rmtree(path, ignore_errors=True)
-    return len(found)
+    return len(paths)
 
 
-def publish(layout: Layout, finished: str, result: str) -> bool:
-    """Make the folder `finished` the entry `result` by one rename. False: another builder was first; theirs stays.
+def publish(layout: Layout, finished: str, key: str) -> bool:
+    """Makes the folder `finished` the entry `key` by one rename; returns False if another builder was first.
 
-    The files reach the disk first, so that after a crash there is the whole entry or none.
+    The files are synced first, so that after a crash of the machine the entry is complete or missing. Raises OSError.
     """
     for name in os.listdir(finished):
         with open(os.path.join(finished, name), "rb") as file:
             os.fsync(file.fileno())
     try:
-        os.rename(finished, layout.entry(result))
+        os.rename(finished, layout.entry(key))
     except OSError:
-        if not os.path.lexists(layout.entry(result)):
+        if not os.path.lexists(layout.entry(key)):
             raise
         return False
-    size_log.note(layout, size_log.size_of(layout.entry(result)))
+    size_log.append(layout, size_of(layout.entry(key)))
     return True
 
 
 def move(source: str, target: str) -> None:
-    """Give a folder another place in the store. Raises OSError."""
+    """Moves a folder inside the store. Raises OSError."""
     try:
         os.rename(source, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.move(source, target)  # overlayfs does not rename what lies in a lower layer of an image
+        shutil.move(source, target)  # overlayfs cannot rename a folder of an image's lower layer
 
 
-def set_aside(layout: Layout, result: str, problem: str) -> bool:
-    """Move a damaged entry out of the way, for inspection, and say so; returns whether it is out of the way."""
-    source = layout.entry(result)
+def quarantine(layout: Layout, key: str, problem: str) -> bool:
+    """Moves a damaged entry to the quarantine folder and logs a warning; returns whether the entry is gone."""
+    source = layout.entry(key)
     emit("quarantine", path=source, reasons=[problem])
-    target = layout.path("quarantine", f"{result}.{os.getpid()}.{os.urandom(4).hex()}")
+    target = layout.path("quarantine", f"{key}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(os.path.dirname(target))
         move(source, target)

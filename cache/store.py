@@ -1,4 +1,4 @@
-"""The store: find what was built under the same inputs, or build it once and keep it."""
+"""The store: finds what was built from the same inputs. `publish.py` is its other half: it builds and keeps."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .filesystem.disk import Disk
-from .filesystem.trust import Shipped
-from .keys import place_of
-from .layout import UNREADABLE, Layout, read_json
+from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from .filesystem.trust import PackageLayer
+from .keys import root_paths_digest
+from .layout import Layout
 from .records import stat_record
-from .records.entry import MANIFEST, Entry, damage, is_record
+from .records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
 from .records.inputs import Inputs
 
 log = logging.getLogger("opforge.cache")
-USE_NOTED_NS = 3_600_000_000_000
-TICKETS_KEPT = 16
-"""How many tickets a plan keeps for one place: so many states of its sources can be gone back to without hashing."""
+USE_INTERVAL_NS = 3_600_000_000_000
+"""How long after a noted use of an entry the next one is noted."""
+KEPT_STAT_RECORDS = 16
+"""How many stat records a plan keeps for the same root paths. So many states of its sources can be returned to without
+hashing."""
 
 
 class Rejected(NamedTuple):
-    """A stored entry that was looked at and not taken."""
+    """A stored entry that was looked at and not used."""
 
     where: str
     reason: str
 
     def __str__(self) -> str:
+        """Returns both, as one line."""
         return f"{self.where}: {self.reason}"
 
 
 class Store:
-    """One writable store, with read-only layers before it."""
+    """One writable store, with read-only layers that are searched before it."""
 
     def __init__(
         self, root: str, owners: Collection[int], layers: tuple[str, ...] = (), disk: Disk | None = None
@@ -43,212 +47,207 @@ class Store:
         self.owners = owners
         self.disk = disk or Disk()
 
-    # -- looking up -----------------------------------------------------------------------------------------------
-
     def match(
         self,
         description: str,
-        unfit: Callable[[Mapping[str, Any]], str | None],
-        roots: Mapping[str, str],
-        vouched: Collection[str],
-        trace: list[Rejected],
+        host_problem: Callable[[Mapping[str, Any]], str | None],
+        root_paths: Mapping[str, str],
+        trusted_roots: Collection[str],
+        rejected: list[Rejected],
         own: bool = False,
-        shipped: Sequence[Shipped] = (),
+        package_layers: Sequence[PackageLayer] = (),
     ) -> Entry | None:
-        """A prebuilt entry of a read-only layer that answers `description` and fits this machine.
+        """Returns a prebuilt entry of a read-only layer for a description, or None if none fits this machine.
 
-        `unfit` says why an entry's binary record does not fit, or None. Files below the roots in `vouched` (torch's,
-        the system's) may differ from those a layer's entry was built from; the op's own may not. The `shipped` layers
-        come after the store's. With `own`, the user's store is searched instead, and there no file may differ. Every
-        rejection goes into `trace`.
+        Args:
+            description: The key of the op's description.
+            host_problem: Returns why a binary record does not fit this machine, or None.
+            root_paths: The paths of the roots on this machine.
+            trusted_roots: Roots whose files may differ from those that an entry was built from, such as torch's and
+                the system's: the entry's requirements cover them. The op's own files may not differ.
+            rejected: Gets every entry that does not fit, with the reason.
+            own: Search the user's store instead of the layers. There no file may differ.
+            package_layers: Layers of installed packages, searched after the store's own.
         """
-        places = [(layer, self.owners, 0) for layer in self.layers]
-        places += [(Layout(one.root), {*self.owners, one.owner}, one.writable) for one in shipped]
-        for layer, owners, writable in [(self.layout, self.owners, 0)] if own else places:
+        searched = [(layer, self.owners, 0) for layer in self.layers]
+        searched += [(Layout(layer.root), {*self.owners, layer.owner}, layer.write_bits) for layer in package_layers]
+        for layer, owners, write_bits in [(self.layout, self.owners, 0)] if own else searched:
             try:
-                results = sorted(os.listdir(layer.description(description)))
+                keys = sorted(os.listdir(layer.description(description)))
             except OSError:
-                there = os.path.isdir(layer.root)
+                exists = os.path.isdir(layer.root)
                 empty = Rejected(
-                    layer.root, "holds no entry for this description" if there else "there is no such folder"
+                    layer.root, "holds no entry for this description" if exists else "there is no such folder"
                 )
-                trace += [empty] if empty not in trace else []  # asked for each level of a processor
+                rejected += [empty] if empty not in rejected else []  # a layer is searched once for each CPU level
                 continue
-            for result in results:
-                entry = self.read_entry(layer, result, layer.root)
+            for key in keys:
+                entry = self.read_entry(layer, key, layer.root)
                 inputs = None if entry is None else _inputs_of(entry)
                 if entry is None or inputs is None:
-                    trace.append(Rejected(layer.entry(result), "its manifest cannot be read"))
+                    rejected.append(Rejected(layer.entry(key), "its manifest cannot be read"))
                     continue
                 if layer is not self.layout:
-                    inputs = inputs.without(vouched)
+                    inputs = inputs.without(trusted_roots)
                 try:
-                    ticket = stat_record.make(result, inputs, {}, roots, self.disk)
+                    record = stat_record.make(key, inputs, {}, root_paths, self.disk)
                     verdict = stat_record.holds_by_content(
-                        stat_record.BLANK, inputs, roots, self.disk, {}, trust_stamps=False
+                        stat_record.EMPTY, inputs, root_paths, self.disk, {}, trust_stamps=False
                     )
-                    problem = unfit(entry.binary) or verdict.reason or damage(entry, owners, writable=writable)
+                    problem = (
+                        host_problem(entry.binary)
+                        or verdict.reason
+                        or integrity_problem(entry, owners, allowed_write_bits=write_bits)
+                    )
                 except UNREADABLE:
                     problem = "its manifest cannot be read"
                 if not problem:
-                    return entry._replace(ticket=ticket)
-                trace.append(Rejected(entry.folder, problem))
+                    return entry._replace(stat_record=record)
+                rejected.append(Rejected(entry.folder, problem))
         return None
 
     def get(
-        self, plan_key: str, roots: Mapping[str, str], trace: list[Rejected], paranoid: bool = False
+        self, plan_key: str, root_paths: Mapping[str, str], rejected: list[Rejected], paranoid: bool = False
     ) -> Entry | None:
-        """The entry of this plan whose inputs are as they are now, checked, or None. `trace` gets every rejection."""
+        """Returns the entry of this plan whose inputs are unchanged, after checking its library, or None.
+
+        `rejected` gets every entry that does not fit, with the reason. `paranoid` trusts no stamp.
+        """
         folder = self.layout.plan(plan_key)
         try:
             names = os.listdir(folder)
         except OSError:
-            trace.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
+            rejected.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
             return None
-        mine = place_of(roots) + ".json"
-        names.sort(key=lambda name: not name.endswith(mine))
-        found = []
+        here = root_paths_digest(root_paths) + ".json"
+        names.sort(key=lambda name: not name.endswith(here))
+        candidates = []
         for name in names:
-            ticket = _read_ticket(os.path.join(folder, name))
-            if ticket is None:
+            record = stat_record.read(os.path.join(folder, name))
+            if record is None:
                 continue
-            if not paranoid and name.endswith(mine) and _holds(ticket, roots, self.disk):
-                taken = self.take(ticket, (os.path.join(folder, name),))
-                if taken:
-                    return taken
-            found.append((name, ticket))
+            trust_stamps = name.endswith(here) and not paranoid
+            if trust_stamps and _holds_by_stamps(record, root_paths, self.disk):
+                entry = self.use(record, (os.path.join(folder, name),))
+                if entry:
+                    return entry
+            candidates.append((record, trust_stamps))
         digests: dict[str, str | None] = {}
         seen: set[str] = set()
-        for name, ticket in found:
-            if ticket["result"] in seen:
-                continue
-            seen.add(ticket["result"])
-            entry = self._compare(plan_key, ticket, name.endswith(mine) and not paranoid, roots, digests, trace)
-            if entry:
-                return entry
+        for record, trust_stamps in candidates:
+            if record["result"] not in seen:
+                seen.add(record["result"])
+                entry = self._compare(plan_key, record, trust_stamps, root_paths, digests, rejected)
+                if entry:
+                    return entry
         return None
 
     def _compare(
         self,
         plan_key: str,
-        ticket: Mapping[str, Any],
+        record: Mapping[str, Any],
         trust_stamps: bool,
-        roots: Mapping[str, str],
+        root_paths: Mapping[str, str],
         digests: dict[str, str | None],
-        trace: list[Rejected],
+        rejected: list[Rejected],
     ) -> Entry | None:
-        """Look at one ticket by content, and renew its stamps where it holds."""
-        entry = self.read_entry(self.layout, ticket["result"], "cache")
+        """Returns the entry of a stat record if its inputs are unchanged by content, and renews the record."""
+        entry = self.read_entry(self.layout, record["result"], "cache")
         if entry is None:
-            trace.append(Rejected(self.layout.entry(ticket["result"]), "its manifest cannot be read"))
+            rejected.append(Rejected(self.layout.entry(record["result"]), "its manifest cannot be read"))
             return None
         inputs = _inputs_of(entry)
         if inputs is None:
-            trace.append(Rejected(entry.folder, "its manifest cannot be read"))
+            rejected.append(Rejected(entry.folder, "its manifest cannot be read"))
             return None
         try:
-            renewed = stat_record.make(entry.result, inputs, {**entry.binary, **_receipt(ticket)}, roots, self.disk)
-            verdict = stat_record.holds_by_content(ticket, inputs, roots, self.disk, digests, trust_stamps)
+            binary = {**entry.binary, **_full_check_stamp(record)}
+            renewed = stat_record.make(entry.key, inputs, binary, root_paths, self.disk)
+            verdict = stat_record.holds_by_content(record, inputs, root_paths, self.disk, digests, trust_stamps)
         except UNREADABLE:
-            trace.append(Rejected(entry.folder, "its ticket or its manifest cannot be read"))
+            rejected.append(Rejected(entry.folder, "its stat record or its manifest cannot be read"))
             return None
         if not verdict.holds:
-            trace.append(Rejected(entry.folder, verdict.reason))
+            rejected.append(Rejected(entry.folder, verdict.reason))
             return None
-        checked = self._checked(entry, trace)
-        if checked:
-            self.write_ticket(plan_key, renewed, roots)
-            return checked._replace(ticket=renewed)
-        return None
+        if not self._is_intact(entry, rejected):
+            return None
+        self.write_stat_record(plan_key, renewed, root_paths)
+        return entry._replace(stat_record=renewed)
 
-    def take(self, ticket: Mapping[str, Any], files: Sequence[str]) -> Entry | None:
-        """The entry of a ticket that holds, if its library is as the ticket says; notes the use in the `files`.
+    def use(self, record: Mapping[str, Any], files: Sequence[str]) -> Entry | None:
+        """Returns the entry of a stat record that holds, and notes its use in `files`.
 
-        Where it is not, the ticket may be what is damaged: the entry's own manifest is to decide.
+        None if the library is not as recorded. The record itself may be damaged, so the entry is not quarantined here:
+        the caller goes on to read its manifest.
         """
-        result = ticket["result"]
-        entry = Entry(result, self.layout.entry(result), ticket["binary"], "cache", ticket)
-        if damage(entry, self.owners) is not None:
+        key = record["result"]
+        entry = Entry(key, self.layout.entry(key), record["binary"], "cache", record)
+        if integrity_problem(entry, self.owners) is not None:
             return None
         self._note_use(files)
         return entry
 
     def _note_use(self, files: Sequence[str]) -> None:
-        """Stamp them with the time of their use, at most once an hour: what is used least is evicted first.
+        """Sets the files' times to now, at most once an hour, since the least recently used entry is evicted first.
 
-        The first speaks for the others, which are used whenever it is.
+        Only files[0] is checked: the others are always touched together with it.
         """
         try:
-            if self.disk.now_ns() - os.stat(files[0]).st_mtime_ns > USE_NOTED_NS:
+            if self.disk.now_ns() - os.stat(files[0]).st_mtime_ns > USE_INTERVAL_NS:
                 for path in files:
                     os.utime(path)
         except OSError:
-            return  # a read-only store, or a ticket that has just been replaced
+            return  # a read-only store, or a record that has just been replaced
 
-    def read_entry(self, layout: Layout, result: str, origin: str) -> Entry | None:
-        """An entry as its manifest tells it, unchecked; None where there is none, or no proper manifest."""
+    def read_entry(self, layout: Layout, key: str, origin: str) -> Entry | None:
+        """Returns an entry by its manifest, with its library unchecked; None if there is no valid manifest."""
         try:
-            binary = read_json(os.path.join(layout.entry(result), MANIFEST))["binary"]
-            return Entry(result, layout.entry(result), binary, origin) if is_record(binary) else None
+            binary = read_json(os.path.join(layout.entry(key), MANIFEST))["binary"]
+            return Entry(key, layout.entry(key), binary, origin) if is_binary_record(binary) else None
         except UNREADABLE:
             return None
 
-    def _checked(self, entry: Entry, trace: list[Rejected]) -> Entry | None:
-        """The entry, if its library is whole; otherwise it is set aside."""
-        problem = damage(entry, self.owners)
+    def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
+        """Returns whether the entry's library is intact; otherwise quarantines the entry."""
+        problem = integrity_problem(entry, self.owners)
         if problem is None:
-            return entry
-        trace.append(Rejected(entry.folder, problem))
+            return True
+        rejected.append(Rejected(entry.folder, problem))
         if os.path.lexists(entry.folder):
-            from .staging import set_aside
+            from .staging import quarantine  # not on the path of a hit
 
-            set_aside(self.layout, entry.result, problem)
-        return None
+            quarantine(self.layout, entry.key, problem)
+        return False
 
-    def ticket_path(self, plan_key: str, result: str, roots: Mapping[str, str]) -> str:
-        """Where the ticket of a plan and a result lies, for roots that lie here."""
-        return os.path.join(self.layout.plan(plan_key), f"{result}-{place_of(roots)}.json")
+    def stat_record_path(self, plan_key: str, entry_key: str, root_paths: Mapping[str, str]) -> str:
+        """Returns the path of the stat record of a plan and an entry, for roots at these paths."""
+        return os.path.join(self.layout.plan(plan_key), f"{entry_key}-{root_paths_digest(root_paths)}.json")
 
-    def write_ticket(self, plan_key: str, ticket: Mapping[str, Any], roots: Mapping[str, str]) -> None:
-        """Keep the stamps under which an entry holds. Failing to costs the next look-up some hashing, nothing else."""
-        from .layout import make_folder, write_file
-
-        folder, place = self.layout.plan(plan_key), place_of(roots) + ".json"
+    def write_stat_record(self, plan_key: str, record: Mapping[str, Any], root_paths: Mapping[str, str]) -> None:
+        """Writes a stat record and removes the plan's oldest. If that fails, the next look-up hashes more files."""
+        folder, here = self.layout.plan(plan_key), root_paths_digest(root_paths) + ".json"
         try:
             make_folder(folder)
-            write_file(self.ticket_path(plan_key, ticket["result"], roots), json.dumps(ticket).encode())
-            old = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(place)]
-            if len(old) > TICKETS_KEPT:
-                for path in sorted(old, key=lambda one: os.stat(one).st_mtime_ns)[:-TICKETS_KEPT]:
+            write_file(self.stat_record_path(plan_key, record["result"], root_paths), json.dumps(record).encode())
+            records = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(here)]
+            if len(records) > KEPT_STAT_RECORDS:
+                for path in sorted(records, key=lambda path: os.stat(path).st_mtime_ns)[:-KEPT_STAT_RECORDS]:
                     os.unlink(path)
         except OSError as error:
-            log.debug("the ticket of %s was not written: %s", plan_key, error)
+            log.debug("the stat record of %s was not written: %s", plan_key, error)
 
 
-def _read_ticket(path: str) -> dict[str, Any] | None:
+def _holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
     try:
-        ticket = read_json(path)
-        return ticket if is_ticket(ticket) else None
-    except UNREADABLE:
-        return None
-
-
-def is_ticket(ticket: Any) -> bool:
-    """Whether this is a ticket of this format, and names an entry. Raises one of UNREADABLE where it is no object."""
-    known = ticket["format"] == stat_record.FORMAT and is_record(ticket["binary"])
-    return known and ticket["result"] == os.path.basename(ticket["result"]) not in ("", ".", "..")
-
-
-def _holds(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:
-    try:
-        return stat_record.holds_by_stamps(ticket, roots, disk)
+        return stat_record.holds_by_stamps(record, root_paths, disk)
     except UNREADABLE:
         return False
 
 
-def _receipt(ticket: Mapping[str, Any]) -> dict[str, Any]:
-    """The stamp of the library's last full check, which only tickets know."""
-    return {"stamp": ticket["binary"]["stamp"]} if "stamp" in ticket["binary"] else {}
+def _full_check_stamp(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the stamp of the library's last full check, which only stat records hold; empty if there is none."""
+    return {"stamp": record["binary"]["stamp"]} if "stamp" in record["binary"] else {}
 
 
 def _inputs_of(entry: Entry) -> Inputs | None:

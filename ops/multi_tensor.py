@@ -8,6 +8,7 @@ The first argument of each function is the loaded op; the op's module holds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -135,3 +136,18 @@ def lamb(
         weight_decay=decay,
     )
     return ratios
+
+
+def adam_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_adam, by name."""
+    return {"multi_tensor_adam": partial(multi_tensor_adam, op)}
+
+
+def lamb_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_lamb, by name."""
+    return {"lamb": partial(lamb, op)}
+
+
+def lion_functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op fused_lion, by name."""
+    return {"multi_tensor_lion": partial(multi_tensor_lion, op)}

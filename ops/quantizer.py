@@ -11,6 +11,7 @@ offset. The params of the groups are float32: [groups, 1] with the scale, or [gr
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -196,3 +197,19 @@ def _codes_shape(values: Tensor, num_bits: int) -> list[int]:
 
 def _params(values: Tensor, groups: int, quant_type: int) -> Tensor:
     return torch.empty((groups, 1 if quant_type == Symmetric else 2), dtype=torch.float32, device=values.device)
+
+
+def functions(op: Any) -> dict[str, Any]:
+    """Returns the Python functions of the loaded op quantizer, with the names of its codings."""
+    bound = (
+        quantize,
+        dequantize,
+        dequantize_fp32,
+        dequantize_bf16,
+        swizzle_quant,
+        quantized_reduction,
+        dequantize_int4_to_half_experimental,
+        dequantize_int8_to_half_experimental,
+    )
+    names = {"QuantizationType": QuantizationType, "Symmetric": Symmetric, "Asymmetric": Asymmetric}
+    return {**names, **{function.__name__: partial(function, op) for function in bound}}

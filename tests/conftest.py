@@ -61,13 +61,11 @@ def own_store(tmp_path, monkeypatch):
     from opforge.builders.toolchains import probe
     from opforge.cache import current
 
-    current._stores.clear()
-    probe._asked.clear()
-    probe._unsaved.clear()
+    current.reset()
+    probe.reset()
     yield folder
-    current._stores.clear()
-    probe._asked.clear()
-    probe._unsaved.clear()
+    current.reset()
+    probe.reset()
 
 
 @pytest.fixture
@@ -79,11 +77,11 @@ def builds_are_shared(own_store, shared_store, monkeypatch):
 @pytest.fixture
 def relu_folder(tmp_path):
     """A folder with relu.cpp, on the stable ABI, whose namespace no other test has; `relu_folder.name` says which."""
-    from support import fakes
+    from support import sample_ops
 
-    folder = tmp_path / fakes.fresh("relu")
+    folder = tmp_path / sample_ops.unique_name("relu")
     folder.mkdir()
-    (folder / "relu.cpp").write_text(fakes.STABLE.replace("@NAME@", folder.name))
+    (folder / "relu.cpp").write_text(sample_ops.STABLE_SOURCE.replace("@NAME@", folder.name))
     return folder
 
 

@@ -14,4 +14,4 @@ class CPUAdagradBuilder(OpBuilder):
     name = "cpu_adagrad"
     sources = ["cpu/adagrad.cpp", "cpu/adagrad_kernel.cpp", "cpu/optimizer.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -14,4 +14,4 @@ class CPUAdamBuilder(OpBuilder):
     name = "cpu_adam"
     sources = ["cpu/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from opforge.builders.python_functions import OpBuilderWithCalls
+from opforge.builders.base import OpBuilder
 
 
-class FusedAdamBuilder(OpBuilderWithCalls):
+class FusedAdamBuilder(OpBuilder):
     """Adam and AdamW: fused_adam_, and with DeepSpeed's arguments multi_tensor_adam.
 
     See opforge.ops.FusedAdam for the optimizer, ops/csrc/fused/adam.cpp for the schema.
@@ -13,6 +13,6 @@ class FusedAdamBuilder(OpBuilderWithCalls):
 
     name = "fused_adam"
     sources = ["fused/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
-    calls = {"multi_tensor_adam": "opforge.ops.multi_tensor:multi_tensor_adam"}
+    python_functions = "opforge.ops.multi_tensor:adam_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

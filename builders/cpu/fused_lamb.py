@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from opforge.builders.python_functions import OpBuilderWithCalls
+from opforge.builders.base import OpBuilder
 
 
-class FusedLambBuilder(OpBuilderWithCalls):
+class FusedLambBuilder(OpBuilder):
     """LAMB: fused_lamb_, and with DeepSpeed's arguments lamb.
 
     See opforge.ops.FusedLamb for the optimizer, ops/csrc/fused/lamb.cpp for the schema.
@@ -13,6 +13,6 @@ class FusedLambBuilder(OpBuilderWithCalls):
 
     name = "fused_lamb"
     sources = ["fused/lamb.cpp", "cpu/lamb_kernel.cpp", "cpu/optimizer.cpp"]
-    calls = {"lamb": "opforge.ops.multi_tensor:lamb"}
+    python_functions = "opforge.ops.multi_tensor:lamb_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
-    cxx_flags = ["-fno-math-errno", "-fno-trapping-math"]
+    extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -10,5 +10,5 @@ class FusedAdamBuilder(fused_adam.FusedAdamBuilder):
 
     devices = ("cuda", "hip")
     sources = ["fused/adam.cpp", "cuda/fused_adam.cu", "cpu/optimizer.cpp"]
-    cxx_flags = []
-    defines = {"OPFORGE_GPU": ""}
+    extra_compile_args = []
+    define_macros = [("OPFORGE_GPU", None)]

@@ -10,5 +10,5 @@ class FusedLambBuilder(fused_lamb.FusedLambBuilder):
 
     devices = ("cuda", "hip")
     sources = ["fused/lamb.cpp", "cuda/fused_lamb.cu", "cpu/optimizer.cpp"]
-    cxx_flags = []
-    defines = {"OPFORGE_GPU": ""}
+    extra_compile_args = []
+    define_macros = [("OPFORGE_GPU", None)]

@@ -10,5 +10,5 @@ class FusedLionBuilder(fused_lion.FusedLionBuilder):
 
     devices = ("cuda", "hip")
     sources = ["fused/lion.cpp", "cuda/fused_lion.cu", "cpu/optimizer.cpp"]
-    cxx_flags = []
-    defines = {"OPFORGE_GPU": ""}
+    extra_compile_args = []
+    define_macros = [("OPFORGE_GPU", None)]

@@ -10,5 +10,5 @@ class QuantizerBuilder(quantizer.QuantizerBuilder):
 
     devices = ("cuda", "hip")
     sources = ["fused/quantizer.cpp", "cuda/quantize.cu", "cuda/dequantize.cu", "cpu/optimizer.cpp"]
-    cxx_flags = []
-    defines = {"OPFORGE_GPU": ""}
+    extra_compile_args = []
+    define_macros = [("OPFORGE_GPU", None)]

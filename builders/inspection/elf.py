@@ -9,13 +9,13 @@ from typing import Any
 VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)$")
 
 
-def import_reader() -> None:
-    """Import what `inspect` needs. While the compilers work there is time for it; afterwards somebody waits."""
-    with suppress(OSError):  # it may find no more files to open; `inspect` then says so where it is heard
+def import_elftools() -> None:
+    """Import what `read_library` needs. While the compilers work there is time for it; afterwards somebody waits."""
+    with suppress(OSError):  # it may find no more files to open; `read_library` then says so where it is heard
         import elftools.elf.elffile  # noqa: F401
 
 
-def inspect(path: str) -> dict[str, Any]:
+def read_library(path: str) -> dict[str, Any]:
     """exports, needs (sonames), floors (GLIBC, GLIBCXX, CXXABI: the newest version that a symbol asks for), shims (the
     functions of torch's C interface that it calls).
 

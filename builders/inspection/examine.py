@@ -39,8 +39,8 @@ def examine(path: str) -> dict[str, Any]:
             images = [*fatbin.cuda_images(sections.get(".nv_fatbin", b"")), *_hip(sections, told["notes"])]
             plain = [sections.get(name, b"") for name in (".rodata", ".data")]
             images += [_image(kind, code) for section in plain for kind, code in fatbin.embedded(section)]
-            told |= host.facts(path, data)
-            told["shims"] = shims.floor_of(told["undefined"])
+            told |= host.host_code(path, data)
+            told["shims"] = shims.torch_floor(told["undefined"])
             del told["undefined"]
         told["kind"] = {CUDA_MACHINE: "cubin", AMD_MACHINE: "HSACO"}.get(machine, "library")
     elif data[:4] == fatbin.MAGIC:
@@ -86,7 +86,7 @@ def _kernels(image: fatbin.Image, notes: list[str]) -> list[Kernel]:
     return []
 
 
-def files_of(folder: str) -> list[str]:
+def inspectable_files(folder: str) -> list[str]:
     """The files of an entry's folder that `examine` may read, its manifest apart."""
     names = sorted(name for name in os.listdir(folder) if not name.endswith(".json"))
     return [os.path.join(folder, name) for name in names if os.path.isfile(os.path.join(folder, name))]

@@ -29,7 +29,7 @@ def _read(data: bytes) -> Any:
     return ELFFile(io.BytesIO(data))
 
 
-def facts(path: str, data: bytes) -> dict[str, Any]:
+def host_code(path: str, data: bytes) -> dict[str, Any]:
     """machine, exports, needs, floors, `functions` (name and bytes of each, the largest first), `undefined` names."""
     read = _read(data)
     table = read.get_section_by_name(".symtab") or read.get_section_by_name(".dynsym")
@@ -42,7 +42,7 @@ def facts(path: str, data: bytes) -> dict[str, Any]:
     undefined = [one.name for one in (dynamic.iter_symbols() if dynamic else ()) if one["st_shndx"] == "SHN_UNDEF"]
     functions = sorted(sizes.items(), key=lambda one: (-one[1], one[0]))
     return {
-        **elf.inspect(path),
+        **elf.read_library(path),
         "functions": [{"name": name, "size": size} for name, size in functions],
         "undefined": [name for name in undefined if name],
     }

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from opforge.builders.lookup.host_requirements import version_of
-from opforge.builders.spec.abi import torch_folder
+from opforge.builders.spec.installed_torch import torch_folder
+from opforge.versions import version_of
 
 SHIM = ("include", "torch", "csrc", "stable", "c", "shim.h")
 PREFIXES = ("torch_", "aoti_torch_")
@@ -36,7 +36,7 @@ def versions(folder: str) -> dict[str, str]:
     return found
 
 
-def floor_of(undefined: Iterable[str]) -> dict[str, Any]:
+def torch_floor(undefined: Iterable[str]) -> dict[str, Any]:
     """`used`: the functions of torch's C interface that a library asks for; `floor`: the torch that has all of them, as
     far as the torch here can tell, or empty; `by_version`: which of them are newer than the interface itself."""
     used = sorted(name for name in undefined if name.startswith(PREFIXES))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
+from opforge.builders import toolchains
 from opforge.cache.current import current_store
 from opforge.errors import (
     BuildResourceError,
@@ -15,16 +18,17 @@ from opforge.errors import (
     ToolchainNotFoundError,
 )
 
-from .host_requirements import cpu_objection
-
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
     from opforge.accelerator.target import Target
-    from opforge.builders.base import OpBuilder
+    from opforge.builders.spec.op_spec import OpSpec
+
+
+log = logging.getLogger("opforge")
 
 
 class Compatibility(NamedTuple):
-    """True where there is no reason against. Use it as a bool, print it for the reasons."""
+    """True if there is no reason against. Use it as a bool, print it for the reasons."""
 
     reasons: tuple[str, ...] = ()
 
@@ -35,45 +39,50 @@ class Compatibility(NamedTuple):
         return "; ".join(self.reasons) or "compatible"
 
 
-def obstacles(builder: OpBuilder) -> list[str]:
-    """Every reason why the builder's `load()` would fail here. Looks for what is built, and builds nothing."""
-    reasons = [*builder.objections()]
-    if reasons:
-        return reasons
+def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool) -> Compatibility:
+    """Returns whether the op can be loaded here: `problems`, or else why it is neither stored nor can be built.
+
+    `verbose` logs each reason.
+    """
+    reasons = problems or _build_problems(spec)
+    for reason in reasons if verbose else ():
+        log.warning("%s: %s", spec.name, reason)
+    return Compatibility(tuple(reasons))
+
+
+def _build_problems(spec: OpSpec) -> list[str]:
+    """Every reason why the op is neither stored here nor can be built."""
+    from .finder import find
+
+    problems = []
     try:
-        if builder.find() is None:
-            reasons += _build_objections(builder)
+        if find(spec).entry is None:
+            problems += _toolchain_problems(spec)
             if settings.prebuilt() == "require":
-                reasons.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
+                problems.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids to build it")
     except OpIncompatibleError as error:
-        reasons += error.reasons
+        problems += error.reasons
     except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:
-        reasons.append(str(error))
-    return reasons
+        problems.append(str(error))
+    return problems
 
 
-def _build_objections(builder: OpBuilder) -> list[str]:
+def _toolchain_problems(spec: OpSpec) -> list[str]:
     try:
-        objection = builder.toolchain(current_store()).objection(builder.target.device, builder.target.arch)
+        problem = toolchains.find_toolchain(spec, current_store()).target_problem(spec.target.device, spec.target.arch)
     except ToolchainNotFoundError as error:
         return [str(error)]
-    return [objection] if objection else []
+    return [problem] if problem else []
 
 
-def target_objections(target: Target, abi: str) -> list[str]:
-    """Reasons why code for this target does not run, or cannot be loaded, on this machine."""
-    if target.device == "cpu":
-        objection = cpu_objection(target.arch)
-        return [objection] if objection else []
-    from .device_requirements import cannot_load
+def capabilities_for(target: Target, op: str) -> Capabilities:
+    """Returns the capabilities that a builder's `gate` gets.
 
-    return cannot_load(target, abi)
-
-
-def capabilities_for(target: Target, asked_by: str) -> Capabilities:
-    """What a builder's `gate` is shown: an op for the host is offered under every accelerator, and asks the host."""
-    from opforge.accelerator.select import get_accelerator, make_accelerator
+    Every accelerator offers the host's ops too: these get the host's capabilities.
+    """
+    from opforge.accelerator.registry import make_accelerator
+    from opforge.accelerator.select import get_accelerator
 
     active = get_accelerator()
-    elsewhere = target.device == "cpu" and active.target().device != "cpu"
-    return (make_accelerator("cpu", asked_by) if elsewhere else active).capabilities()
+    is_host_op = target.device == "cpu" and active.target().device != "cpu"
+    return (make_accelerator("cpu", op) if is_host_op else active).capabilities()

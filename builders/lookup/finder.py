@@ -1,144 +1,237 @@
-"""Looks for an op that is built already: in the layers by its description, in the user's store by its plan."""
+"""Looks for an op that is built already: in layers by its description, in the user's store by its plan."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
+from opforge.builders import toolchains
 from opforge.builders.spec import abi
+from opforge.builders.spec.op_spec import root_paths
+from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
-from opforge.errors import ToolchainNotFoundError
+from opforge.errors import BuildResourceError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.events import emit
 
-from .host_requirements import device_objection, lower_targets, other_levels, unfit
-from .memo import look_around, recall, remember
+from . import memo
 from .package_layers import layers_of
 
 if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.cache.filesystem.trust import Shipped
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.builders.toolchains.toolchain import Toolchain
+    from opforge.cache.filesystem.trust import PackageLayer
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
 VOUCHED = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
-"""The roots whose files may differ between where a prebuilt op was built and here: its requirements speak for them."""
+"""The roots whose files may differ between where a prebuilt op was built and here: its requirements cover them."""
+INCOMPLETE = "its record lacks what loading needs"
 
-SILENT = "its record does not tell what loading needs"
+FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]
 
 
-def find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
-    """The entry that answers `builder` as its files are now, or None; `builder.trace` gets every rejection."""
-    builder.trace = []
+class Found(NamedTuple):
+    """The outcome of a look-up."""
+
+    entry: Entry | None
+    rejected: tuple[Rejected, ...]
+    """Every stored entry that was seen and not taken, with the reason."""
+
+
+def find(
+    spec: OpSpec,
+    store: Store | None = None,
+    exact: bool = False,
+    find_toolchain: FindToolchain | None = None,
+) -> Found:
+    """Returns the prebuilt or stored entry for the spec as its files are now, and every entry that was rejected.
+
+    A layer's entry for a lower CPU level is accepted too, unless `exact`. Raises SourceNotFoundError, CacheDirError
+    and what finding a toolchain raises, except ToolchainNotFoundError if a stored entry fits without a compiler.
+    """
+    rejected: list[Rejected] = []
+    entry = search(spec, store or current_store(), exact, find_toolchain, rejected)
+    return Found(entry, tuple(dict.fromkeys(rejected)))
+
+
+def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected]) -> Entry | None:
+    """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
+
+    `force` looks for nothing. Logs the event `hit` or `miss`. Raises PrebuiltRequiredError if there is no entry and
+    building is forbidden.
+    """
+    began, seen = time.perf_counter(), list[Rejected]()
+    store = store or current_store()
     try:
-        return _find(builder, store, exact)
+        entry = None if force else search(spec, store, exact, None, seen)
     finally:
-        # A layer is asked once for each level of the CPU.
-        builder.trace = list(dict.fromkeys(builder.trace))
+        rejected += dict.fromkeys(seen)  # a layer is asked once for each level of the CPU
+    if entry:
+        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        return entry
+    if settings.prebuilt() == "require":
+        add_other_descriptions(spec, store, rejected)
+        raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
+    reasons = ["it was requested"] if force else [*map(str, rejected)]
+    emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
+    return None
 
 
-def _find(builder: OpBuilder, store: Store, exact: bool) -> Entry | None:
-    shipped = layers_of(type(builder))
-    if (store.layers or shipped) and settings.prebuilt() != "ignore":
-        entry = _match(builder, store, shipped, exact)
+def search(
+    spec: OpSpec, store: Store, exact: bool, find_toolchain: FindToolchain | None, rejected: list[Rejected]
+) -> Entry | None:
+    """As `find`, but appends to `rejected`, which is filled even if the look-up raises."""
+    package_layers = layers_of(spec.package)
+    use_layers = (store.layers or package_layers) and settings.prebuilt() != "ignore"
+    toolchain, programs, paths = _toolchain_first(spec, store, find_toolchain)
+    if use_layers:
+        entry = _match(spec, store, paths, package_layers, exact, rejected)
         if entry:
             return entry
-    places, paranoid = builder.places(), settings.paranoid()
-    if not paranoid:
-        entry = recall(builder, store, places)
-        if entry and tells_enough(entry.binary):
+    paranoid = settings.paranoid()
+    # A toolchain that a caller hands in is in no memo's key.
+    memoize = not paranoid and find_toolchain is None
+    if memoize:
+        entry = memo.load(spec, store, paths, programs)
+        if entry and has_required_fields(entry.binary):
             return entry
-    seen = look_around(builder, store, places)
+    from opforge.builders.planner import make_plan
+
+    snapshot = memo.take_snapshot(spec, store)
     try:
-        toolchain = builder.toolchain(store)
-        plan = builder.plan(toolchain)
+        toolchain = toolchain or (find_toolchain or toolchains.find_toolchain)(spec, store)
+        plan = make_plan(spec, toolchain)
     except ToolchainNotFoundError:
-        # Without a compiler there is no plan; what this user built before may still answer the description.
-        return _match(builder, store, (), exact, own=True)
-    entry = look_up(store, plan.key, places, builder.trace, paranoid)
-    if entry and not paranoid:
-        remember(builder, store, places, toolchain, plan.key, entry, seen)
+        # Without a compiler there is no plan, but an entry that this user built before may fit the description.
+        return _match(spec, store, paths, (), exact, rejected, own=True)
+    entry = look_up(store, plan.key, paths, rejected, paranoid)
+    if entry and memoize:
+        memo.save(spec, store, paths, programs, toolchain, plan.key, entry, snapshot)
     return entry
 
 
-def tell_of_others(builder: OpBuilder, store: Store) -> None:
-    """Add to `builder.trace` the prebuilt entries of this op that answer another description, with what differs."""
+def _toolchain_first(
+    spec: OpSpec, store: Store, find_toolchain: FindToolchain | None
+) -> tuple[Toolchain | None, Mapping[str, object], dict[str, str]]:
+    """The toolchain, its programs and the root paths, for an op that the host's compiler alone does not build.
+
+    The roots that such a toolchain adds have to be known before anything is compared. The host's compiler adds none: it
+    is looked for only if there is no memo.
+    """
+    if spec.uses_host_compiler:
+        return None, {}, root_paths(spec)
+    try:
+        toolchain = (find_toolchain or toolchains.find_toolchain)(spec, store)
+        return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
+    except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
+        return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
+
+
+def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
+    """Append to `rejected` the prebuilt entries of this op that have another description, with what differs."""
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.explain import otherwise
+    from opforge.cache.maintenance.explain import rejected_entries
 
     if settings.prebuilt() == "ignore":
         return
-    seen = {one.where for one in builder.trace}
-    for layer in (*store.layers, *(Layout(one.root) for one in layers_of(type(builder)))):
-        found = otherwise(layer, builder.name, builder.target.device, builder.places(), VOUCHED, store.disk)
-        builder.trace += [Rejected(folder, reason) for folder, reason in found if folder not in seen]
+    _toolchain, _programs, paths = _toolchain_first(spec, store, None)
+    seen = {entry.where for entry in rejected}
+    for layer in (*store.layers, *(Layout(layer.root) for layer in layers_of(spec.package))):
+        others = rejected_entries(layer, spec.name, spec.target.device, paths, VOUCHED, store.disk)
+        rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
 
 
 def look_up(
-    store: Store, plan_key: str, places: Mapping[str, str], trace: list[Rejected], paranoid: bool
+    store: Store, plan_key: str, paths: Mapping[str, str], rejected: list[Rejected], paranoid: bool
 ) -> Entry | None:
-    """The stored entry of a plan, or None. A record that reads well and has lost what loading needs is not used."""
-    entry = store.get(plan_key, places, trace, paranoid)
-    if entry is None or tells_enough(entry.binary):
+    """Returns the stored entry of a plan, or None. An entry whose record has lost a field is not used."""
+    entry = store.get(plan_key, paths, rejected, paranoid)
+    if entry is None or has_required_fields(entry.binary):
         return entry
-    trace.append(Rejected(entry.folder, SILENT))
+    rejected.append(Rejected(entry.folder, INCOMPLETE))
     try:
-        os.unlink(store.ticket_path(plan_key, entry.result, places))  # written anew after the build
+        os.unlink(store.stat_record_path(plan_key, entry.key, paths))  # written anew after the build
     except OSError:
         pass
     return None
 
 
-def tells_enough(told: Mapping[str, Any]) -> bool:
-    """Whether a record holds what loading asks of it: one flipped bit can leave a file that is still JSON."""
-    lists = (told.get("exports"), told.get("needs"))
-    names = all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists)
-    return names and told.get("abi") in abi.ALL and isinstance(told.get("python_module"), bool)
+def has_required_fields(record: Mapping[str, Any]) -> bool:
+    """Returns whether a record holds what loading reads: one flipped bit can leave a file that is still JSON."""
+    lists = (record.get("exports"), record.get("needs"))
+    are_names = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
+    return are_names and record.get("abi") in abi.ALL and isinstance(record.get("python_module"), bool)
 
 
 def _match(
-    builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool = False
+    spec: OpSpec,
+    store: Store,
+    paths: Mapping[str, str],
+    package_layers: Sequence[PackageLayer],
+    exact: bool,
+    rejected: list[Rejected],
+    own: bool = False,
 ) -> Entry | None:
-    """A prebuilt entry for the builder's target, or for the highest CPU level below it that was built."""
-    if builder.target.device != "cpu":
-        return _match_device(builder, store, shipped, exact, own)
-    description, places = builder.describe(), builder.places()
-    fitting = [builder.target] if exact else lower_targets(builder.target)
+    """A prebuilt entry for the spec's target, or for the highest CPU level below it that was built."""
+    from opforge.builders.spec.description import describe
+    from opforge.builders.spec.targets import lower_targets, other_levels
+
+    description = describe(spec)
+    if spec.target.device != "cpu":
+        return _match_device(spec, description.key, store, paths, package_layers, exact, rejected, own)
+    fitting = [spec.target] if exact else lower_targets(spec.target)
     for target in fitting:
         key = description._replace(target=str(target)).key
-        entry = store.match(key, _objection, places, VOUCHED, builder.trace, own, shipped)
+        entry = store.match(key, _entry_problem, paths, VOUCHED, rejected, own, package_layers)
         if entry:
             return entry
-    for target in other_levels(builder.target, fitting):
-        # None of these answers; that there is one is what its owner will want to know.
-        trace: list[Rejected] = []
-        refusal = f"it is built for {target}, and {builder.target} is wanted"
+    for target in other_levels(spec.target, fitting):
+        # None of these can be used, but the user wants to know that there is one.
+        seen: list[Rejected] = []
+        refusal = f"it is built for {target}, and {spec.target} is wanted"
 
-        def refuse(_told: Mapping[str, Any], why: str = refusal) -> str:
-            return why
+        def refuse(_record: Mapping[str, Any], reason: str = refusal) -> str:
+            return reason
 
-        store.match(description._replace(target=str(target)).key, refuse, places, VOUCHED, trace, own, shipped)
-        builder.trace += [one for one in trace if one.reason == refusal]
+        key = description._replace(target=str(target)).key
+        store.match(key, refuse, paths, VOUCHED, seen, own, package_layers)
+        rejected += [entry for entry in seen if entry.reason == refusal]
     return None
 
 
-def _match_device(builder: OpBuilder, store: Store, shipped: Sequence[Shipped], exact: bool, own: bool) -> Entry | None:
+def _match_device(
+    spec: OpSpec,
+    key: str,
+    store: Store,
+    paths: Mapping[str, str],
+    package_layers: Sequence[PackageLayer],
+    exact: bool,
+    rejected: list[Rejected],
+    own: bool,
+) -> Entry | None:
     """A prebuilt entry whose code runs on the devices here; first one that the driver need not compile any further."""
-    key, places, target = builder.describe().key, builder.places(), builder.target
+    from .device_requirements import device_problem
+
+    target, seen = spec.target, list[Rejected]()
     for jit in (False, True):
-        trace: list[Rejected] = []
+        seen = []
 
-        def objection(told: Mapping[str, Any], jit: bool = jit) -> str | None:
-            if exact and told["target"] != str(target):
-                return f"it is built for {told['target']}, and {target} is wanted"
-            return _objection(told) or device_objection(told, target.arch, jit)
+        def problem(record: Mapping[str, Any], jit: bool = jit) -> str | None:
+            if exact and record["target"] != str(target):
+                return f"it is built for {record['target']}, and {target} is wanted"
+            return _entry_problem(record) or device_problem(record, target.arch, jit)
 
-        entry = store.match(key, objection, places, VOUCHED, trace, own, shipped)
+        entry = store.match(key, problem, paths, VOUCHED, seen, own, package_layers)
         if entry:
             return entry
-    builder.trace += trace
+    rejected += seen
     return None
 
 
-def _objection(told: Mapping[str, Any]) -> str | None:
-    return unfit(told) or (None if tells_enough(told) else SILENT)
+def _entry_problem(record: Mapping[str, Any]) -> str | None:
+    from .host_requirements import host_problem
+
+    return host_problem(record) or (None if has_required_fields(record) else INCOMPLETE)

@@ -5,58 +5,24 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
-from opforge.accelerator.target import Target
-from opforge.builders.spec.abi import STABLE, TORCH, python_tag, torch_folder, torch_version
-
-LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
+from opforge.builders.spec.abi import STABLE, TORCH
+from opforge.builders.spec.installed_torch import missing_library_problem, python_tag, torch_folder, torch_version
+from opforge.builders.spec.targets import cpu_problem
+from opforge.versions import version_of
 
 
-def lower_targets(target: Target) -> list[Target]:
-    """The target and, for a CPU level, those below it: code for a lower level runs where the higher one does."""
-    if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
-        return [target]
-    reached = LEVELS[: LEVELS.index(target.arch[0]) + 1]
-    return [Target("cpu", (level,)) for level in reversed(reached)]
-
-
-def other_levels(target: Target, known: Sequence[Target]) -> list[Target]:
-    """The targets of the same processor's other levels, those in `known` apart."""
-    if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
-        return []
-    return [one for one in (Target("cpu", (level,)) for level in LEVELS) if one not in known]
-
-
-def cpu_objection(arch: Sequence[str]) -> str | None:
-    """Why code for these CPU levels cannot run here, or None."""
-    level = cpu_level()
-    runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
-    missing = [one for one in arch if one not in runs]
-    if missing:
-        offers = level or read_cpuinfo().machine or "no known level"
-        return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
-    return None
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 13, 0) for 2.13.0+cpu."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
-
-
-def unfit(binary: Mapping[str, Any]) -> str | None:
+def host_problem(binary: Mapping[str, Any]) -> str | None:
     """Why a library cannot be loaded here, from its manifest alone and before dlopen; None where it can.
 
     Whether a device here runs its device code is `device_objection`'s to tell.
     """
     device, _, arch = str(binary["target"]).partition(":")
     if device == "cpu" and arch:
-        objection = cpu_objection(arch.split("+"))
+        objection = cpu_problem(arch.split("+"))
         if objection:
             return objection
     elif binary["machine"] != os.uname().machine:
@@ -68,42 +34,22 @@ def unfit(binary: Mapping[str, Any]) -> str | None:
     library = _libstdcxx()
     if library and version_of(floors.get("GLIBCXX", "0")) > library:
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
-    return _torch_objection(binary)
+    return _torch_problem(binary)
 
 
-def device_objection(binary: Mapping[str, Any], wanted: Sequence[str], jit: bool = True) -> str | None:
-    """Why the device code of a library does not run on the devices here, or, without any, on the `wanted` ones.
-
-    Without `jit` it is an objection that the driver would have to compile it first.
-    """
-    from .device_requirements import objection  # not on the way of an op for the CPU
-
-    return objection(binary, wanted, jit)
-
-
-def torch_lacks(libraries: Sequence[str]) -> str | None:
-    """Why torch here cannot serve a library that needs these of torch's own libraries, or None."""
-    folder = torch_folder()
-    for name in libraries:
-        of_torch = folder and name.startswith(("libtorch_", "libc10_"))
-        if folder and of_torch and not os.path.exists(os.path.join(folder, "lib", name)):
-            return f"it needs torch's {name}, which the installed torch {torch_version(folder)} does not have"
-    return None
-
-
-def _torch_objection(binary: Mapping[str, Any]) -> str | None:
+def _torch_problem(binary: Mapping[str, Any]) -> str | None:
     if binary["abi"] not in (STABLE, TORCH):
         return None
     folder = torch_folder()
     if folder is None:
         return "it needs torch, and torch is not installed"
     here = torch_version(folder)
-    if not binary["target"].startswith("cpu") and (lacks := torch_lacks(binary["needs"])):
+    if not binary["target"].startswith("cpu") and (lacks := missing_library_problem(binary["needs"])):
         return lacks
     if binary["abi"] == STABLE:
         if version_of(here)[:2] < version_of(binary["torch_target"]):
             return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"
-        return _shim_objection(binary, here)
+        return _shim_problem(binary, here)
     requires = binary["requires"]
     if requires["torch"] != here:
         return f"it was built for torch {requires['torch']}, and torch {here} is installed"
@@ -112,7 +58,7 @@ def _torch_objection(binary: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _shim_objection(binary: Mapping[str, Any], here: str) -> str | None:
+def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
     """The first function of torch's C interface that the library calls and the torch in this process lacks."""
     if "torch" not in sys.modules:
         return None

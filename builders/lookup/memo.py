@@ -1,11 +1,10 @@
-"""Remembers what a look-up came to, so that the next one need not make a plan to arrive there.
+"""Remembers the outcome of a look-up, so that the next one makes no plan.
 
-A plan is a pure function of what a builder declares, of the environment's variables, of the compiler, and of opforge's
-own code. An answer is filed under the first two and where the roots lie, and holds the stamps of the others, of the
-folders on PATH where an earlier compiler would appear, and the ticket of the entry. Any stamp that differs sends the
-look-up the long way.
+A plan is a pure function of a spec, of environment variables, of the toolchain, and of opforge's own code. A memo is
+named by the first two and by where the roots lie. It holds the stamps of the others, of the folders on PATH in which an
+earlier compiler would appear, and the stat record of the entry. If any stamp differs, the look-up makes a plan.
 
-    v1/answers/QUESTION.json
+    v1/answers/KEY.json
 """
 
 from __future__ import annotations
@@ -16,176 +15,156 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.builders import planner, toolchains
-from opforge.builders.spec import abi, build_plan, kernel_roots
-from opforge.builders.toolchains import host, probe
+from opforge.builders import toolchains
+from opforge.builders.spec import abi
+from opforge.builders.spec.kernel_roots import is_own
 from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.keys import KEY_LENGTH
-from opforge.cache.layout import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import Entry
-from opforge.cache.store import is_ticket
 
 if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
+    from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
     from opforge.cache.store import Store
 
-FORMAT = 2
-CODE = Disk().flat_stamps(
-    [
-        *(str(module.__file__) for module in (abi, build_plan, planner, kernel_roots, host, probe)),
-        # base.py imports this module, so it is named by its path.
-        os.path.join(os.path.dirname(os.path.dirname(str(build_plan.__file__))), "base.py"),
-    ]
-)
-"""The stamps of our own code that shapes plans, as it was when this process imported it: that is the code that runs."""
+FORMAT = 3
 
 
-class Surroundings(NamedTuple):
-    """What a plan depends on besides its question, as it was before the plan was made."""
+class Snapshot(NamedTuple):
+    """What a plan depends on besides the memo's key, as it was before the plan was made."""
 
     at: int
-    """When this was looked at, in the disk's nanoseconds."""
+    """When the snapshot was taken, in the disk's nanoseconds."""
     stamps: Mapping[str, list[int]]
+    """The folders in which an earlier compiler would appear, with their stamps."""
     absent: list[str]
+    """Paths that must not exist: an earlier root would then provide a source."""
 
 
-def recall(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Entry | None:
-    """The entry that this question led to before, checked, if nothing that led there has changed; otherwise None."""
-    path = _file(builder, store, places)
-    if path is None:
-        return None
+def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> Entry | None:
+    """Returns the entry that this look-up led to before, checked; None if anything that led there has changed.
+
+    `programs` are the toolchain's, if it had to be found before; their paths are part of the memo's key.
+    """
+    path = memo_path(spec, store, root_paths, programs)
     try:
-        answer = read_json(path)
-        ticket, looked = answer["ticket"], _watched()
-        if answer["format"] != FORMAT or not is_ticket(ticket) or not path.endswith(f"/{answer['question']}.json"):
+        memo = read_json(path)
+        record, folders = memo["ticket"], _program_folders()
+        if memo["format"] != FORMAT or not stat_record.is_valid(record) or not path.endswith(f"/{memo['key']}.json"):
             return None
-        if answer["code"] != _code(builder) or answer["looked"] != looked:
+        if memo["code"] != _code_stamps(spec) or memo["folders"] != folders:
             return None
-        if store.disk.flat_stamps([*answer["programs"], *looked, *answer["inputs"]]) != answer["stamps"]:
+        if store.disk.flat_stamps([*memo["programs"], *folders, *memo["inputs"]]) != memo["stamps"]:
             return None
-        if any(os.path.exists(one) for one in answer["absent"]):
+        if any(os.path.exists(absent) for absent in memo["absent"]):
             return None
-        return store.take(ticket, (path, answer["filed"]))
+        return store.use(record, (path, memo["filed"]))
     except UNREADABLE:
         return None
 
 
-def look_around(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> Surroundings:
-    """What an answer is to hold, looked at before the plan is made: what changes after that is not vouched for."""
+def take_snapshot(spec: OpSpec, store: Store) -> Snapshot:
+    """Returns what a memo will hold. It must be taken before the plan is made: later changes would go unnoticed."""
     at = store.disk.now_ns()
-    return Surroundings(at, {one: _stamp(store.disk, one) for one in _watched()}, _absent(builder, places))
+    stamps = {path: list(store.disk.stamp(path) or ()) for path in _program_folders()}
+    return Snapshot(at, stamps, _absent_paths(spec))
 
 
-def remember(
-    builder: OpBuilder,
+def save(
+    spec: OpSpec,
     store: Store,
-    places: Mapping[str, str],
+    root_paths: Mapping[str, str],
+    programs: Mapping[str, object],
     toolchain: Toolchain,
     plan_key: str,
     entry: Entry,
-    seen: Surroundings,
+    snapshot: Snapshot,
 ) -> None:
-    """File an answer. Failing to costs the next look-up a plan, nothing else."""
-    path = _file(builder, store, places)
-    if path is None or not entry.ticket:
-        return
-    ticket = entry.ticket
-    if not stat_record.holds_by_stamps(ticket, places, store.disk):
-        return  # an input is young: it could change again and keep its stamp
-    programs = toolchain.programs()
-    looked, code = list(seen.stamps), _code(builder)
-    around = [*programs.values(), *seen.stamps.values()]
+    """Writes the memo. If that fails, the next look-up makes a plan, nothing else."""
+    record = entry.stat_record
+    if not record or not stat_record.holds_by_stamps(record, root_paths, store.disk):
+        return  # an input was changed so recently that it could change again and keep its stamp
+    path = memo_path(spec, store, root_paths, programs)
+    used = toolchain.programs()
+    code = _code_stamps(spec)
+    around = [*used.values(), *snapshot.stamps.values()]
     times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]
-    if any(time > seen.at - stat_record.YOUNG_NS for time in times):
-        return  # so could our code, a program, or a folder that it was found in
-    inputs = [one[-6:] for one in (*ticket["open"], *ticket["folders"], *ticket["seals"])]
-    answer = {
+    if any(time > snapshot.at - stat_record.RACY_NS for time in times):
+        return  # the same holds for opforge's own code, a program, or a folder on PATH
+    inputs = [where[-6:] for where in (*record["open"], *record["folders"], *record["seals"])]
+    memo = {
         "format": FORMAT,
-        "question": os.path.basename(path)[: -len(".json")],
+        "key": os.path.basename(path)[: -len(".json")],
         "code": code,
-        "programs": list(programs),
-        "looked": looked,
-        "inputs": [f"{places[root]}/{below}" for root, below, *_stamp in inputs],
-        "stamps": [number for stamp in (*around, *(one[2:] for one in inputs)) for number in stamp or ABSENT],
-        "absent": seen.absent,
+        "programs": list(used),
+        "folders": list(snapshot.stamps),
+        "inputs": [f"{root_paths[root]}/{below}" for root, below, *_stamp in inputs],
+        "stamps": [number for stamp in (*around, *(where[2:] for where in inputs)) for number in stamp or ABSENT],
+        "absent": snapshot.absent,
         "ticket": {
-            **ticket,
-            "open": [one for one in ticket["open"] if kernel_roots.is_own(one[0])],
+            **record,
+            "open": [where for where in record["open"] if is_own(where[0])],
             "folders": [],
             "seals": [],
         },
-        "filed": store.ticket_path(plan_key, entry.result, places),
+        "filed": store.stat_record_path(plan_key, entry.key, root_paths),
     }
     try:
         make_folder(store.layout.path("answers"))
-        write_file(path, json.dumps(answer).encode())
+        write_file(path, json.dumps(memo).encode())
     except OSError:
         return
 
 
-def _file(builder: OpBuilder, store: Store, places: Mapping[str, str]) -> str | None:
-    """Where the answer to this builder's question lies; None where the builder makes its plans in its own way."""
-    question = builder.question()
-    if question is None:
-        return None
-    variables = [os.environ.get(name) for name in (*host.READ, *_device_reads(builder))]
-    asked = [FORMAT, question, variables, _working_folder(), sorted(places.items())]
-    # Plain strings and lists have one repr; it takes a third of the time that canonical JSON does.
-    name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
+def memo_path(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
+    """Returns the path of a look-up's memo, named by all that decides the plan besides stamps."""
+    variables = [os.environ.get(name) for name in toolchains.plan_environment(spec)]
+    requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
+    value = [FORMAT, spec, requires, variables, _working_folder(), sorted(root_paths.items()), sorted(programs)]
+    # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
+    name = hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
     return f"{store.layout.path('answers')}/{name}.json"
 
 
 def _working_folder() -> str:
-    """The working folder, where PATH or CXX start from it; otherwise empty."""
+    """The working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = os.environ.get("CXX", "")
-    started = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
-    return "" if all(one.startswith("/") for one in started) else os.getcwd()
+    starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
+    return "" if all(path.startswith("/") for path in starts) else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
     value = os.environ.get(variable, default)
-    return [one or "." for one in value.split(os.pathsep)] if value else []
+    return [folder or "." for folder in value.split(os.pathsep)] if value else []
 
 
-def _watched() -> list[str]:
-    """The paths whose stamps an answer holds besides the compiler's programs': where they would be found."""
+def _program_folders() -> list[str]:
+    """The folders in which a compiler that takes precedence would appear: their stamps are in the memo."""
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
-def _code(builder: OpBuilder) -> list[int]:
-    """The stamps of our own code that shapes plans for the builder's device, as they were when it was first asked."""
-    device, portable = builder.target.device, builder.portable
-    if device == "cpu" and not portable:
-        return CODE
-    if (device, portable) not in _other_code:
-        _other_code[device, portable] = [*CODE, *Disk().flat_stamps(toolchains.code_for(device, portable))]
-    return _other_code[device, portable]
+_code: dict[tuple[str, ...], list[int]] = {}
 
 
-_other_code: dict[tuple[str, bool], list[int]] = {}
+def _code_stamps(spec: OpSpec) -> list[int]:
+    """The stamps of opforge's own files that shape plans for this spec, as they were when this process first asked."""
+    files = toolchains.plan_code(spec)
+    if files not in _code:
+        _code[files] = Disk().flat_stamps(files)
+    return _code[files]
 
 
-def _device_reads(builder: OpBuilder) -> tuple[str, ...]:
-    device = builder.target.device
-    return () if device == "cpu" else toolchains.read_for(device)
-
-
-def _stamp(disk: Disk, path: str) -> list[int]:
-    return list(disk.stamp(path) or ())
-
-
-def _absent(builder: OpBuilder, places: Mapping[str, str]) -> list[str]:
-    """The paths at which an earlier root would answer for a source or a folder, or add a folder of its own."""
-    found = []
-    search = builder.search_roots()
-    for name in (*builder.sources, *builder.include_dirs):
+def _absent_paths(spec: OpSpec) -> list[str]:
+    """The paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
+    paths = []
+    for name in (*spec.sources, *spec.include_dirs):
         if not os.path.isabs(name):
-            for root in search:
+            for root in spec.roots:
                 path = os.path.join(root.path, name)
                 if os.path.exists(path):
                     break
-                found.append(path)
-    own = [os.path.join(root.path, root.include) for root in search if root.include]
-    return [*found, *(folder for folder in own if not os.path.isdir(folder))]
+                paths.append(path)
+    headers = [os.path.join(root.path, root.include) for root in spec.roots if root.include]
+    return [*paths, *(folder for folder in headers if not os.path.isdir(folder))]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
@@ -21,44 +21,6 @@ LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
 )
-KILLED = (
-    "Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$|"
-    "virtual memory exhausted|cc1plus: out of memory|Cannot allocate memory|unable to allocate OS memory"
-)
-"""What g++, clang++, mold and the shell say where memory is short, or the kernel has ended a process because it is."""
-SCARCE: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
-    (
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "No space left on device|Disk quota exceeded|File too large",
-        "the disk is full",
-        "Free some space, or set OPFORGE_CACHE_DIR to another disk.",
-    ),
-    (
-        (errno.ENOMEM,),
-        KILLED,
-        "a compiler was killed, or memory ran out",
-        "Lower the number of compilers with OPFORGE_JOBS=1.",
-    ),
-    (
-        (errno.EAGAIN,),
-        "Resource temporarily unavailable|Cannot fork",
-        "no more processes can be started",
-        "End some, set OPFORGE_JOBS=1, or raise the limit (`ulimit -u`, or the container's on pids).",
-    ),
-    (
-        (errno.EMFILE, errno.ENFILE),
-        "Too many open files",
-        "no more files can be opened",
-        "Close some, or raise the limit (`ulimit -n`).",
-    ),
-    (
-        (errno.E2BIG,),
-        "Argument list too long",
-        "a command is longer than the system takes",
-        "Write the flags to a file, and give its name after an @ in their stead.",
-    ),
-)
-"""What a machine runs out of: the system's numbers, its and the compilers' words, the problem, what to do."""
 NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
 MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
@@ -71,18 +33,18 @@ LONGEST_KEPT = 64 << 10
 """Characters that an entry keeps of what compilers said."""
 
 
-def explain(op: str, status: int, output: str, log: str) -> BuildError:
+def build_error(op: str, status: int, output: str, log: str) -> BuildError:
     """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
     lines = output.splitlines()
-    scarce = out_of(op, output, log)
+    scarce = exhausted_resource(op, output, log)
     if scarce:
         return scarce
     if "_opforge_blocks" in output and LINK.search(output):
-        return unregistered(op)
+        return no_registration(op)
     if status > 128 and "FAILED:" not in output:  # a compiler of its own accord may end with 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
-    words, found = _words(command), [*diagnostics(lines)]
+    words, found = _words(command), [*parse_diagnostics(lines)]
     first = next((one for one in found if one["severity"] == "error"), None)
     if first:
         where = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
@@ -99,7 +61,7 @@ def explain(op: str, status: int, output: str, log: str) -> BuildError:
     return CompileError.of(op, title, shown, "", words, log, [*found, _unplaced(shown)])
 
 
-def diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """What compilers say of places in sources, in the form of `CompileError.diagnostics`."""
     for line in lines:
         found = DIAGNOSTIC.match(line)
@@ -113,7 +75,7 @@ def diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             }
 
 
-def said_in(output: str) -> str:
+def compiler_output(output: str) -> str:
     """What the compilers printed in a build, without ninja's own lines; the beginning, where it is very long."""
     return "\n".join(line for line in output.splitlines() if not NINJAS.match(line))[:LONGEST_KEPT]
 
@@ -130,7 +92,7 @@ def _words(command: str) -> list[str]:
         return [command]
 
 
-def unregistered(op: str) -> CompileError:
+def no_registration(op: str) -> CompileError:
     """The error for a stable-ABI library in which no block registers an op."""
     return CompileError(
         f"{op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({op}, m) block after"
@@ -139,7 +101,7 @@ def unregistered(op: str) -> CompileError:
     )
 
 
-def misnamed(op: str, module: str) -> CompileError:
+def wrong_module_name(op: str, module: str) -> CompileError:
     """The error for a pybind module that Python would not find under the op's name."""
     return CompileError(
         f"{op}: the library's Python module is named {module!r}, and the op {op!r}."
@@ -148,7 +110,7 @@ def misnamed(op: str, module: str) -> CompileError:
     )
 
 
-def unexported(op: str) -> CompileError:
+def no_exports(op: str) -> CompileError:
     """The error for a library of plain functions that nothing outside it can see."""
     return CompileError(
         f"{op}: the library exports no function that can be called by name."
@@ -157,7 +119,7 @@ def unexported(op: str) -> CompileError:
     )
 
 
-def nothing_written(op: str, step: Step, name: str, log: str) -> CompileError:
+def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
     """The error for a command that ended with status 0 and left one of its files out."""
     advice = "Try another CXX"
     if step.unit:
@@ -166,24 +128,12 @@ def nothing_written(op: str, step: Step, name: str, log: str) -> CompileError:
     return CompileError.of(op, step.title, problem, "", step.argv, log, [_unplaced(problem)])
 
 
-def no_library(op: str, problem: str) -> CompileError:
+def not_loadable(op: str, problem: str) -> CompileError:
     """The error for a linker that ended with status 0 and left something else than a library."""
     return CompileError(
         f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
         op,
     )
-
-
-def out_of(op: str, said: OSError | str, log: str = "") -> BuildResourceError | None:
-    """The error for what the machine has run out of, as the system told opforge or a build's output tells, or None."""
-    for numbers, words, problem, advice in SCARCE:
-        if isinstance(said, OSError):
-            found = said.errno in numbers
-        else:  # but not in a line of the source that a compiler quotes ("    3 | ...")
-            found = re.search(rf"^(?!\s*\d+ \|).*(?:{words})", said, re.MULTILINE) is not None
-        if found:
-            return BuildResourceError.of(op, problem, advice, log)
-    return None
 
 
 def _advice(text: str, context: str = "") -> str:
@@ -192,7 +142,9 @@ def _advice(text: str, context: str = "") -> str:
         name = header["name"]
         return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
     if library := MISSING_LIBRARY.search(text):
-        return f"\n(install what provides lib{library['name']}.so, or name its folder in link_flags: -L/the/folder)"
+        return (
+            f"\n(install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder)"
+        )
     if "opforge::Library::Boxed" in text:
         return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
     if REGISTRATION.search(context):

@@ -1,84 +1,72 @@
-"""Runs a plan in a private folder and accounts for everything that it read."""
+"""Runs a plan in a private folder and records every file that it read."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from opforge import errors
 from opforge.builders.inspection import elf
-from opforge.builders.spec.abi import PLAIN, REGISTER, STABLE, TORCH
-from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.toolchains.toolchain import Toolchain
+from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import key_of, result_key
-from opforge.cache.layout import Layout
-from opforge.cache.publish import Product
-from opforge.cache.records import objects
-from opforge.cache.records.inputs import Inputs, Located
+from opforge.cache.keys import entry_key
+from opforge.cache.publish import BuildResult
+from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
-from . import diagnostics, ninja, precompiled_header, timeline
-from .dependencies import reads_of, searched_by
-from .provenance import Provenance, Read
+from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, timeline
+from .dependencies import reads_of_step, search_folders
+from .job import Job
+from .provenance import Provenance
 
-UNIT_FORMAT = 1
 ATTEMPTS = 3
-"""How often a build is run again because a source changed under it, or because ninja was killed."""
+"""How often a build is run again because a source changed while it was compiled."""
+KILLED = 128 + 9
+"""ninja's exit status after SIGKILL."""
 
 
-class Job(NamedTuple):
-    """A plan with everything needed to run it."""
+class Run(NamedTuple):
+    """What a build that was accepted has read and written."""
 
-    plan: BuildPlan
-    roots: Mapping[str, str]
-    toolchain: Toolchain
-    jobs: int
-    layout: Layout
-    """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
-    torch_target: str
-    reuse: bool = True
-    on_progress: ninja.Progress | None = None
-
-    @property
-    def log(self) -> str:
-        """Where the whole output of a failed build is kept."""
-        return self.layout.path("logs", self.plan.key + ".log")
+    inputs: Inputs
+    stamps: dict[tuple[str, str], Stamp]
+    """The stamp of each file that was read, by (root, path)."""
+    reused: list[str]
+    """The titles of the steps whose objects came from the store."""
+    output: str
+    """What the compilers printed, above all warnings."""
 
 
-def produce(job: Job, folder: str, disk: Disk) -> Product:
-    """Build in `folder`, which is this builder's alone, and describe the result.
+def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
+    """Builds in `folder`, which no other process uses. Returns the library and what it was built from.
 
-    Raises CompileError, BuildResourceError or UnstableInputError.
+    Raises CompileError, BuildResourceError, UnstableInputError.
     """
     work = os.path.join(folder, "work")
     os.mkdir(work, 0o700)
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
-    meanwhile = threading.Thread(target=elf.import_reader)
-    with suppress(RuntimeError):  # where no more threads can be started, it is imported when it is needed
+    meanwhile = threading.Thread(target=elf.import_elftools)
+    with suppress(RuntimeError):  # if no more threads can be started, it is imported when it is needed
         meanwhile.start()
     try:
-        inputs, stamps, reused, said = _build_until_stable(job, work, steps, disk)
+        run = _build_until_stable(job, work, steps, disk)
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
-    peak = ninja.peak_of(work)
-    result = result_key(job.plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
-    binary = _describe(job, os.path.join(work, library), result)
+    key = entry_key(job.plan.key, [(file.root, file.path, file.digest) for file in run.inputs.files])
+    binary = binary_record.read(job, os.path.join(work, library), key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
-    # dlopen knows a library by its name: it must not be shared by two different results.
-    place = os.path.join(finished, binary["file"])
-    shutil.copyfile(os.path.join(work, library), place)
-    os.chmod(place, 0o500)
+    # dlopen tells libraries apart by name: two results must not share one.
+    path = os.path.join(finished, binary["file"])
+    shutil.copyfile(os.path.join(work, library), path)
+    os.chmod(path, 0o500)
     manifest = {
         "op": job.plan.op,
         "components": job.plan.components(),
@@ -86,42 +74,39 @@ def produce(job: Job, folder: str, disk: Disk) -> Product:
             "at": began,
             "seconds": round(time.time() - began, 3),
             "steps": [step.title for step in steps],
-            "reused": reused,
-            "peak_bytes": peak,
-            "said": said,
+            "reused": run.reused,
+            "peak_bytes": ninja.peak_memory(work),
+            "said": run.output,
         },
     }
-    return Product(result, finished, binary, inputs, stamps, manifest)
+    return BuildResult(key, finished, binary, run.inputs, run.stamps, manifest)
 
 
-def _build_until_stable(
-    job: Job, work: str, steps: Sequence[Step], disk: Disk
-) -> tuple[Inputs, dict[tuple[str, str], Stamp], list[str], str]:
+def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
     """Run the build until no file that it read has changed meanwhile.
 
-    Returns what it read, the stamps of that, the titles of the steps whose objects were reused, and what the compilers
-    said. The clock that counts is the disk's: a file changed since the build file was last touched may have been read
-    half way through, unless its stamp is the same before and after a whole further run.
+    The disk's clock decides: a file changed since the build file was written may have been read half way through the
+    change, unless its stamp is the same before and after another whole run.
     """
-    provenance = Provenance(job.roots, disk, job.toolchain.seals())
+    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots())
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
-        reused = _reuse_objects(job, work, steps, disk) if job.reuse and attempt == 0 else {}
-        run = [step for step in steps if step.output not in reused]
+        taken = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
+        run = [step for step in steps if step.output not in taken]
         if job.toolchain.precompiles:
-            run = precompiled_header.share(job.plan, run, job.jobs, job.roots, work)
+            run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
-        said = _run(job, work, run)
-        done = [*run, *(step for step in steps if step.output in reused)]
-        reads = {step.output: reads_of(job, work, step, provenance, reused, written) for step in done}
+        output = _run_steps(job, work, run)
+        done = [*run, *(step for step in steps if step.output in taken)]
+        reads = {step.output: reads_of_step(job, work, step, provenance, taken, written) for step in done}
         for step in run:
-            maker = precompiled_header.maker_of(step, run)
-            if maker:
-                reads[step.output] += reads[maker.output]
-        everything = sorted({read for one in reads.values() for read in one})
+            header = precompiled_header.header_step(step, run)
+            if header:
+                reads[step.output] += reads[header.output]
+        everything = sorted({read for of_step in reads.values() for read in of_step})
         stamps = provenance.stamps(everything)
         changed = [
             read.path
@@ -130,13 +115,14 @@ def _build_until_stable(
             or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, searched_by(job))
+            inputs = provenance.collect(everything, search_folders(job))
             if provenance.stamps(everything) == stamps:
-                _keep_objects(job, work, steps, reused, reads, inputs)
-                return inputs, stamps, [step.title for step in steps if step.output in reused], said
+                object_reuse.keep(job, work, steps, taken, reads, inputs)
+                return Run(inputs, stamps, [step.title for step in steps if step.output in taken], output)
             changed = ["a file changed while it was being read"]
         if attempt == ATTEMPTS - 2:
-            written = changed  # of those that flags name, what every run changes is an output of the compilers
+            # A file that a flag names and that every run changes is an output of the compiler, not an input.
+            written = changed
         previous = dict(stamps)
         for step in run:
             if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
@@ -144,123 +130,49 @@ def _build_until_stable(
     raise UnstableInputError.of(job.plan.op, changed)
 
 
-def _unit(job: Job, step: Step) -> str:
-    """The key of all that one compilation is told: equal for the same source in two ops with the same flags."""
-    told = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
-    return key_of([UNIT_FORMAT, told.components(), step.unit])
-
-
-def _reuse_objects(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:
-    """Put what was compiled before from the same files in its place; returns each one's inputs by its output."""
-    digests: dict[str, str | None] = {}
-    found = {}
-    for step in steps:
-        if step.unit:
-            target = os.path.join(work, step.output)
-            inputs = objects.reuse(job.layout, _unit(job, step), job.roots, disk, digests, target)
-            if inputs:
-                found[step.output] = inputs
-    return found
-
-
-def _keep_objects(
-    job: Job,
-    work: str,
-    steps: Sequence[Step],
-    reused: Mapping[str, Inputs],
-    reads: Mapping[str, Sequence[Read]],
-    inputs: Inputs,
-) -> None:
-    """Store the objects that this build compiled, each with the files that it read."""
-    for step in steps:
-        if step.unit and step.output not in reused:
-            own = {read.where for read in reads[step.output]}
-            part = inputs._replace(files=tuple(one for one in inputs.files if Located(one.root, one.path) in own))
-            objects.keep(job.layout, _unit(job, step), os.path.join(work, step.output), part)
-
-
 def _touch(path: str) -> int:
-    """Stamp a file with the disk's own time, and return it: nanoseconds."""
+    """Create or touch a file. Returns its new ctime in the disk's nanoseconds."""
     with open(path, "wb"):
         os.utime(path)
     return os.stat(path).st_ctime_ns
 
 
-def _run(job: Job, work: str, steps: Sequence[Step]) -> str:
-    """Run the steps. Returns what the compilers said, above all warnings. Raises CompileError, BuildResourceError."""
-    began, known = time.time(), timeline.log_size(work)
+def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
+    """Run the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+    began, log_bytes = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
-    if outcome.status == 128 + 9:
-        outcome = ninja.run(work, job.jobs, job.on_progress)  # killed from outside, once: what is done is not lost
+    if outcome.status == KILLED:
+        outcome = ninja.run(work, job.jobs, job.on_progress)  # once: the steps that are done are not lost
     ended, line = timeline.mark("compile and link", began), timeline.current()
     if line is not None:
-        line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, known, ended)
-    unwritten = _unwritten(work, steps, outcome)
-    if outcome.status or unwritten:
+        line.add_steps(job.plan.op, work, {step.output: step.title for step in steps}, log_bytes, ended)
+    missing = _missing_output(work, steps, outcome)
+    if outcome.status or missing:
         log = job.log
         try:
             with open(log, "w", encoding="utf-8") as file:
                 file.write(outcome.output)
         except OSError:
-            log = ""  # the error itself says what matters
-        if unwritten:
-            raise diagnostics.nothing_written(job.plan.op, *unwritten, log)
-        raise diagnostics.explain(job.plan.op, outcome.status, outcome.output, log)
-    return diagnostics.said_in(outcome.output)
+            log = ""  # the error message alone has to do
+        if missing:
+            raise diagnostics.missing_output(job.plan.op, *missing, log)
+        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log)
+    return diagnostics.compiler_output(outcome.output)
 
 
-def _unwritten(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
-    """The first step that ended well without one of its files, and which, or None.
+def _missing_output(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
+    """The first step that succeeded without writing one of its files, and that file's name; None if there is none.
 
-    Where a step failed, those ended well whose files it was given; what it says of a missing one helps nobody.
+    If a step failed, only the steps that wrote its inputs are known to have succeeded: its own message about a missing
+    input would not help.
     """
-    ended = list(steps)
+    succeeded = list(steps)
     if outcome.status:
         lines = [line.split() for line in outcome.output.splitlines() if line.startswith("FAILED:")]
-        given = {name for step in steps if any(step.output in line for line in lines) for name in step.inputs}
-        ended = [step for step in steps if step.output in given]
-    for step in ended:
+        inputs = {name for step in steps if any(step.output in line for line in lines) for name in step.inputs}
+        succeeded = [step for step in steps if step.output in inputs]
+    for step in succeeded:
         for name in filter(None, (step.output, step.depfile)):
             if not os.path.isfile(os.path.join(work, name)):
                 return step, name
     return None
-
-
-def _describe(job: Job, library: str, result: str) -> dict[str, Any]:
-    """The binary's record in its manifest. Raises CompileError where the library lacks what its ABI promises."""
-    plan = job.plan
-    try:
-        facts = elf.inspect(library)
-    except ValueError as error:
-        raise diagnostics.no_library(plan.op, str(error)) from error
-    with open(library, "rb") as file:
-        content = file.read()
-    if plan.abi == STABLE and REGISTER not in facts["exports"]:
-        raise diagnostics.unregistered(plan.op)
-    modules = [name.removeprefix("PyInit_") for name in facts["exports"] if name.startswith("PyInit_")]
-    if plan.abi == TORCH and modules and plan.op not in modules and REGISTER not in facts["exports"]:
-        raise diagnostics.misnamed(plan.op, modules[0])
-    if plan.abi == PLAIN and not facts["exports"]:
-        raise diagnostics.unexported(plan.op)
-    return {
-        "file": f"{plan.op}-{result[:16]}.so",
-        "size": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "op": plan.op,
-        "abi": plan.abi,
-        "target": plan.target,
-        "torch_target": job.torch_target,
-        "requires": dict(plan.requires),
-        "python_module": plan.abi == TORCH and plan.op in modules,
-        **facts,
-    }
-
-
-def shared_error(kind: str, told: Mapping[str, Any]) -> errors.BuildError:
-    """The builder's error, raised again in a process that waited for it."""
-    kinds = {one.kind: one for one in (errors.CompileError, errors.BuildResourceError, errors.UnstableInputError)}
-    made = kinds.get(kind, errors.BuildError)
-    try:
-        return made(**told)
-    except (TypeError, ValueError):  # an opforge of another version has left it
-        return made(str(told["message"]))

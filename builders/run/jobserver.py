@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 
-from opforge.builders.lookup.host_requirements import version_of
+from opforge.versions import version_of
 
 JOBSERVER_SINCE = (1, 13)
 """The ninja that can be a jobserver's client."""
-LOOK_SECONDS = 0.1
-_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+POLL_SECONDS = 0.1
+_current: ContextVar[Jobserver | None] = ContextVar("budget", default=None)
 
 
-class Budget:
+class Jobserver:
     """`slots` compilers at once, however many builds share it; `stop()` ends them all.
 
     Each build takes one token for the compiler that its ninja may always run, and ninja takes one more for each further
@@ -40,7 +40,7 @@ class Budget:
         os.write(self._tokens, b"+" * (slots if self._shared else 1))
         self._running: set[subprocess.Popen[str]] = set()
 
-    def __enter__(self) -> Budget:
+    def __enter__(self) -> Jobserver:
         return self
 
     def __exit__(
@@ -66,7 +66,7 @@ class Budget:
         while not token:
             if self.stopped:
                 raise KeyboardInterrupt
-            select.select([self._tokens], [], [], LOOK_SECONDS)
+            select.select([self._tokens], [], [], POLL_SECONDS)
             try:
                 token = os.read(self._tokens, 1)
             except BlockingIOError:
@@ -105,11 +105,11 @@ def _end(process: subprocess.Popen[str]) -> None:
         return
 
 
-def current() -> Budget | None:
+def current() -> Jobserver | None:
     """The budget of this thread's builds, or None where each has its own number of jobs."""
     return _current.get()
 
 
-def use(budget: Budget | None) -> None:
+def use(budget: Jobserver | None) -> None:
     """Let the builds of this thread draw from `budget`, until it says otherwise."""
     _current.set(budget)

@@ -26,7 +26,7 @@ BREAKS = re.compile("[\n\r\0]")
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 
 
-PLAIN_SPEECH = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
+PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
 """What makes ninja and the compilers speak so that they are understood; ninja then takes colours out of all of it."""
 
 
@@ -102,14 +102,14 @@ def _run(
     jobs: Sequence[str],
     environment: Mapping[str, str],
     on_progress: Progress | None,
-    shared: jobserver.Budget | None,
+    shared: jobserver.Jobserver | None,
 ) -> Outcome:
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
     peak = os.path.join(folder, "peak")
     command = [_python(), "-I", "-S", supervisor, peak, find_ninja(), "-C", folder, *jobs]
     process = subprocess.Popen(
         command,
-        env={**os.environ, **environment, **PLAIN_SPEECH, "TMPDIR": folder},
+        env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, "TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -149,7 +149,7 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
         process.wait()
 
 
-def peak_of(folder: str) -> int:
+def peak_memory(folder: str) -> int:
     """The most memory that one process of the build in `folder` took, in bytes; 0 where that is not known."""
     try:
         with open(os.path.join(folder, "peak"), encoding="ascii") as file:

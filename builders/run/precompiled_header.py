@@ -25,7 +25,7 @@ FIRST_DIRECTIVE = re.compile(COMMENTS + r'#\s*include\s*([<"]torch/[^>"]+[>"])',
 LONGEST_PREAMBLE = 64 << 10
 
 
-def share(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str, str], work: str) -> list[Step]:
+def apply(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str, str], work: str) -> list[Step]:
     """The steps, changed to use a precompiled header, which the first of them makes; unchanged where it cannot pay."""
     enough = UNITS_A_COMPILER.get(plan.abi, 0) * jobs
     units = [step for step in steps if step.unit]
@@ -41,14 +41,14 @@ def share(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str,
     return [making, *(_using(step, making) if first.get(step.output) == header else step for step in steps)]
 
 
-def maker_of(step: Step, steps: Sequence[Step]) -> Step | None:
+def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
     """The step that makes the precompiled header that `step` uses, if it uses one."""
     return next((one for one in steps if one.output == NAME + ".gch" and one.output in step.inputs), None)
 
 
 def _first_include(step: Step, roots: Mapping[str, str]) -> str:
     assert step.unit is not None
-    path = step.unit.within(roots)
+    path = step.unit.resolve(roots)
     try:
         with open(path or "", encoding="utf-8", errors="replace") as file:
             found = FIRST_DIRECTIVE.match(file.read(LONGEST_PREAMBLE))

@@ -5,22 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.records.inputs import Dependency, Inputs, Located, may_be_in
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath, may_be_in
 
 HAS_INCLUDE = re.compile(rb"__has_(?:include(?:_next)?|embed)\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
-ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
-"""By these the assembler reads further files, of which no compiler tells."""
-QUOTED = re.compile(rb'"([^"\\\n]+)')
-NAMED = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
-"""Where a path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
-NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
-"""What stands before a path that the compiler does not read: text, or a file that it or the op itself writes."""
 PACKAGE_DATABASES = (
     "var/lib/dpkg/status",
     "var/lib/rpm/rpmdb.sqlite",
@@ -31,8 +22,6 @@ PACKAGE_DATABASES = (
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: an installation that is replaced replaces it too."""
 LIBRARIES = (".so", ".a")
-FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--embed-dir=", "-Wa,-I")
-"""The flags that name a folder to be searched, in the same word or the next."""
 PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
 """What the package database vouches for. A file anywhere else is watched by itself."""
 
@@ -41,65 +30,8 @@ class Read(NamedTuple):
     """A file that the compiler read, with its stamp from before it was hashed."""
 
     path: str
-    where: Located
+    where: RootedPath
     seal: str
-
-
-def parse_depfile(text: str) -> list[str]:
-    """The prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
-    body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
-    names = re.findall(r"(?:\\[ \t#:\\]|\S)+", body)
-    return [re.sub(r"\\([ \t#:\\])", r"\1", name).replace("$$", "$") for name in names]
-
-
-def folders_in(flags: Sequence[str]) -> list[str]:
-    """The absolute folders that a compiler's flags tell it to search, for headers or for libraries."""
-    found = []
-    for before, flag in zip(("", *flags), flags, strict=False):
-        begun = next((one for one in FOLDER_FLAGS if flag.startswith(one)), "")
-        named = flag if before in FOLDER_FLAGS else flag[len(begun) :]
-        if (begun or before in FOLDER_FLAGS) and os.path.isabs(named):
-            found.append(named)
-    return found
-
-
-def files_in(words: Sequence[str], flags: Collection[str]) -> set[str]:
-    """The files that a command names in its flags: a plugin, specs, a profile, a linker's script, further arguments.
-
-    They decide as sources do, and no compiler tells that it read one. A path that is a word of its own counts where it
-    is one of the `flags`; otherwise it is a program, or a source, which are known.
-    """
-    found = set()
-    for before, word in zip(("", *words), words, strict=False):
-        if not word.startswith(("-", "@")) and word not in flags:
-            continue
-        for match in NAMED.finditer(word):
-            start = match.end() - 1
-            flag = word[:start] if word.startswith(("-", "@")) else before + word[:start]
-            if not NO_INPUT.search(flag):
-                whole = word[start:]
-                # The last is what clang takes from a folder of profiles.
-                meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
-                found |= {path for path in meant if os.path.isfile(path)}
-        if word.startswith("@") and word[1:] in found:
-            with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
-                inner = [one for one in shlex.split(file.read()) if one != word]
-                found |= files_in(inner, inner)
-    return found
-
-
-def files_assembled(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
-    """The files that `.incbin` may read in these sources: every quoted name of one that is there, as its own may be
-    put together by macros. None where no source has the word."""
-    text = b""
-    for path in paths:
-        with suppress(FileNotFoundError), open(path, "rb") as file:  # one that has gone has no stamp either
-            text += file.read() + b"\n"
-    if not ASSEMBLED.search(text):
-        return set()
-    names = map(os.fsdecode, QUOTED.findall(text + os.fsencode("\n".join(words))))
-    places = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
-    return {path for path in places if os.path.isfile(path)}
 
 
 class Provenance:
@@ -115,20 +47,20 @@ class Provenance:
         self._named = sorted(named, key=lambda one: -len(one[1]))
         self._seals = self._find_seals()
 
-    def _find_seals(self) -> dict[str, Located]:
-        seals = {root: Located(root, path) for root, path in self._given.items() if root in self.roots}
+    def _find_seals(self) -> dict[str, RootedPath]:
+        seals = {root: RootedPath(root, path) for root, path in self._given.items() if root in self.roots}
         if "torch" in self.roots:
             import glob
 
             packages = os.path.dirname(self.roots["torch"])
             records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
             if len(records) == 1:
-                seals["torch"] = Located("torch", os.path.join("..", os.path.relpath(records[0], packages)))
+                seals["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
         if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
-            seals["python"] = Located("python", PYTHON_STAMP)
+            seals["python"] = RootedPath("python", PYTHON_STAMP)
         for database in PACKAGE_DATABASES:
             if self._disk.exists("/" + database):
-                seals["system"] = Located("system", database)
+                seals["system"] = RootedPath("system", database)
                 break
         return seals
 
@@ -137,10 +69,10 @@ class Provenance:
         path = _plain(path)
         for name, base in self._named:
             if path.startswith(base):
-                return Read(path, Located(name, path[len(base) :]), name if name in self._seals else "")
+                return Read(path, RootedPath(name, path[len(base) :]), name if name in self._seals else "")
         inside = path.lstrip("/")
         sealed = "system" in self._seals and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
-        return Read(path, Located("system", inside), "system" if sealed else "")
+        return Read(path, RootedPath("system", inside), "system" if sealed else "")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """The stamps of these files now; a file that is gone has none."""
@@ -171,7 +103,7 @@ class Provenance:
         return self._absences(files, sorted(names), [os.path.dirname(place.path) for place in searched])
 
     def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
-        present, watched = set[Located](), set[str]()
+        present, watched = set[RootedPath](), set[str]()
         for folder in searched:
             watched.add(self._nearest(folder))
             listed = self._disk.names(folder)
@@ -180,20 +112,20 @@ class Provenance:
                     path = os.path.normpath(os.path.join(folder, name))
                     watched.add(self._nearest(os.path.dirname(path)))
                     if self._disk.exists(path):
-                        present.add(self._folder(folder).below(name))
-        used = {file.seal for file in files if file.seal}
+                        present.add(self._folder(folder).join(name))
+        used = {file.tree for file in files if file.tree}
         return Inputs(
             files=tuple(sorted(files)),
             names=tuple(names),
             searched=tuple(self._folder(folder) for folder in searched),
             present=tuple(sorted(present)),
             folders=tuple(sorted(self._folder(folder) for folder in watched)),
-            seals=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
+            trusted_trees=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
         )
 
-    def _folder(self, path: str) -> Located:
+    def _folder(self, path: str) -> RootedPath:
         where = self.place(path + "/-").where
-        return Located(where.root, os.path.dirname(where.path))
+        return RootedPath(where.root, os.path.dirname(where.path))
 
     def _nearest(self, folder: str) -> str:
         """The folder itself, or the nearest one above it that exists: its stamp changes when a name appears below."""

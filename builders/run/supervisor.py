@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 KIBIBYTE = 1024
 """The unit in which Linux counts memory for wait4."""
 
@@ -63,7 +63,7 @@ def main(peak: str, command: list[str]) -> int:
         watched.append(ended)
     status = None
     while status is None:
-        ready, _, _ = select.select(watched, [], [], LOOK_SECONDS)
+        ready, _, _ = select.select(watched, [], [], POLL_SECONDS)
         pid, raw, used = os.wait4(child, os.WNOHANG)
         if pid:
             status = os.waitstatus_to_exitcode(raw)

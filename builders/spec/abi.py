@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from functools import cache
 from typing import NamedTuple
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
+
+from .installed_torch import python_tag, torch_folder, torch_version
 
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
@@ -22,65 +21,12 @@ class AbiPart(NamedTuple):
 
     standard: str
     defines: tuple[tuple[str, str], ...]
-    system_include: tuple[Located, ...]
+    system_include: tuple[RootedPath, ...]
     stubs: tuple[str, ...]
     requires: tuple[tuple[str, str], ...]
     compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
     """Two versions of a library in one process share no symbol."""
     link_flags: tuple[str, ...] = ()
-
-
-def torch_folder() -> str | None:
-    """Where torch is installed, without importing it; None where it is not."""
-    loaded = sys.modules.get("torch")
-    file = getattr(loaded, "__file__", None)
-    if not file:
-        import importlib.util
-
-        spec = importlib.util.find_spec("torch")
-        file = spec.origin if spec else None
-    return os.path.dirname(file) if file else None
-
-
-def torch_version(folder: str) -> str:
-    """The version that torch's own version.py states, without importing torch."""
-    loaded = sys.modules.get("torch")
-    if loaded is not None and hasattr(loaded, "__version__"):
-        return str(loaded.__version__)
-    stated = torch_states(folder, "__version__")
-    if stated is None:
-        raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
-    return stated
-
-
-def torch_states(folder: str, name: str) -> str | None:
-    """What torch's own version.py states as `name`, such as `cuda`, without importing torch; None for None."""
-    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
-        for line in file:
-            if line.startswith(name):
-                value = line.partition("=")[2].strip()
-                return None if value == "None" else value.strip("'\"")
-    return None
-
-
-def python_tag() -> str:
-    """The tag of this interpreter's binary interface, such as cpython-311."""
-    return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
-
-
-@cache
-def python_include() -> str:
-    """Where this interpreter's headers lie.
-
-    Where sysconfig's schemes for POSIX have them, if they are there: to import sysconfig takes longer than a hit.
-    """
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
-    usual = os.path.join(sys.base_prefix, "include", version)
-    if not os.path.exists(os.path.join(usual, "Python.h")):
-        import sysconfig
-
-        usual = sysconfig.get_path("include")
-    return os.path.realpath(usual)
 
 
 def version_constant(op: str, version: str) -> str:
@@ -100,7 +46,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
         return AbiPart(
             standard="c++17",
             defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
-            system_include=(Located("torch", "include"),),
+            system_include=(RootedPath("torch", "include"),),
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
@@ -112,9 +58,9 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             standard="c++20",
             defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
             system_include=(
-                Located("torch", "include"),
-                Located("torch", "include/torch/csrc/api/include"),
-                Located("python", ""),
+                RootedPath("torch", "include"),
+                RootedPath("torch", "include/torch/csrc/api/include"),
+                RootedPath("python", ""),
             ),
             stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
             requires=(("python", python_tag()), ("torch", torch_version(folder))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from opforge.cache.keys import key_of
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 FORMAT = 2
 
@@ -19,10 +19,10 @@ class BuildPlan(NamedTuple):
     target: str
     toolchain: tuple[tuple[str, str], ...]
     """Who the compiler is: versions and digests of its programs, never their paths."""
-    sources: tuple[Located, ...]
-    include: tuple[Located, ...]
+    sources: tuple[RootedPath, ...]
+    include: tuple[RootedPath, ...]
     """Folders for -I, in order; system headers (torch's) are in `system_include`."""
-    system_include: tuple[Located, ...]
+    system_include: tuple[RootedPath, ...]
     defines: tuple[tuple[str, str], ...]
     compile_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
@@ -66,5 +66,5 @@ class Step(NamedTuple):
     title: str
     depfile: str = ""
     """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
-    unit: Located | None = None
+    unit: RootedPath | None = None
     """The source that it compiles, if it compiles one."""

@@ -1,19 +1,17 @@
-"""What an op is, before any compiler is chosen: enough to find a prebuilt one."""
+"""What an op is, before any compiler is chosen: enough to find a prebuilt entry."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi as abis
-from . import kernel_roots
+from . import abi, kernel_roots
 
 if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
+    from .op_spec import OpSpec
 
 FORMAT = 1
 
@@ -36,29 +34,30 @@ class OpDescription(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key under which a prebuilt entry of this description is found."""
+        """Returns the key under which a prebuilt entry of this description is found."""
         return key_of([FORMAT, self._asdict()])
 
 
-def describe(builder: OpBuilder, mode_flags: Sequence[str]) -> OpDescription:
-    """The builder's description. Reads its own sources; raises SourceNotFoundError where one is missing."""
-    disk, places, target = Disk(), builder.places(), builder.target
-    located = kernel_roots.locate(builder.name, builder.sources, builder.search_roots())
+def describe(spec: OpSpec) -> OpDescription:
+    """Returns the spec's description. Reads the op's own sources; raises SourceNotFoundError if one is missing."""
+    disk, target = Disk(), spec.target
+    paths = {root.name: root.path for root in spec.roots} | {"system": "/"}
+    located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
     return OpDescription(
-        op=builder.name,
-        version=builder.version,
-        abi=builder.abi,
-        # One library may hold code for many devices: what it holds is its record's to tell.
+        op=spec.name,
+        version=spec.version,
+        abi=spec.abi,
+        # One library may hold code for many devices: its record says which.
         target=str(target) if target.device == "cpu" else target.device,
-        torch_target=builder.torch_target if builder.abi == abis.STABLE else "",
+        torch_target=spec.torch_target if spec.abi == abi.STABLE else "",
         flags=(
-            *builder.cxx_flags,
-            *mode_flags,
-            *(f"link {flag}" for flag in builder.link_flags),
-            *(f"{target.device} {flag}" for flag in builder.device_flags.get(target.device, ())),
+            *spec.cxx_flags,
+            *spec.mode_flags,
+            *(f"link {flag}" for flag in spec.link_flags),
+            *(f"{target.device} {flag}" for flag in spec.device_flags),
         ),
-        defines=tuple(sorted(builder.defines.items())),
-        libraries=tuple(builder.libraries),
-        sources=tuple((*one, disk.digest(os.path.join(places[one.root], one.path)) or "") for one in located),
-        requires=abis.part(builder.abi, builder.name, builder.name, builder.torch_target).requires,
+        defines=(*spec.defines, *spec.kernels),
+        libraries=spec.libraries,
+        sources=tuple((*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located),
+        requires=abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires,
     )

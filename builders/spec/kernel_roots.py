@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
 
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
 
-Declared = TypeVar("Declared", bound="type[OpBuilder]")
+class Rooted(Protocol):
+    """A class with kernel roots: of an op's builder, nothing else is needed here."""
+
+    name: ClassVar[str]
+    kernel_roots: ClassVar[Sequence[KernelRoot]]
+
+
+RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
 
 OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""
@@ -53,7 +58,7 @@ def package_root(name: str, package: str, folder: str = "csrc", include: str = "
 
 def kernel_root(
     prefix: str, package: str, folder: str = "", include: str = "include"
-) -> Callable[[Declared], Declared]:
+) -> Callable[[RootedClass], RootedClass]:
     """Make a folder of an installed package a kernel root of a builder class, under a prefix of its own.
 
         @kernel_root("sycl", "my_package")
@@ -66,7 +71,7 @@ def kernel_root(
     package or the folder is missing.
     """
 
-    def add(cls: Declared) -> Declared:
+    def add(cls: RootedClass) -> RootedClass:
         if not prefix.isidentifier() or is_own(prefix):
             raise BuilderError(
                 cls.__name__, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl"
@@ -83,7 +88,7 @@ def kernel_root(
     return add
 
 
-def _first(cls: type[OpBuilder], prefix: str, path: str) -> str:
+def _first(cls: type[Rooted], prefix: str, path: str) -> str:
     """The path in the first root of the prefix that has it; an absolute path as it is."""
     roots = [root.path for root in cls.kernel_roots if root.name.partition(":")[0] == prefix]
     for root in roots:
@@ -121,7 +126,7 @@ def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 
-def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[Located, ...]:
+def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
     """Each name as the first root that has it, in the roots' order. Raises SourceNotFoundError, naming all of them."""
     roots = tuple(roots)
     found = []
@@ -131,18 +136,18 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
             continue
         for root in roots:
             if os.path.exists(os.path.join(root.path, name)):
-                found.append(Located(root.name, os.path.normpath(name)))
+                found.append(RootedPath(root.name, os.path.normpath(name)))
                 break
         else:
             raise SourceNotFoundError(op, name, [root.path for root in roots])
     return tuple(found)
 
 
-def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> Located:
+def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     found = holding(path, roots)
     if not found:
-        return Located("system", path.lstrip(os.sep))
+        return RootedPath("system", path.lstrip(os.sep))
     nearest = max(found, key=lambda root: len(root.path))
-    return Located(nearest.name, os.path.relpath(path, nearest.path))
+    return RootedPath(nearest.name, os.path.relpath(path, nearest.path))

@@ -1,18 +1,19 @@
-"""One file a compiler. A toolchain finds itself, says who it is, and turns a plan into commands."""
+"""One file for each compiler. A toolchain finds itself, identifies itself, and turns a plan into commands."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opforge.accelerator.target import Target
-    from opforge.cache.filesystem.disk import Disk
-    from opforge.cache.layout import Layout
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.store import Store
 
     from .toolchain import Toolchain
 
+HOST = "opforge.builders.toolchains.host:HostToolchain"
 TOOLCHAINS = {
-    "host": "opforge.builders.toolchains.host:HostToolchain",
+    "host": HOST,
     "nvcc": "opforge.builders.toolchains.nvcc:Nvcc",
     "hipcc": "opforge.builders.toolchains.hipcc:Hipcc",
     "sycl": "opforge.builders.toolchains.sycl:Sycl",
@@ -21,59 +22,76 @@ TOOLCHAINS = {
 }
 """Name to "module:Class"; a new compiler is one line here and one file beside this one."""
 DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl": "opencl"}
-"""Which toolchain builds for a device. A builder for another one overrides `OpBuilder.toolchain`."""
+"""Which toolchain builds for a device. A builder for another one names it in `OpBuilder.toolchain`."""
+PASSED_ENV = (
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "LD_RUN_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "SOURCE_DATE_EPOCH",
+    "CCC_OVERRIDE_OPTIONS",
+)
+"""The variables that the host's compilers read: part of the plan key."""
+PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
+"""Every variable that the plan of a host op may depend on. Here, so that a cache hit need not import the compilers."""
+_BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PLAN_CODE = tuple(
+    os.path.join(_BUILDERS, *name.split("/"))
+    for name in (
+        "planner.py",
+        "spec/abi.py",
+        "spec/build_plan.py",
+        "spec/kernel_roots.py",
+        "spec/op_spec.py",
+        "toolchains/__init__.py",
+        "toolchains/host.py",
+        "toolchains/probe.py",
+    )
+)
+_PORTABLE_CODE = tuple(os.path.join(_BUILDERS, "toolchains", name) for name in ("zig.py", "sysroot.py"))
 
 
-def for_device(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
-    """The toolchain that builds for this target. Raises ToolchainNotFoundError, OpIncompatibleError."""
+def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
+    """Returns the toolchain that builds this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
     from opforge.errors import OpIncompatibleError
 
-    if target.device not in DEVICES:
-        reason = f"opforge has no toolchain for {target.device}; it has one for {', '.join(DEVICES)}"
-        raise OpIncompatibleError(op, str(target), [f"{reason}. Override toolchain() in the op's builder"])
-    made: Toolchain = _class_of(target.device)(layout, disk)
-    return made
+    where = _class_name(spec)
+    if not where:
+        reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
+        advice = "Name one in the builder's `toolchain`, as module:Class"
+        raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
+    toolchain: Toolchain = _class_at(where).find(spec, store.layout, store.disk)
+    return toolchain
 
 
-def portable(op: str, target: Target, layout: Layout, disk: Disk) -> Toolchain:
-    """The toolchain for libraries that older systems load. Raises ToolchainNotFoundError, OpIncompatibleError."""
-    from opforge import settings
-    from opforge.errors import OpIncompatibleError
-
-    from .zig import ZigToolchain, machine_of
-
-    if target.device != "cpu":
-        reason = f"portable libraries are built for the CPU; the compiler for {target.device} needs this system's own"
-        raise OpIncompatibleError(op, str(target), [reason])
-    if sysroot := settings.sysroot():
-        from .sysroot import SysrootToolchain
-
-        return SysrootToolchain(layout, disk, sysroot)
-    return ZigToolchain(layout, disk, machine_of(target.arch))
+def plan_environment(spec: OpSpec) -> tuple[str, ...]:
+    """Returns the names of the variables that the spec's plan may depend on."""
+    where = _class_name(spec)
+    return PLAN_ENV if where in ("", HOST) else (*PLAN_ENV, *_class_at(where).plan_env)
 
 
-def read_for(device: str) -> tuple[str, ...]:
-    """The variables that a plan for this device may depend on, besides the host's."""
-    return tuple(_class_of(device).read) if device in DEVICES else ()
-
-
-def code_for(device: str, portable: bool) -> tuple[str, ...]:
-    """The files of opforge's own that shape a plan for this device, besides the host's."""
-    import os
+def plan_code(spec: OpSpec) -> tuple[str, ...]:
+    """Returns the files of opforge, or of the package that the toolchain comes from, that shape the spec's plan."""
+    where = _class_name(spec)
+    code = (*_PLAN_CODE, *_PORTABLE_CODE) if spec.portable else _PLAN_CODE
+    if where in ("", HOST):
+        return code
     import sys
 
-    if portable:
-        folder = os.path.dirname(os.path.abspath(__file__))
-        return os.path.join(folder, "zig.py"), os.path.join(folder, "sysroot.py")
-    if device not in DEVICES:
-        return ()
-    modules = {one.__module__ for one in _class_of(device).__mro__ if one.__module__.startswith("opforge.")}
-    modules |= {"opforge.accelerator.archs", "opforge.builders.lookup.device_requirements"}
-    return tuple(sorted(str(sys.modules[name].__file__) for name in modules if name in sys.modules))
+    modules = {kind.__module__ for kind in _class_at(where).__mro__ if kind.__module__ not in ("builtins", "typing")}
+    modules.add("opforge.accelerator.archs")
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return (*code, *sorted(path for path in files if path))
 
 
-def _class_of(device: str) -> Any:
+def _class_name(spec: OpSpec) -> str:
+    return spec.toolchain or TOOLCHAINS.get(DEVICES.get(spec.target.device, ""), "")
+
+
+def _class_at(where: str) -> Any:
     import importlib
 
-    module, _, attribute = TOOLCHAINS[DEVICES[device]].partition(":")
+    module, _, attribute = where.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
-from . import probe as identity
-from . import source_translation
-from .host import HostToolchain, objects_of, place_of
+from . import probe, source_translation
+from .host import HostToolchain, absolute, objects_of
 from .toolchain import DevicePart, Toolchain
 
 SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
@@ -32,72 +31,73 @@ class DeviceToolchain(Toolchain):
     suffixes: ClassVar[tuple[str, ...]]
     host_variable: ClassVar[str] = ""
     """The variable that names another host compiler than CXX."""
-    obeyed: ClassVar[tuple[str, ...]] = ()
+    passed_env: ClassVar[tuple[str, ...]] = ()
     """The variables that the device compiler itself obeys."""
     translates: ClassVar[bool] = False
-    """Whether it compiles what `translated.py` makes of a source, so that other rules are another toolchain."""
-    read: ClassVar[tuple[str, ...]] = ()
-    """Every variable that a plan for the device may depend on, besides the host's: `obeyed`, and those that find it."""
+    """Whether it compiles what `source_translation.py` makes of a source, so that other rules are another toolchain."""
+    plan_env: ClassVar[tuple[str, ...]] = ()
+    """Every variable that a plan for the device may depend on, besides the host's: `passed_env` and those that name the
+    compiler."""
 
     def __init__(self, layout: Layout, disk: Disk) -> None:
         self._layout, self._disk = layout, disk
         self.host = HostToolchain(layout, disk, self.host_variable)
         self.argv = self._find()
-        self._known: dict[str, Any] | None = None
+        self._cached_info: probe.CompilerInfo | None = None
 
     def _find(self) -> tuple[str, ...]:
         """The command that starts the device compiler. Raises ToolchainNotFoundError."""
         raise NotImplementedError
 
-    def _ask(self) -> dict[str, Any]:
-        """The compiler's record: see `identity.remembered`; with SHAPE, and more of its own."""
+    def _load_info(self) -> probe.CompilerInfo:
+        """The compiler's record: see `probe.cached_info`; with SHAPE, and more of its own."""
         raise NotImplementedError
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """The command that compiles one of the device's own sources."""
         raise NotImplementedError
 
-    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """The command that compiles a source of the host."""
         return self.host.compile(plan, roots, source, output)
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
         """The names and folders that a source is told of. The compiler's own headers come by themselves."""
-        system = [place_of(folder, roots) for folder in plan.system_include if folder.root != self.root]
+        system = [absolute(folder, roots) for folder in plan.system_include if folder.root != self.root]
         return [
             *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
+            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
             *(option for folder in system for option in ("-isystem", folder)),
         ]
 
-    def takes(self, code: str, *command: str) -> bool:
-        """Whether the compiler accepts this command about an architecture: asked once, and remembered."""
+    def accepts(self, code: str, *command: str) -> bool:
+        """Whether the compiler accepts this command about an architecture: asked once, and cached_info."""
 
-        def question() -> dict[str, Any]:
-            status, _out, _said = identity.attempt(self.argv, *command)
-            return {"identity": {"code": code}, "stamps": self.facts["stamps"], "absent": [], "takes": status == 0}
+        def question() -> probe.CompilerInfo:
+            status, _out, _said = probe.try_run(self.argv, *command)
+            return {"identity": {"code": code}, "stamps": self.info["stamps"], "absent": [], "takes": status == 0}
 
         name = (*self.argv, *command)
-        return bool(identity.remembered(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
+        return bool(probe.cached_info(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def info(self) -> probe.CompilerInfo:
         """What the device compiler says of itself, checked once for this object."""
-        if self._known is None:
-            self._known = self._ask()
-        return self._known
+        if self._cached_info is None:
+            self._cached_info = self._load_info()
+        return self._cached_info
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        own = [(f"{self.root} {name}", value) for name, value in self.facts["identity"].items()]
+        own = [(f"{self.root} {name}", value) for name, value in self.info["identity"].items()]
         if self.translates:
             own.append(("translation sha256", self._disk.digest(source_translation.__file__) or ""))
         return tuple(sorted([*self.host.identity(), *own]))
 
     def programs(self) -> Mapping[str, list[int]]:
-        return {**self.host.programs(), **self.facts["stamps"]}
+        return {**self.host.programs(), **self.info["stamps"]}
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        own = ((name, os.environ[name]) for name in self.obeyed if os.environ.get(name))
+        own = ((name, os.environ[name]) for name in self.passed_env if os.environ.get(name))
         return tuple(sorted([*self.host.environment(), *own]))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -107,30 +107,30 @@ class DeviceToolchain(Toolchain):
         return self.host.target_flags("cpu", ())
 
     def search_folders(self) -> tuple[str, ...]:
-        return (*self.host.search_folders(), *self.facts["include"])
+        return (*self.host.search_folders(), *self.info["include"])
 
-    def places(self) -> Mapping[str, str]:
-        return {self.root: self.facts["root"]}
+    def root_paths(self) -> Mapping[str, str]:
+        return {self.root: self.info["root"]}
 
-    def seals(self) -> Mapping[str, str]:
+    def trusted_roots(self) -> Mapping[str, str]:
         # Its version headers are among its programs, so that another version of its headers is another toolchain.
-        return {self.root: self.facts["seal"]}
+        return {self.root: self.info["seal"]}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())
 
-    def headers(self) -> tuple[Located, ...]:
+    def headers(self) -> tuple[RootedPath, ...]:
         """The folders of the device's headers, for sources of the host."""
-        return tuple(Located(self.root, os.path.relpath(one, self.facts["root"])) for one in self.facts["include"])
+        return tuple(RootedPath(self.root, os.path.relpath(one, self.info["root"])) for one in self.info["include"])
 
-    def device_objection(self, arch: Sequence[str]) -> str | None:
+    def arch_problem(self, arch: Sequence[str]) -> str | None:
         """Why the device compiler cannot build for these architectures, or None."""
         raise NotImplementedError
 
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
+    def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         if device != self.device:
             return f"{self.argv[0]} compiles for {self.device}, not for {device}"
-        return self.host.objection("cpu", ()) or self.device_objection(arch)
+        return self.host.target_problem("cpu", ()) or self.arch_problem(arch)
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [
@@ -139,7 +139,7 @@ class DeviceToolchain(Toolchain):
             )
             for name, source in objects_of(plan)
         ]
-        return self.host.finish(plan, units, library, [f"-L{one}" for one in self.facts["lib"]])
+        return self.host.finish(plan, units, library, [f"-L{one}" for one in self.info["lib"]])
 
 
 def through(step: Step, path: str, made: str, folders: Sequence[str]) -> Step:

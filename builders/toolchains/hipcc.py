@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
 from .device_toolchain import SHAPE, DeviceToolchain, through
-from .host import launcher, on_path, place_of, prefix_maps
+from .host import absolute, launcher, prefix_maps, which
 from .toolchain import DevicePart
 
-TOLD = {**SHAPE, "release": str, "known": list}
+INFO_SHAPE = {**SHAPE, "release": str, "known": list}
 VARIABLES = ("HIP_PATH", "ROCM_HOME", "ROCM_PATH")
 INSTALL = "Install it (Debian, Ubuntu: apt install hipcc), or set ROCM_HOME to a ROCm installation."
 ADVICE = "Set ROCM_HOME to a whole ROCm installation, or mend this one"
@@ -32,31 +31,37 @@ class Hipcc(DeviceToolchain):
 
     device, root, suffixes = "hip", "rocm", (".hip", ".cu")
     translates = True
-    obeyed = ("HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "DEVICE_LIB_PATH", *VARIABLES)
-    read = obeyed
+    passed_env = (
+        "HIPCC_COMPILE_FLAGS_APPEND",
+        "HIPCC_LINK_FLAGS_APPEND",
+        "HIP_CLANG_PATH",
+        "DEVICE_LIB_PATH",
+        *VARIABLES,
+    )
+    plan_env = passed_env
 
     def _find(self) -> tuple[str, ...]:
         for variable in VARIABLES:
             home = os.environ.get(variable)
             if home:
-                path = on_path(os.path.join(home, "bin", "hipcc"))
+                path = which(os.path.join(home, "bin", "hipcc"))
                 if path is None:
                     searched = [f"{variable}={home}, which has no bin/hipcc"]
                     advice = f"Correct {variable}, or unset it."
                     raise ToolchainNotFoundError("HIP compiler", searched, advice, searched[0])
                 return (path,)
-        path = on_path("hipcc") or on_path("/opt/rocm/bin/hipcc")
+        path = which("hipcc") or which("/opt/rocm/bin/hipcc")
         if path is None:
             raise ToolchainNotFoundError("HIP compiler", [*VARIABLES, "hipcc on PATH", "/opt/rocm/bin/hipcc"], INSTALL)
         return (path,)
 
-    def _ask(self) -> dict[str, Any]:
-        name = ("hipcc", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.obeyed)))
-        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
+    def _load_info(self) -> probe.CompilerInfo:
+        name = ("hipcc", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.passed_env)))
+        return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
-    def _question(self) -> dict[str, Any]:
+    def _probe(self) -> probe.CompilerInfo:
         # Without a device its helper prints a traceback, and it answers all the same.
-        _status, told, problem = probe.attempt(self.argv, "--version", advice=ADVICE)
+        _status, told, problem = probe.try_run(self.argv, "--version", advice=ADVICE)
         version = re.search(r"HIP version: *(\S+)", told)
         if not version:
             said = (told + problem).strip().partition("\n")[0]
@@ -64,9 +69,7 @@ class Hipcc(DeviceToolchain):
         clang = re.search(r"(\S*clang version \S+)", told)
         where = self._configuration()
         root = os.path.realpath(where.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))
-        compiler = next(
-            filter(None, (on_path(os.path.join(where.get("HIP_CLANG_PATH", ""), one)) for one in CLANGS)), ""
-        )
+        compiler = next(filter(None, (which(os.path.join(where.get("HIP_CLANG_PATH", ""), one)) for one in CLANGS)), "")
         library = where.get("DEVICE_LIB_PATH", "")
         bitcode = sorted(one for one in self._disk.names(library) if one.endswith(".bc"))
         programs = [self.argv[0], compiler, *(os.path.join(library, one) for one in bitcode)]
@@ -89,24 +92,24 @@ class Hipcc(DeviceToolchain):
     def _configuration(self) -> dict[str, str]:
         """The folders that hipcc finds for itself, as it tells when it is asked to be verbose."""
         question = ("--offload-arch=gfx900", *NOTHING)
-        _status, out, err = probe.attempt(self.argv, *question, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
+        _status, out, err = probe.try_run(self.argv, *question, advice=ADVICE, variables={"HIPCC_VERBOSE": "7"})
         return dict(CONFIGURATION.findall(out + err))
 
-    def places(self) -> Mapping[str, str]:
-        return {} if self.facts["root"] == "/usr" else super().places()  # then its files are the system's
+    def root_paths(self) -> Mapping[str, str]:
+        return {} if self.info["root"] == "/usr" else super().root_paths()  # then its files are the system's
 
-    def seals(self) -> Mapping[str, str]:
-        return super().seals() if self.places() else {}
+    def trusted_roots(self) -> Mapping[str, str]:
+        return super().trusted_roots() if self.root_paths() else {}
 
-    def device_objection(self, arch: Sequence[str]) -> str | None:
+    def arch_problem(self, arch: Sequence[str]) -> str | None:
         for one in arch:
-            if not self.takes(one, f"--offload-arch={one}", *NOTHING):
-                known = ", ".join(self.facts["known"]) or "none that it names"
-                return f"hipcc {self.facts['release']} does not know {one}; it knows {known}. Install a newer ROCm"
+            if not self.accepts(one, f"--offload-arch={one}", *NOTHING):
+                known = ", ".join(self.info["known"]) or "none that it names"
+                return f"hipcc {self.info['release']} does not know {one}; it knows {known}. Install a newer ROCm"
         return None
 
     def part(self, abi: str) -> DevicePart:
-        requires = (("hip", ".".join(str(self.facts["release"]).split(".")[:2])),)
+        requires = (("hip", ".".join(str(self.info["release"]).split(".")[:2])),)
         part = DevicePart((("__HIP_PLATFORM_AMD__", "1"),), self.headers(), (), ("-lamdhip64",), requires)
         if abi == PLAIN:
             return part
@@ -117,8 +120,8 @@ class Hipcc(DeviceToolchain):
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         return (*flags, "-fno-gpu-rdc", *(f"--offload-arch={one}" for one in arch))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path, depfile = place_of(source, roots), output + ".d"
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
+        path, depfile = absolute(source, roots), output + ".d"
         argv = [
             *launcher(),
             *self.argv,
@@ -130,10 +133,10 @@ class Hipcc(DeviceToolchain):
         step = Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
         return step if path.endswith(".hip") else self._translated(plan, roots, step, path, ".hip")
 
-    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         # A source of the host may call CUDA's runtime too.
-        step, path = self.host.compile(plan, roots, source, output), place_of(source, roots)
+        step, path = self.host.compile(plan, roots, source, output), absolute(source, roots)
         return self._translated(plan, roots, step, path, os.path.splitext(path)[1])
 
     def _translated(self, plan: BuildPlan, roots: Mapping[str, str], step: Step, path: str, suffix: str) -> Step:
-        return through(step, path, step.output + suffix, [place_of(folder, roots) for folder in plan.include])
+        return through(step, path, step.output + suffix, [absolute(folder, roots) for folder in plan.include])

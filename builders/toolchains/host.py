@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from . import probe as identity
+from . import PASSED_ENV, probe
 
 if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+
     from .toolchain import DevicePart
 
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
 """Used where present, the first one: they link an op in half the time of the system's."""
-OBEYED = (
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "LD_RUN_PATH",
-    "COMPILER_PATH",
-    "GCC_EXEC_PREFIX",
-    "SOURCE_DATE_EPOCH",
-    "CCC_OVERRIDE_OPTIONS",
-)
-READ = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED)
-"""Every variable that the plan of a host op may depend on."""
-SWAYING = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
+PATH_FLAGS = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
 """The beginnings of flags that name other programs or folders of headers than the compiler's own."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
@@ -57,38 +47,43 @@ class HostToolchain:
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find(variable if os.environ.get(variable) else "CXX")
-        named = [flag.partition("=")[2] for flag in split("LDFLAGS") if flag.startswith("-fuse-ld=")]
+        named = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
         wanted = [f"ld.{name}" for name in named[-1:]] or LINKERS
-        self.linker = next((path for name in wanted if (path := on_path(name))), "")
-        self._known: dict[str, Any] | None = None
+        self.linker = next((path for name in wanted if (path := which(name))), "")
+        self._cached_info: probe.CompilerInfo | None = None
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _info(self) -> probe.CompilerInfo:
         """What the compiler says of itself, checked once for this object, which lives no longer than one load."""
-        if self._known is None:
-            given = (*split("CPPFLAGS"), *split("CXXFLAGS"), *split("LDFLAGS"))
-            swaying = [
+        if self._cached_info is None:
+            given = (*env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
+            path_flags = [
                 flag
                 for before, flag in zip(("", *given), (*given, ""), strict=True)
-                if flag.startswith(SWAYING) or before in SWAYING
+                if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
             ]
-            self._known = identity.facts(self.argv, self.linker, self._layout, self._disk, swaying)
-        return self._known
+            self._cached_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, path_flags)
+        return self._cached_info
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
+        """Returns the toolchain for this spec: for a portable library zig's, or the compiler with the sysroot."""
+        return portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else cls(layout, disk)
 
     def programs(self) -> Mapping[str, list[int]]:
-        stamps: Mapping[str, list[int]] = self._facts["stamps"]
+        stamps: Mapping[str, list[int]] = self._info["stamps"]
         return stamps
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted(self._facts["identity"].items()))
+        return tuple(sorted(self._info["identity"].items()))
 
     @property
     def is_clang(self) -> bool:
         """Whether it speaks clang's dialect of flags."""
-        return "clang" in self._facts["version"]
+        return "clang" in self._info["version"]
 
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
-        machine, _, system = self._facts["machine"].partition("-")
+    def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
+        machine, _, system = self._info["machine"].partition("-")
         wanted = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
@@ -99,11 +94,11 @@ class HostToolchain:
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, os.environ[name]) for name in OBEYED if os.environ.get(name))
+        return tuple((name, os.environ[name]) for name in PASSED_ENV if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         # A linker that LDFLAGS names comes later on the command line, and so wins.
-        return split("CPPFLAGS") + split("CXXFLAGS"), (*self._facts["linker_flags"], *split("LDFLAGS"))
+        return env_words("CPPFLAGS") + env_words("CXXFLAGS"), (*self._info["linker_flags"], *env_words("LDFLAGS"))
 
     @property
     def precompiles(self) -> bool:
@@ -117,12 +112,12 @@ class HostToolchain:
     def search_folders(self) -> tuple[str, ...]:
         named = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
-        return (*own, *self._facts["search"])
+        return (*own, *self._info["search"])
 
-    def places(self) -> Mapping[str, str]:
+    def root_paths(self) -> Mapping[str, str]:
         return {}
 
-    def seals(self) -> Mapping[str, str]:
+    def trusted_roots(self) -> Mapping[str, str]:
         return {}
 
     def part(self, abi: str) -> DevicePart | None:
@@ -140,15 +135,15 @@ class HostToolchain:
         link = self._link(plan, [one.output for one in units if one.output.endswith(".o")], library, device)
         return [*(self._stub(name) for name in plan.stubs), *units, link]
 
-    def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path = place_of(source, roots)
+    def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
+        path = absolute(source, roots)
         depfile = output + ".d"
         argv = [
             *launcher(),
             *self.argv,
             *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
-            *(option for folder in plan.include for option in ("-I", place_of(folder, roots))),
-            *(option for folder in plan.system_include for option in ("-isystem", place_of(folder, roots))),
+            *(option for folder in plan.include for option in ("-I", absolute(folder, roots))),
+            *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
             *plan.compile_flags,
             *prefix_maps(plan, roots),
             *("-MD", "-MF", depfile, "-c", path, "-o", output),
@@ -162,7 +157,7 @@ class HostToolchain:
 
     def _link(self, plan: BuildPlan, objects: list[str], library: str, device: Sequence[str]) -> Step:
         # Archives and libraries that are linked in are inputs too, as far as the linker tells which it read.
-        depfile = "link.d" if self._facts["tells_archives"] else ""
+        depfile = "link.d" if self._info["tells_archives"] else ""
         argv = [
             *self.argv,
             "-shared",
@@ -179,7 +174,18 @@ class HostToolchain:
         return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}", depfile)
 
 
-def objects_of(plan: BuildPlan) -> list[tuple[str, Located]]:
+def portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> HostToolchain:
+    """Returns the toolchain for libraries that older systems load. Raises ToolchainNotFoundError, SettingError."""
+    if sysroot:
+        from .sysroot import SysrootToolchain
+
+        return SysrootToolchain(layout, disk, sysroot)
+    from .zig import ZigToolchain, machine_of
+
+    return ZigToolchain(layout, disk, machine_of(arch))
+
+
+def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:
     """Each source with the name of its object file."""
     stems = (os.path.splitext(os.path.basename(source.path))[0] for source in plan.sources)
     return [
@@ -195,12 +201,12 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
-def place_of(where: Located, roots: Mapping[str, str]) -> str:
+def absolute(where: RootedPath, roots: Mapping[str, str]) -> str:
     """The path of a file or folder on this machine."""
     return os.path.normpath(os.path.join(roots[where.root], where.path))
 
 
-def split(variable: str) -> tuple[str, ...]:
+def env_words(variable: str) -> tuple[str, ...]:
     """The words of a variable, as a shell would take them apart. Raises SettingError."""
     value = os.environ.get(variable)
     if not value:
@@ -214,15 +220,15 @@ def split(variable: str) -> tuple[str, ...]:
 
 
 def _find(variable: str) -> tuple[str, ...]:
-    chosen = split(variable)
+    chosen = env_words(variable)
     if chosen:
-        path = on_path(chosen[0])
+        path = which(chosen[0])
         if path is None:
             searched = [f"{variable}={os.environ[variable]}"]
             raise ToolchainNotFoundError("C++ compiler", searched, f"Correct {variable}, or unset it.")
         return (path, *chosen[1:])
     for name in CANDIDATES:
-        path = on_path(name)
+        path = which(name)
         if path:
             return (path,)
     raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")
@@ -230,15 +236,15 @@ def _find(variable: str) -> tuple[str, ...]:
 
 def launcher() -> tuple[str, ...]:
     """The compiler launcher that was asked for. It changes no result, so it is in no key."""
-    asked = split("OPFORGE_COMPILER_LAUNCHER")
-    path = on_path(asked[0]) if asked else None
+    asked = env_words("OPFORGE_COMPILER_LAUNCHER")
+    path = which(asked[0]) if asked else None
     if asked and path is None:
         searched = [f"OPFORGE_COMPILER_LAUNCHER={asked[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
     return (path, *asked[1:]) if path else ()
 
 
-def on_path(name: str) -> str | None:
+def which(name: str) -> str | None:
     """The program's path. shutil.which answers the same in several times as long, and this is on every hit's way."""
     folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:

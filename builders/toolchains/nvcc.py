@@ -7,24 +7,24 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from opforge import settings
 from opforge.accelerator import archs
-from opforge.builders.spec.abi import STABLE, TORCH, torch_folder, torch_states
+from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.builders.spec.installed_torch import torch_folder, torch_states
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
 from .device_toolchain import SHAPE, DeviceToolchain
-from .host import launcher, on_path, place_of, prefix_maps
+from .host import absolute, launcher, prefix_maps, which
 from .toolchain import DevicePart
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
 """Those that state a version, of each of the packages that a toolkit consists of."""
-TOLD = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
+INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """What nvcc understands as a C++ compiler does; everything else goes to the host compiler behind it."""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
@@ -43,17 +43,17 @@ class Nvcc(DeviceToolchain):
 
     device, root, suffixes = "cuda", "cuda", (".cu",)
     host_variable = "NVCC_CCBIN"
-    obeyed = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-    read = (*obeyed, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
+    passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+    plan_env = (*passed_env, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
 
     def _find(self) -> tuple[str, ...]:
         return (find(),)
 
-    def _ask(self) -> dict[str, Any]:
-        name = ("nvcc", *self.argv, *self.host.argv, *(os.environ.get(one, "") for one in ("PATH", *self.obeyed)))
-        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
+    def _load_info(self) -> probe.CompilerInfo:
+        name = ("nvcc", *self.argv, *self.host.argv, *(os.environ.get(one, "") for one in ("PATH", *self.passed_env)))
+        return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
-    def _question(self) -> dict[str, Any]:
+    def _probe(self) -> probe.CompilerInfo:
         told = probe.run(self.argv, "--version", advice=ADVICE)
         found = re.search(r"release (\d+\.\d+), V(\S+)", told)
         if not found:
@@ -91,7 +91,7 @@ class Nvcc(DeviceToolchain):
     def _refusal(self) -> str:
         """Why nvcc does not take the host compiler, in its own words; empty where it does."""
         question = ("-ccbin", self.host.argv[0], "-x", "cu", "-E", os.devnull)
-        status, _out, said = probe.attempt(self.argv, *question, advice=ADVICE)
+        status, _out, said = probe.try_run(self.argv, *question, advice=ADVICE)
         found = UNSUPPORTED.search(said)
         lines = [found[1]] if found else said.strip().splitlines() or [f"it ended with {status}"]
         return lines[0] if status else ""
@@ -99,24 +99,24 @@ class Nvcc(DeviceToolchain):
     @property
     def release(self) -> str:
         """The CUDA release, such as 13.0."""
-        return str(self.facts["release"])
+        return str(self.info["release"])
 
-    def device_objection(self, arch: Sequence[str]) -> str | None:
-        if self.facts["refuses_host"]:
+    def arch_problem(self, arch: Sequence[str]) -> str | None:
+        if self.info["refuses_host"]:
             advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
-            return f"nvcc {self.release} does not take {self.host.argv[0]}: {self.facts['refuses_host']}; {advice}"
-        for code in archs.codes(arch):
+            return f"nvcc {self.release} does not take {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
+        for code in archs.resolve_ptx(arch):
             problem = self._unknown(code)
             if problem:
                 return problem
         return None
 
     def _unknown(self, code: str) -> str | None:
-        known: list[str] = self.facts["known"]
+        known: list[str] = self.info["known"]
         major, minor, letter = archs.numbers(code)
         base = code.removesuffix(letter) if letter else code
         # Variants with a letter are in no list of older releases: nvcc is asked, once.
-        if base in known and (not letter or code in known or self.takes(code, "--dryrun", *_gencode(code), *NOTHING)):
+        if base in known and (not letter or code in known or self.accepts(code, "--dryrun", *_gencode(code), *NOTHING)):
             return None
         offers = sorted({one for one in known if one.startswith("sm_")}, key=archs.numbers)
         return (
@@ -162,19 +162,19 @@ class Nvcc(DeviceToolchain):
         own += map(_to_host, self.host.target_flags("cpu", ()))
         if "-g" in flags:
             own.append("-lineinfo")
-        return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
+        return (*own, *(option for code in archs.resolve_ptx(arch) for option in _gencode(code)))
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
         # nvcc takes -DA=1,2 for two names.
         words = super().options(plan, roots)
         return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path = place_of(source, roots)
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
+        path = absolute(source, roots)
         depfile = output + ".d"
         argv = [
             *launcher(),
-            self.facts["compiler"],
+            self.info["compiler"],
             *("-ccbin", self.host.argv[0]),
             *map(_to_host, self.host.argv[1:]),
             *self.options(plan, roots),
@@ -192,13 +192,13 @@ def find() -> str:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(variable)
         if home:
-            path = on_path(os.path.join(home, "bin", "nvcc"))
+            path = which(os.path.join(home, "bin", "nvcc"))
             if path:
                 return path
             searched = [f"{variable}={home}, which has no bin/nvcc"]
             advice = f"Correct {variable}, or unset it."
             raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
-    path = on_path("nvcc") or next(filter(None, map(on_path, _packaged())), None)
+    path = which("nvcc") or next(filter(None, map(which, _packaged())), None)
     if path is None:
         searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *_packaged()]
         raise ToolchainNotFoundError("CUDA compiler", searched, INSTALL)
@@ -228,7 +228,7 @@ def _is_file(path: str) -> bool:
 
 def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
     """What nvcc says of its own folders when it shows what it would do: a wrapper on PATH does not tell its toolkit."""
-    _status, _out, said = probe.attempt(argv, "--dryrun", *NOTHING, advice=ADVICE)
+    _status, _out, said = probe.try_run(argv, "--dryrun", *NOTHING, advice=ADVICE)
     told: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
     for line in said.splitlines():
         name, equals, value = line.removeprefix("#$ ").partition("=")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
+from . import probe
 from .device_toolchain import DeviceToolchain, through
-from .host import place_of
+from .host import absolute
 from .toolchain import DevicePart
 
 RUNTIME = "libOpenCL.so.1"
@@ -24,16 +24,16 @@ class OpenCL(DeviceToolchain):
     def _find(self) -> tuple[str, ...]:
         return self.host.argv
 
-    def _ask(self) -> dict[str, Any]:
+    def _load_info(self) -> probe.CompilerInfo:
         return {"identity": {}, "stamps": {}, "include": [], "lib": [], "root": "", "seal": ""}
 
-    def places(self) -> Mapping[str, str]:
+    def root_paths(self) -> Mapping[str, str]:
         return {}
 
-    def seals(self) -> Mapping[str, str]:
+    def trusted_roots(self) -> Mapping[str, str]:
         return {}
 
-    def device_objection(self, arch: Sequence[str]) -> str | None:
+    def arch_problem(self, arch: Sequence[str]) -> str | None:
         if arch:
             return f"the device's driver compiles OpenCL: write the target as opencl, without {'+'.join(arch)}"
         return None
@@ -41,6 +41,6 @@ class OpenCL(DeviceToolchain):
     def part(self, abi: str) -> DevicePart:
         return DevicePart(stubs=(RUNTIME,))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         step = self.host.compile(plan, roots, source, output)
-        return through(step, place_of(source, roots), output + ".cpp", [])
+        return through(step, absolute(source, roots), output + ".cpp", [])

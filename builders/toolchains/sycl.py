@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from opforge.builders.spec.abi import PLAIN
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 from . import probe
 from .device_toolchain import SHAPE, DeviceToolchain
-from .host import launcher, on_path, place_of, prefix_maps
+from .host import absolute, launcher, prefix_maps, which
 from .toolchain import DevicePart
 
-TOLD = {**SHAPE, "release": str}
+INFO_SHAPE = {**SHAPE, "release": str}
 HOMES = {"CMPLR_ROOT": "bin/icpx", "ONEAPI_ROOT": "compiler/latest/bin/icpx"}
 DEFAULT = "/opt/intel/oneapi/compiler/latest/bin/icpx"
 INSTALL = (
@@ -31,20 +30,20 @@ class Sycl(DeviceToolchain):
     """icpx from PATH, by CMPLR_ROOT or ONEAPI_ROOT, or from /opt/intel. It links too: it makes the device's code."""
 
     device, root, suffixes = "xpu", "oneapi", (".sycl",)
-    read = tuple(HOMES)
+    plan_env = tuple(HOMES)
 
     def _find(self) -> tuple[str, ...]:
         named = [os.path.join(os.environ[one], path) for one, path in HOMES.items() if os.environ.get(one)]
-        found = next(filter(None, map(on_path, [*named, "icpx", DEFAULT])), None)
+        found = next(filter(None, map(which, [*named, "icpx", DEFAULT])), None)
         if found is None:
             raise ToolchainNotFoundError("SYCL compiler", [*HOMES, "icpx on PATH", DEFAULT], INSTALL)
         return (found,)
 
-    def _ask(self) -> dict[str, Any]:
-        name = ("icpx", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.read)))
-        return probe.remembered(name, TOLD, self._layout, self._disk, self._question)
+    def _load_info(self) -> probe.CompilerInfo:
+        name = ("icpx", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.plan_env)))
+        return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
-    def _question(self) -> dict[str, Any]:
+    def _probe(self) -> probe.CompilerInfo:
         told = probe.run(self.argv, "--version", advice=ADVICE)
         version = re.search(r"Compiler (\S+)", told)
         if not version:
@@ -63,11 +62,11 @@ class Sycl(DeviceToolchain):
             "release": version[1],
         }
 
-    def device_objection(self, arch: Sequence[str]) -> str | None:
+    def arch_problem(self, arch: Sequence[str]) -> str | None:
         return None  # the compiler for the device, ocloc, says which it knows when it is given one
 
     def part(self, abi: str) -> DevicePart:
-        part = DevicePart(system_include=self.headers(), requires=(("sycl", str(self.facts["release"]).split(".")[0]),))
+        part = DevicePart(system_include=self.headers(), requires=(("sycl", str(self.info["release"]).split(".")[0]),))
         if abi == PLAIN:
             return part
         return part._replace(defines=(("USE_XPU", ""),), stubs=("libtorch_xpu.so",))
@@ -75,8 +74,8 @@ class Sycl(DeviceToolchain):
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         return (*flags, *_targets(arch))
 
-    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: Located, output: str) -> Step:
-        path, depfile = place_of(source, roots), output + ".d"
+    def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
+        path, depfile = absolute(source, roots), output + ".d"
         argv = [
             *launcher(),
             *self.argv,

@@ -29,9 +29,9 @@ class SysrootToolchain(HostToolchain):
         self.argv = (*self.argv, f"--sysroot={self._folder}")
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        folders = [one.replace(self._folder, ROOT) for one in self._facts["search"]]
+        folders = [one.replace(self._folder, ROOT) for one in self._info["search"]]
         arguments = " ".join([*self._own, f"--sysroot={ROOT}"])
         return tuple(sorted({**dict(super().identity()), "arguments": arguments, "search": key_of(folders)}.items()))
 
-    def places(self) -> Mapping[str, str]:
+    def root_paths(self) -> Mapping[str, str]:
         return {ROOT: self._folder}

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
+from opforge.errors import OpIncompatibleError
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.cache.layout import Layout
 
 
 class DevicePart(NamedTuple):
     """What a device adds to the plan of an op, besides the flags for its own sources."""
 
     defines: tuple[tuple[str, str], ...] = ()
-    system_include: tuple[Located, ...] = ()
-    """Where its headers lie, below a root that `places` names."""
+    system_include: tuple[RootedPath, ...] = ()
+    """Where its headers lie, below a root that `root_paths` names."""
     stubs: tuple[str, ...] = ()
     """Sonames of torch's libraries for the device."""
     link_flags: tuple[str, ...] = ()
@@ -27,6 +33,18 @@ class Toolchain(Protocol):
 
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
+    plan_env: ClassVar[tuple[str, ...]] = ()
+    """Every environment variable that a plan may depend on, besides those of the host's compiler."""
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
+        """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
+        if spec.portable:
+            device = spec.target.device
+            reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
+            raise OpIncompatibleError(spec.name, str(spec.target), [reason])
+        toolchain: Toolchain = cls(layout, disk)  # type: ignore[call-arg]
+        return toolchain
 
     @property
     def precompiles(self) -> bool:
@@ -39,7 +57,7 @@ class Toolchain(Protocol):
     def programs(self) -> Mapping[str, list[int]]:
         """The paths of the programs that it runs and their stamps: while these hold, it is who it was."""
 
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
+    def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         """Why it cannot build for this target, or None."""
 
     def environment(self) -> tuple[tuple[str, str], ...]:
@@ -57,11 +75,11 @@ class Toolchain(Protocol):
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """The commands that turn the plan into `library`, with paths relative to the build folder."""
 
-    def places(self) -> Mapping[str, str]:
+    def root_paths(self) -> Mapping[str, str]:
         """The roots that it adds, by name: where its own headers lie. A file below one is known by its path there."""
         return {}
 
-    def seals(self) -> Mapping[str, str]:
+    def trusted_roots(self) -> Mapping[str, str]:
         """Those of its roots that change only when it changes itself, each with a file below it to go by."""
         return {}
 

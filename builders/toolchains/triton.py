@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
@@ -17,12 +17,15 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
 
-from . import probe as identity
+from . import probe
 from .host import HostToolchain
 from .toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
 INSTALL = "pip install 'opforge[triton]'"
@@ -48,7 +51,7 @@ def exact(arch: Sequence[str]) -> tuple[str, ...]:
             one = f"sm_{major}{minor}a" if major * 10 + minor >= EXACT else f"sm_{major}{minor}"
         found.append(one)
     plain = [one for one in found if one.startswith("sm_") and not one.endswith("a")]
-    newest = archs.virtual(archs.forward(plain)) if plain else PORTABLE
+    newest = archs.virtual(archs.newest_portable(plain)) if plain else PORTABLE
     return archs.canonical("cuda", [newest if one == "ptx" else one for one in found])
 
 
@@ -64,35 +67,41 @@ class TritonToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
-        self._known: dict[str, Any] | None = None
+        self._cached_info: probe.CompilerInfo | None = None
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
+        """Returns Triton with the host's compiler, or with the one for portable libraries."""
+        machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
+        return cls(layout, disk, HostToolchain.find(spec._replace(target=machine), layout, disk))
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _info(self) -> probe.CompilerInfo:
         """Who this Triton is, checked once for this object."""
-        if self._known is None:
+        if self._cached_info is None:
             name = ("triton", self._folder)
-            self._known = identity.remembered(name, {}, self._layout, self._disk, self._ask)
-        return self._known
+            self._cached_info = probe.cached_info(name, {}, self._layout, self._disk, self._probe)
+        return self._cached_info
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        own = [(f"triton {name}", value) for name, value in self._facts["identity"].items()]
+        own = [(f"triton {name}", value) for name, value in self._info["identity"].items()]
         return tuple(sorted([*self.host.identity(), *own]))
 
     def programs(self) -> Mapping[str, list[int]]:
-        return {**self.host.programs(), **self._facts["stamps"]}
+        return {**self.host.programs(), **self._info["stamps"]}
 
-    def objection(self, device: str, arch: Sequence[str]) -> str | None:
+    def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         if device not in DEVICES:
             return f"Triton compiles for {' and '.join(DEVICES)}, not for {device}"
         if not arch:
             return f"no architecture of {device} is named, and there is no such device here"
-        for one in archs.codes(arch) if device == "cuda" else ():
+        for one in archs.resolve_ptx(arch) if device == "cuda" else ():
             major, minor, _letter = archs.numbers(one)
             if (major, minor) < OLDEST:
                 return f"Triton compiles for sm_{OLDEST[0]}{OLDEST[1]} and later, not for {one}"
             if one.startswith("compute_") and major * 10 + minor >= EXACT:
                 return f"Triton writes PTX for later devices up to compute_89, not {one}: name an older one"
-        return self.host.objection("cpu", ())
+        return self.host.target_problem("cpu", ())
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         return self.host.environment()
@@ -106,11 +115,11 @@ class TritonToolchain(Toolchain):
     def search_folders(self) -> tuple[str, ...]:
         return self.host.search_folders()
 
-    def places(self) -> Mapping[str, str]:
-        return self.host.places()
+    def root_paths(self) -> Mapping[str, str]:
+        return self.host.root_paths()
 
-    def seals(self) -> Mapping[str, str]:
-        return self.host.seals()
+    def trusted_roots(self) -> Mapping[str, str]:
+        return self.host.trusted_roots()
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         """Compile the kernels in batches, each to a unit that holds its images; link those with the launcher."""
@@ -118,7 +127,7 @@ class TritonToolchain(Toolchain):
         told = [json.loads(text) for _name, text in plan.kernels]
         names = {one["source"] for one in told}
         located = {name: where for name in names for where in plan.sources if _is(where, name)}
-        arches = archs.codes(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
+        arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
         pairs = [(number, arch) for arch in arches for number in range(len(told))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}
@@ -127,7 +136,7 @@ class TritonToolchain(Toolchain):
             units.append(self._batch(plan, roots, batch, device, part, told, located))
         for made in units[:]:
             # What a unit of images was made from is not in its own dependency file: it is never taken from the store.
-            source = Located("build", made.output)
+            source = RootedPath("build", made.output)
             units.append(self.host.compile(plan, roots, source, f"{made.output}.o")._replace(unit=None))
         launcher = (where for where in plan.sources if where not in located.values())
         units += [self.host.compile(plan, roots, where, f"{os.path.basename(where.path)}.o") for where in launcher]
@@ -141,7 +150,7 @@ class TritonToolchain(Toolchain):
         device: str,
         pairs: Sequence[tuple[int, str]],
         told: Sequence[Mapping[str, Any]],
-        located: Mapping[str, Located],
+        located: Mapping[str, RootedPath],
     ) -> Step:
         output = f"kernels.{number}.cpp"
         used = sorted({index for index, _arch in pairs})
@@ -159,7 +168,7 @@ class TritonToolchain(Toolchain):
         arches = ", ".join(dict.fromkeys(arch for _index, arch in pairs))
         return Step(output, (*files, WORKER), argv, f"compile {len(pairs)} Triton kernels for {arches}", output + ".d")
 
-    def _ask(self) -> dict[str, Any]:
+    def _probe(self) -> probe.CompilerInfo:
         package = self.package
         with open(os.path.join(package, "__init__.py"), encoding="utf-8") as opened:
             found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", opened.read())
@@ -181,7 +190,7 @@ class TritonToolchain(Toolchain):
         }
 
 
-def _is(where: Located, name: str) -> bool:
+def _is(where: RootedPath, name: str) -> bool:
     """Whether a source was located from this name: below a root, or by its own absolute path."""
     return os.path.normpath(name) in (where.path, os.sep + where.path)
 

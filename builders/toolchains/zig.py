@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 
 from . import probe
-from .host import MACHINES, HostToolchain, on_path
+from .host import MACHINES, HostToolchain, which
 
 GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs wherever torch does."""
@@ -33,16 +32,16 @@ class ZigToolchain(HostToolchain):
         self._layout, self._disk, self.linker = layout, disk, ""
         self.zig, self.machine = find(), machine
         self.argv = (self.zig, "c++", "-target", f"{machine}-linux-gnu.{GLIBC}")
-        self._known: dict[str, Any] | None = None
+        self._cached_info: probe.CompilerInfo | None = None
 
     @property
-    def _facts(self) -> dict[str, Any]:
-        if self._known is None:
-            name = (*self.argv, *(os.environ.get(one, "") for one in probe.SWAYED_BY))
-            self._known = probe.remembered(name, probe.HOST_FACTS, self._layout, self._disk, self._ask)
-        return self._known
+    def _info(self) -> probe.CompilerInfo:
+        if self._cached_info is None:
+            name = (*self.argv, *(os.environ.get(one, "") for one in probe.PROBE_ENV))
+            self._cached_info = probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
+        return self._cached_info
 
-    def _ask(self) -> dict[str, Any]:
+    def _probe(self) -> probe.CompilerInfo:
         version = probe.run((self.zig,), "version", advice=ADVICE).strip()
         program = os.path.realpath(self.zig)
         told = {
@@ -54,17 +53,17 @@ class ZigToolchain(HostToolchain):
             "identity": told,
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
-            "search": probe.search(self.argv),
+            "search": probe.header_folders(self.argv),
             "linker_flags": [],
             "tells_archives": False,
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
         }
 
-    def places(self) -> Mapping[str, str]:
+    def root_paths(self) -> Mapping[str, str]:
         return {ROOT: os.path.dirname(os.path.realpath(self.zig))}
 
-    def seals(self) -> Mapping[str, str]:
+    def trusted_roots(self) -> Mapping[str, str]:
         return {ROOT: os.path.basename(os.path.realpath(self.zig))}
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -80,7 +79,7 @@ def find() -> str:
     """The path of zig: PyPI's package first, then PATH. Raises ToolchainNotFoundError."""
     spec = importlib.util.find_spec("ziglang")
     packaged = [os.path.join(place, "zig") for place in (spec.submodule_search_locations or () if spec else ())]
-    path = next(filter(None, map(on_path, packaged)), None) or on_path("zig")
+    path = next(filter(None, map(which, packaged)), None) or which("zig")
     if path is None:
         raise ToolchainNotFoundError("compiler for portable libraries", ["the package ziglang", "zig on PATH"], INSTALL)
     return path

@@ -39,7 +39,7 @@ class TritonGeluBuilder(TritonOpBuilder):
     """gelu and gelu_backward; see opforge.ops.triton.activations."""
 
     name = "triton_gelu"
-    front = "opforge.ops.triton.activations"
+    python_functions = "opforge.ops.triton.activations:bind"
     kernels = list(_gelu())
 
 
@@ -47,5 +47,5 @@ class TritonSwigluBuilder(TritonOpBuilder):
     """swiglu and swiglu_backward; see opforge.ops.triton.activations."""
 
     name = "triton_swiglu"
-    front = "opforge.ops.triton.activations"
+    python_functions = "opforge.ops.triton.activations:bind"
     kernels = list(_swiglu())

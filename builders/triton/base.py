@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge import settings
 from opforge.accelerator.target import Target
+from opforge.builders import toolchains
 from opforge.builders.base import OpBuilder
-from opforge.builders.spec import abi as abis
-from opforge.builders.spec import kernel_roots
-from opforge.builders.toolchains import portable
-from opforge.builders.toolchains.host import HostToolchain
-from opforge.builders.toolchains.triton import LAUNCHER, TritonToolchain, exact
-from opforge.cache.store import Store
+from opforge.builders.loader import python_functions
+from opforge.builders.spec import abi, kernel_roots
+from opforge.builders.toolchains.triton import LAUNCHER, exact
 from opforge.errors import BuilderError
 
 from .kernels import Kernel, check_kernels, kernel_texts
 from .launching import PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.builders.spec.description import OpDescription
-    from opforge.builders.toolchains.toolchain import Toolchain
+    from opforge.builders.spec.op_spec import OpSpec
 
 KERNELS = kernel_roots.KernelRoot(
     "opforge-triton", os.path.join(os.path.dirname(kernel_roots.OPFORGE.path), "triton"), include=""
@@ -33,90 +28,62 @@ KERNELS = kernel_roots.KernelRoot(
 
 
 class TritonOpBuilder(OpBuilder):
-    """Declares the kernels of one op. `load()` gives the functions of `front`, which launch them.
+    """Declares the kernels of one op. `load()` returns the functions that launch them.
 
     The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither
     Triton nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is
     built: the same functions launch through Triton itself, which compiles, or interprets, what it meets.
     """
 
-    abi: ClassVar[str] = abis.PLAIN
+    abi: ClassVar[str] = abi.PLAIN
     devices: ClassVar[Sequence[str]] = ("cuda", "hip")
+    toolchain: ClassVar[str] = toolchains.TOOLCHAINS["triton"]
     kernels: ClassVar[Sequence[Kernel]] = ()
-    """The signatures to compile, each with a name that the front launches it by."""
-    front: ClassVar[str] = ""
-    """A module, by name, with the op's functions: `bind(kernels)` is called with what launches them, and gives them
-    back by name. It must import no Triton."""
+    """The signatures to compile, each with a name that the Python functions launch it by.
 
-    _op: TritonOp | None = None
+    `python_functions` is called with what launches the kernels. Its module must not import Triton.
+    """
 
     @property
     def sources(self) -> Sequence[str]:  # type: ignore[override]
         """The kernels' files and the launcher's."""
         return (*dict.fromkeys(kernel.source for kernel in self.kernels), *LAUNCHER)
 
-    def search_roots(self) -> tuple[kernel_roots.KernelRoot, ...]:
-        own, *others = super().search_roots()
-        return (own, *others[:-1], KERNELS, others[-1])
-
-    def toolchain(self, store: Store) -> Toolchain:
-        if not self.portable:
-            return TritonToolchain(store.layout, store.disk)
-        machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
-        host = portable(self.name, machine, store.layout, store.disk)
-        assert isinstance(host, HostToolchain)
-        return TritonToolchain(store.layout, store.disk, host)
-
-    def plan(self, toolchain: Toolchain) -> BuildPlan:
-        return super().plan(toolchain)._replace(kernels=tuple(kernel_texts(self.kernels).items()))
-
-    def describe(self) -> OpDescription:
-        described = super().describe()
-        return described._replace(defines=(*described.defines, *kernel_texts(self.kernels).items()))
-
-    def _check(self) -> None:
-        super()._check()
+    def spec(self) -> OpSpec:
+        """Returns the declaration, with the kernels and with the target as Triton compiles for it."""
+        builder = type(self).__name__
         if not self.kernels:
-            raise BuilderError(type(self).__name__, "it declares no kernels", "Give it at least one in `kernels`")
-        check_kernels(type(self).__name__, self.kernels)
-
-    def _concrete(self, asked: Target | None) -> Target:
-        """The target as asked, as Triton compiles for it; by default the GPU that torch uses here."""
-        target = super()._concrete(asked or present_device())
-        return Target("cuda", exact(target.arch)) if target.device == "cuda" else target
+            raise BuilderError(builder, "it declares no kernels", "Give it at least one in `kernels`")
+        check_kernels(builder, self.kernels)
+        spec = super().spec()
+        own, *others, opforge = spec.roots
+        target = spec.target
+        if target.device == "cuda":
+            target = Target("cuda", exact(target.arch))
+        kernels = tuple(kernel_texts(self.kernels).items())
+        return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
 
     def load(self, verbose: bool = False) -> TritonOp:
-        """The op's functions, as attributes; see OpBuilder.load. Raises as it does.
+        """Returns the op's functions, as attributes; see OpBuilder.load. Raises as it does.
 
         Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for
         which nothing was built, raises KernelLaunchError.
         """
-        if settings.triton_jit():
-            from .jit import JitKernels
+        if not settings.triton_jit():
+            op: TritonOp = super().load(verbose)
+            return op
+        from .jit import JitKernels
 
-            if self._op is None or not isinstance(self._op.kernels, JitKernels):
-                self._check()
-                self._op = self._bind(JitKernels(self.name, self.kernels, self.search_roots()), "jit")
-            return self._op
-        library = super().load(verbose)
-        if self._op is None or self._op.library is not library:
-            self._op = self._bind(PrebuiltKernels(self.name, library, self.kernels), library.origin, library)
-        return self._op
+        if self._jit_op is None:
+            kernels = JitKernels(self.name, self.kernels, self.spec().roots)
+            self._jit_op = self._with_functions(TritonOp(self.name, kernels, "jit", None))
+        return self._jit_op
 
-    def _bind(self, kernels: Any, origin: str, library: Any = None) -> TritonOp:
-        functions: dict[str, Callable[..., Any]] = {}
-        if self.front:
-            import importlib
+    _jit_op: TritonOp | None = None
 
-            functions = importlib.import_module(self.front).bind(kernels)
-        return TritonOp(self.name, kernels, functions, origin, library)
+    def _bind(self, library: Any) -> TritonOp:
+        kernels = PrebuiltKernels(self.name, library, self.kernels)
+        return self._with_functions(TritonOp(self.name, kernels, library.origin, library))
 
-
-def present_device() -> Target | None:
-    """Returns the GPUs that torch uses here, as a target; None if there is none, or if torch was not imported."""
-    if "torch" not in sys.modules:
-        return None
-    from opforge.accelerator.by_device import accelerator_of
-
-    accelerator = accelerator_of("cuda")
-    return accelerator.target() if accelerator.is_available() else None
+    def _with_functions(self, op: TritonOp) -> TritonOp:
+        return op.add_functions(python_functions(self.python_functions, op.kernels))

@@ -69,7 +69,7 @@ class TritonLayerNormBuilder(TritonOpBuilder):
     """layer_norm and layer_norm_backward; see opforge.ops.triton.norms."""
 
     name = "triton_layer_norm"
-    front = "opforge.ops.triton.norms"
+    python_functions = "opforge.ops.triton.norms:bind"
     kernels = _kernels(centred=True)
 
 
@@ -77,5 +77,5 @@ class TritonRMSNormBuilder(TritonOpBuilder):
     """rms_norm and rms_norm_backward; see opforge.ops.triton.norms."""
 
     name = "triton_rms_norm"
-    front = "opforge.ops.triton.norms"
+    python_functions = "opforge.ops.triton.norms:bind"
     kernels = _kernels(centred=False)

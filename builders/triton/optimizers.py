@@ -79,7 +79,7 @@ class TritonAdamBuilder(TritonOpBuilder):
     """fused_adam_; see opforge.ops.triton.adam."""
 
     name = "triton_adam"
-    front = "opforge.ops.triton.adam"
+    python_functions = "opforge.ops.triton.adam:bind"
     kernels = _kernels(
         "kernels/adam.py",
         "update",
@@ -93,7 +93,7 @@ class TritonLionBuilder(TritonOpBuilder):
     """fused_lion_; see opforge.ops.triton.lion."""
 
     name = "triton_lion"
-    front = "opforge.ops.triton.lion"
+    python_functions = "opforge.ops.triton.lion:bind"
     kernels = _kernels("kernels/lion.py", "update", (), ("lr_at", "scale_at"), ("sign", *MOMENTS, "decay", "lr"))
 
 
@@ -101,7 +101,7 @@ class TritonLambBuilder(TritonOpBuilder):
     """fused_lamb_; see opforge.ops.triton.lamb."""
 
     name = "triton_lamb"
-    front = "opforge.ops.triton.lamb"
+    python_functions = "opforge.ops.triton.lamb:bind"
     kernels = [
         *_kernels(
             "kernels/lamb.py",

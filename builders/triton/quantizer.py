@@ -62,5 +62,5 @@ class TritonQuantizerBuilder(TritonOpBuilder):
     """quantize and dequantize; see opforge.ops.triton.quantizer."""
 
     name = "triton_quantizer"
-    front = "opforge.ops.triton.quantizer"
+    python_functions = "opforge.ops.triton.quantizer:bind"
     kernels = list(_kernels())

@@ -25,5 +25,5 @@ class TritonSoftmaxBuilder(TritonOpBuilder):
     """softmax and softmax_backward; see opforge.ops.triton.softmaxes."""
 
     name = "triton_softmax"
-    front = "opforge.ops.triton.softmaxes"
+    python_functions = "opforge.ops.triton.softmaxes:bind"
     kernels = [_kernel(way, dtype, size) for dtype in DTYPES for way, sizes in SIZES.items() for size in sizes]

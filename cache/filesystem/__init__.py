@@ -1,1 +1,1 @@
-"""Disk access, locks, file ownership."""
+"""Files, locks and the owners of folders."""

@@ -1,4 +1,4 @@
-"""The few questions that the cache asks of a disk and a clock, in one place so that a test can answer them."""
+"""All that the cache asks of a disk and a clock, in one class, so that a test can use a fake disk."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 ABSENT = (-1, -1, -1, -1)
+"""The stamp of a path at which there is nothing, in `Disk.flat_stamps`."""
 
 
 class Stamp(NamedTuple):
-    """What `stat` says of a file. Equal stamps mean the same content, unless the file was young (see tickets.py)."""
+    """What `stat` reports of a file. Equal stamps mean equal content, unless the file is racy: see stat_record.py."""
 
     size: int
     mtime_ns: int
@@ -24,32 +25,32 @@ class Disk:
     """The real disk and the real clock."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """The stamp of a file or folder, following links; None where there is none."""
+        """Returns the stamp of a file or folder, following links; None if there is none."""
         try:
-            found = os.stat(path)
+            stat = os.stat(path)
         except (OSError, ValueError):
             return None
-        # As Stamp(...) would, in half the time: a hit takes some forty of these.
-        return tuple.__new__(Stamp, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+        # Half the time that Stamp(...) takes: a hit takes about forty stamps.
+        return tuple.__new__(Stamp, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
 
     def flat_stamps(self, paths: Iterable[str]) -> list[int]:
-        """The stamps of many, one after the other in one flat list, -1 four times for what is not there.
+        """Returns the stamps of many paths in one flat list, four numbers a path: ABSENT if there is nothing.
 
-        A hit looks at some fifty files: asked for one by one, the calls would cost it as much as the kernel does.
+        A hit looks at about fifty files: fifty calls of `stamp` would cost as much as the system calls themselves.
         """
-        found: list[int] = []
+        stamps: list[int] = []
         stat = os.stat
         for path in paths:
             try:
-                one = stat(path)
+                status = stat(path)
             except (OSError, ValueError):
-                found += ABSENT
+                stamps += ABSENT
             else:
-                found += (one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino)
-        return found
+                stamps += (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        return stamps
 
     def digest(self, path: str) -> str | None:
-        """The SHA-256 of a file's bytes in hex; None where it cannot be read."""
+        """Returns the SHA-256 of a file's bytes in hex; None if it cannot be read."""
         try:
             with open(path, "rb") as file:
                 return hashlib.sha256(file.read()).hexdigest()
@@ -57,16 +58,16 @@ class Disk:
             return None
 
     def exists(self, path: str) -> bool:
-        """Whether anything, a dangling link included, has this name."""
+        """Returns whether anything has this name; a dangling link counts."""
         return os.path.lexists(path)
 
     def names(self, folder: str) -> frozenset[str]:
-        """The names in a folder; none where it cannot be listed."""
+        """Returns the names in a folder; none if it cannot be listed."""
         try:
             return frozenset(os.listdir(folder))
         except OSError:
             return frozenset()
 
     def now_ns(self) -> int:
-        """Nanoseconds since the epoch, by this machine's clock."""
+        """Returns the nanoseconds since the epoch, by this machine's clock."""
         return time.time_ns()

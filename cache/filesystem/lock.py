@@ -1,4 +1,4 @@
-"""One builder at a time for a plan. A lock only saves work: what is published is whole with or without it."""
+"""One builder of a plan at a time. A lock only saves work: what is published is complete with or without it."""
 
 from __future__ import annotations
 
@@ -12,61 +12,70 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from opforge.cache.layout import write_file
 from opforge.errors import LockTimeoutError
 from opforge.events import emit
+
+from .files import write_file
 
 if TYPE_CHECKING:
     import filelock
 
 log = logging.getLogger("opforge.cache")
 FIRST_NOTICE, NEXT_NOTICE = 2.0, 15.0
-POLL, LONGEST_POLL = 0.02, 0.1
-"""Seconds between two looks at whether what is waited for is there: more the longer it takes, for sixty who wait are
-not to keep the builder from its processor."""
-TRY, LONGEST_TRY = 0.1, 0.25
-"""Seconds between two attempts at the lock itself, which cost more: so soon after its death a builder is replaced."""
+"""Seconds until a wait is first logged, and between two further messages."""
+POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.1
+"""Seconds between two calls of `ready`. They grow with the wait: sixty waiters must not slow the builder down."""
+RETRY_SECONDS, MAX_RETRY_SECONDS = 0.1, 0.25
+"""Seconds between two attempts at the lock, which cost more than `ready`. A dead builder is replaced this soon."""
 
 
-class Turn(Enum):
+class LockResult(Enum):
     """How a wait for a lock ended."""
 
-    FIRST = "it was free"
-    WAITED = "another held it, and it is held now"
-    READY = "it is not held, for what was waited for may be there"
+    FREE = "nobody held it, and it is held now"
+    WAITED = "another process held it, and it is held now"
+    READY = "it is not held: `ready` returned True"
 
 
 @contextmanager
-def held(
+def acquire(
     path: str,
     label: str,
     timeout: float | None,
     ready: Callable[[], bool] | None = None,
     since: float | None = None,
-) -> Iterator[Turn]:
-    """Hold the lock at `path`; yields how it was come by.
+) -> Iterator[LockResult]:
+    """Holds the lock at `path`; yields how the wait for it ended.
 
-    `ready` is asked while another holds it: once it says so, the wait is over without the lock, so that many who wait
-    for one thing need not pass the lock from hand to hand. The kernel lets a dead owner's lock go, so a wait ends with
-    its owner. After two seconds, and then at intervals, the wait says whom it is for. Where no lock can be had at all,
-    that is said, and nobody is kept. Raises LockTimeoutError after `timeout` seconds, counted from `since` (of the
-    monotonic clock) where an earlier wait goes on.
+    The kernel releases a dead owner's lock. After two seconds, and then at intervals, a warning says who holds it. If
+    the file system has no locks, a warning says so and the block runs without one.
+
+    Args:
+        path: The lock's file.
+        label: What is being built, for messages.
+        timeout: Seconds to wait; None waits as long as the owner lives.
+        ready: Called while another process holds the lock. Once it returns True, the wait ends without the lock: many
+            waiters for one result then need not take the lock one after the other.
+        since: The monotonic time from which `timeout` counts, if this continues an earlier wait.
+
+    Raises:
+        LockTimeoutError: Another process held the lock for longer than `timeout`.
     """
     import filelock
 
     lock = filelock.FileLock(path, mode=0o600)
     try:
         lock.acquire(timeout=0)
-        turn = Turn.FIRST
+        result = LockResult.FREE
     except filelock.Timeout:
-        turn = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
-    except OSError as error:  # NFS without its lock service, or a file that a `sudo` has left
+        result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
+    except OSError as error:  # NFS without its lock service, or a lock file that sudo has left
         log.warning("%s: no lock at %s (%s): others may build the same", label, path, error.strerror)
-        turn = Turn.FIRST
+        result = LockResult.FREE
     try:
-        if turn is not Turn.READY:
-            _sign(path, label)
-        yield turn
+        if result is not LockResult.READY:
+            _write_owner(path, label)
+        yield result
     finally:
         lock.release()
 
@@ -78,57 +87,57 @@ def _wait(
     timeout: float | None,
     ready: Callable[[], bool] | None,
     began: float,
-) -> Turn:
+) -> LockResult:
     import filelock
 
-    noticed, tried, turn = 0.0, 0.0, None
-    while turn is None:
+    noticed, tried, result = 0.0, 0.0, None
+    while result is None:
         elapsed = time.monotonic() - began
         if timeout is not None and elapsed >= timeout:
             raise LockTimeoutError(label, timeout, owner(path))
         if elapsed >= FIRST_NOTICE and (not noticed or elapsed - noticed >= NEXT_NOTICE):
             noticed = elapsed
             log.warning("%s: waiting for %s", label, owner(path))
-        time.sleep(min(LONGEST_POLL, max(POLL, elapsed / 20)))
+        time.sleep(min(MAX_POLL_SECONDS, max(POLL_SECONDS, elapsed / 20)))
         if ready is not None and ready():
-            turn = Turn.READY
-        elif elapsed - tried >= min(LONGEST_TRY, max(TRY, elapsed / 10)) or ready is None:
+            result = LockResult.READY
+        elif elapsed - tried >= min(MAX_RETRY_SECONDS, max(RETRY_SECONDS, elapsed / 10)) or ready is None:
             tried = elapsed
             try:
                 lock.acquire(timeout=0)
-                turn = Turn.WAITED
+                result = LockResult.WAITED
             except filelock.Timeout:
                 continue
     emit("wait", op=label, seconds=round(time.monotonic() - began, 6), lock=path)
-    return turn
+    return result
 
 
-def _sign(path: str, label: str) -> None:
-    signature = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "label": label}
+def _write_owner(path: str, label: str) -> None:
+    fields = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "label": label}
     try:
-        write_file(path + ".owner", json.dumps(signature).encode())
+        write_file(path + ".owner", json.dumps(fields).encode())
     except OSError:
-        log.debug("the lock %s could not be signed", path)
+        log.debug("the owner of the lock %s could not be written", path)
 
 
 def progress(path: str, text: str) -> None:
-    """Tell the waiters how far the build is ("3 of 5, log ...")."""
+    """Tells waiters how far the build is, such as "3 of 5, log ..."."""
     try:
         with open(path + ".owner", "rb") as file:
-            signature = json.load(file)
-        signature["at"] = text
-        write_file(path + ".owner", json.dumps(signature).encode())
+            fields = json.load(file)
+        fields["at"] = text
+        write_file(path + ".owner", json.dumps(fields).encode())
     except (OSError, ValueError):
-        log.debug("progress at the lock %s could not be noted", path)
+        log.debug("the progress at the lock %s could not be written", path)
 
 
 def owner(path: str) -> str:
-    """Who holds the lock, in words."""
+    """Returns who holds the lock, in words."""
     try:
         with open(path + ".owner", "rb") as file:
-            signature = json.load(file)
-        since = time.strftime("%H:%M:%S", time.localtime(signature["since"]))
-        at = f", {signature['at']}" if signature.get("at") else ""
-        return f"process {signature['pid']} on {signature['host']}, which has been building since {since}{at}"
+            fields = json.load(file)
+        since = time.strftime("%H:%M:%S", time.localtime(fields["since"]))
+        at = f", {fields['at']}" if fields.get("at") else ""
+        return f"process {fields['pid']} on {fields['host']}, which has been building since {since}{at}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process that is building it"

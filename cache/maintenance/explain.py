@@ -39,7 +39,7 @@ class ChangedFile(NamedTuple):
 class Nearest(NamedTuple):
     """The stored entry that needs the fewest changes to be the one that is wanted."""
 
-    entry: listing.Stored
+    entry: listing.StoredEntry
     components: tuple[Difference, ...]
     files: tuple[ChangedFile, ...]
 
@@ -50,7 +50,7 @@ def nearest(
     """The nearest entry of the same op, or None where there is none that can be read."""
     compared = []
     for stored in listing.entries(layout):
-        manifest = listing.read_manifest(layout, stored.result) if stored.op == op else None
+        manifest = listing.read_manifest(layout, stored.key) if stored.op == op else None
         if manifest is None or stored.problem or not isinstance(manifest.get("components"), dict):
             continue
         compared.append((component_differences(manifest["components"], components), stored, manifest.get("inputs")))
@@ -65,7 +65,7 @@ def nearest(
     return min(found, key=lambda one: len(one.files))
 
 
-def otherwise(
+def rejected_entries(
     layout: Layout, op: str, device: str, roots: Mapping[str, str], vouched: Collection[str], disk: Disk
 ) -> list[tuple[str, str]]:
     """The entries of this op for this device, each with the first of its own files that has changed.
@@ -107,7 +107,7 @@ def file_differences(
         return [ChangedFile("", "its manifest does not tell what it was built from")]
     found = []
     for dependency in known.files:
-        path = dependency.within(roots)
+        path = dependency.resolve(roots)
         if path is None:
             problem = f"there is no root {dependency.root!r} here"
             found.append(ChangedFile(f"{dependency.root}/{dependency.path}", problem, dependency.digest))

@@ -20,11 +20,11 @@ from opforge.events import emit
 from . import listing
 from .pins import pinned
 
-YOUNG_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: someone may be about to load it."""
-SURPLUS = "the least recently used, and the store is larger than the limit"
+OVER_LIMIT = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
-KEPT_SECONDS = {
+MAX_AGE_SECONDS = {
     "answers": 30 * DAY,
     "failures": DAY,
     "locks": 7 * DAY,
@@ -37,7 +37,7 @@ KEPT_SECONDS = {
 }
 """How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them;
 `triton` are the kernels of Triton's own cache, from their last use."""
-DRAFT_SECONDS = 3600.0
+TEMP_FILE_SECONDS = 3600.0
 """A file that is being written has its own name by then: one that has not was left by a process that was killed."""
 KINDS = {
     "": "unfinished file",
@@ -57,7 +57,7 @@ KINDS = {
 }
 
 
-class Condemned(NamedTuple):
+class Eviction(NamedTuple):
     """Something that is to be removed, and why."""
 
     kind: str
@@ -71,39 +71,39 @@ class Condemned(NamedTuple):
 # -- choosing what goes ------------------------------------------------------------------------------------------------
 
 
-def surplus(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Condemned]:
+def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Eviction]:
     """What `gc` removes: what is beyond the limits, the least recently used first, and what nobody needs any more.
 
     `max_size` is in bytes and counts entries, the objects kept for their next build, and Triton's kernels; entries go
     last. `max_age` is in seconds since the last use. Changes nothing.
     """
     stored = sorted(listing.entries(layout), key=lambda one: one.used)
-    leftovers = _leftovers(layout, now)
-    spare = _spare(layout, now, {one.path for one in leftovers})
-    excess = sum(one.size for one in stored) + sum(size for _area, _path, size, _idle in spare)
+    garbage = _garbage(layout, now)
+    reclaimable = _reclaimable(layout, now, {one.path for one in garbage})
+    excess = sum(one.size for one in stored) + sum(size for _area, _path, size, _idle in reclaimable)
     excess -= excess if max_size is None else max_size
-    for area, path, size, idle in spare:
-        if excess > 0 and idle >= YOUNG_SECONDS:
+    for area, path, size, idle in reclaimable:
+        if excess > 0 and idle >= GRACE_SECONDS:
             excess -= size
-            leftovers.append(_condemned(area, path, SURPLUS))
+            garbage.append(_eviction(area, path, OVER_LIMIT))
     gone, stays = [], pinned(layout)
     for one in stored:
         idle = now - max(one.built, one.used)
-        if abs(idle) < YOUNG_SECONDS or one.result in stays:  # a use in the future was told by a wrong clock
+        if abs(idle) < GRACE_SECONDS or one.key in stays:  # a use in the future was told by a wrong clock
             continue
         if (max_age is not None and idle > max_age) or excess > 0:
-            reason = SURPLUS if max_age is None or idle <= max_age else "not used for longer than the age limit"
-            gone.append((one.result, Condemned("entry", layout.entry(one.result), one.size, reason, one.op)))
+            reason = OVER_LIMIT if max_age is None or idle <= max_age else "not used for longer than the age limit"
+            gone.append((one.key, Eviction("entry", layout.entry(one.key), one.size, reason, one.op)))
             excess -= one.size
     dead = {result for result, _condemned in gone}
     kept = {one.name for one in listing.subfolders(layout.path("entries"))} - dead
-    return [condemned for _result, condemned in gone] + _orphans(layout, kept) + leftovers
+    return [condemned for _result, condemned in gone] + _orphans(layout, kept) + garbage
 
 
-def _spare(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, str, int, float]]:
+def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, str, int, float]]:
     """(area, folder, bytes, seconds since its last change) of what is no entry and counts, the oldest first."""
     found = []
-    for area in size_log.SPARE:
+    for area in size_log.RECLAIMABLE:
         for folder in listing.subfolders(layout.path(area)):
             stat = listing.stat_of(folder.path)
             if stat and folder.path not in besides:
@@ -111,43 +111,43 @@ def _spare(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[s
     return sorted(found, key=lambda one: -one[3])
 
 
-def everything(layout: Layout, results: Collection[str] | None = None) -> list[Condemned]:
+def everything(layout: Layout, results: Collection[str] | None = None) -> list[Eviction]:
     """What `clear` removes: all that can be built again, or these entries alone. Live builds are left alone."""
-    stored = [one for one in listing.entries(layout) if results is None or one.result in results]
-    gone = [Condemned("entry", layout.entry(one.result), one.size, "cleared", one.op) for one in stored]
-    dead = {one.result for one in stored}
+    stored = [one for one in listing.entries(layout) if results is None or one.key in results]
+    gone = [Eviction("entry", layout.entry(one.key), one.size, "cleared", one.op) for one in stored]
+    dead = {one.key for one in stored}
     kept = {one.name for one in listing.subfolders(layout.path("entries"))} - dead
     found = gone + _orphans(layout, kept)
     if results is None:
-        for area in ("toolchains", *(name for name in KEPT_SECONDS if name != "locks")):
-            found += [_condemned(area, one.path, "cleared") for one in listing.listed(layout.path(area))]
-        found += [_condemned("staging", path, "cleared") for path in staging.abandoned(layout)]
+        for area in ("toolchains", *(name for name in MAX_AGE_SECONDS if name != "locks")):
+            found += [_eviction(area, one.path, "cleared") for one in listing.listed(layout.path(area))]
+        found += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return found
 
 
-def _orphans(layout: Layout, kept: Collection[str]) -> list[Condemned]:
+def _orphans(layout: Layout, kept: Collection[str]) -> list[Eviction]:
     """Tickets and descriptions of entries that are gone, or that are about to go."""
     found = []
-    for area, result_of in (("plans", listing.ticket_of), ("descriptions", str)):
+    for area, result_of in (("plans", listing.entry_key_of), ("descriptions", str)):
         for folder in listing.subfolders(layout.path(area)):
             for file in listing.listed(folder.path):
                 result = result_of(file.name)
                 if result and not result.endswith(".tmp") and result not in kept:
-                    found.append(_condemned(area, file.path, "its entry is gone"))
+                    found.append(_eviction(area, file.path, "its entry is gone"))
     return found
 
 
-def _leftovers(layout: Layout, now: float) -> list[Condemned]:
-    found = [_condemned("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
-    for area, seconds in KEPT_SECONDS.items():
+def _garbage(layout: Layout, now: float) -> list[Eviction]:
+    found = [_eviction("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
+    for area, seconds in MAX_AGE_SECONDS.items():
         for one in listing.listed(layout.path(area)):
             stat = listing.stat_of(one.path)
             if stat and now - max(stat.st_mtime, stat.st_ctime) > seconds:
-                found.append(_condemned(area, one.path, f"older than {seconds / DAY:g} d"))
-    return found + _drafts(layout, now)
+                found.append(_eviction(area, one.path, f"older than {seconds / DAY:g} d"))
+    return found + _temp_files(layout, now)
 
 
-def _drafts(layout: Layout, now: float) -> list[Condemned]:
+def _temp_files(layout: Layout, now: float) -> list[Eviction]:
     """The files that `write_file` had begun when its process was killed."""
     found = []
     for at, folders, names in os.walk(layout.root):
@@ -155,13 +155,13 @@ def _drafts(layout: Layout, now: float) -> list[Condemned]:
             folders[:] = [name for name in folders if name not in ("entries", "quarantine", "staging")]
         for path in (os.path.join(at, name) for name in names if name.endswith(".tmp")):
             stat = listing.stat_of(path)
-            if stat and now - stat.st_mtime > DRAFT_SECONDS:
-                found.append(_condemned("", path, "its writer is gone"))
+            if stat and now - stat.st_mtime > TEMP_FILE_SECONDS:
+                found.append(_eviction("", path, "its writer is gone"))
     return found
 
 
-def _condemned(area: str, path: str, reason: str) -> Condemned:
-    return Condemned(KINDS[area], path, _size(path), reason)
+def _eviction(area: str, path: str, reason: str) -> Eviction:
+    return Eviction(KINDS[area], path, _size(path), reason)
 
 
 def _size(path: str) -> int:
@@ -173,25 +173,25 @@ def _size(path: str) -> int:
 # -- removing ----------------------------------------------------------------------------------------------------------
 
 
-def remove(layout: Layout, condemned: Iterable[Condemned]) -> list[Condemned]:
+def remove(layout: Layout, condemned: Iterable[Eviction]) -> list[Eviction]:
     """Remove these, and return those that this call has removed.
 
     Raises CacheDirError, for the first, where any could not be; the others are gone then.
     """
-    gone: list[Condemned] = []
+    gone: list[Eviction] = []
     refused: list[CacheDirError] = []
     for one in condemned:
         if _remove(layout, one, refused):
             gone.append(one)
-            if one.kind in ("entry", *(KINDS[area] for area in size_log.SPARE)):
-                size_log.note(layout, -one.size)
+            if one.kind in ("entry", *(KINDS[area] for area in size_log.RECLAIMABLE)):
+                size_log.append(layout, -one.size)
             emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
     if refused:
         raise refused[0]
     return gone
 
 
-def _remove(layout: Layout, one: Condemned, refused: list[CacheDirError]) -> bool:
+def _remove(layout: Layout, one: Eviction, refused: list[CacheDirError]) -> bool:
     try:
         return _take(layout, one)
     except FileNotFoundError:
@@ -202,7 +202,7 @@ def _remove(layout: Layout, one: Condemned, refused: list[CacheDirError]) -> boo
         return False
 
 
-def _take(layout: Layout, one: Condemned) -> bool:
+def _take(layout: Layout, one: Eviction) -> bool:
     if one.kind == "lock":
         return _remove_lock(one.path)
     if os.path.isdir(one.path) and not os.path.islink(one.path):
@@ -210,7 +210,7 @@ def _take(layout: Layout, one: Condemned) -> bool:
             shutil.rmtree(one.path)
             return True
         # Out of sight by one rename first. Its new name says whose it is, so that a sweep finds it if this dies here.
-        grave = staging.begin(layout, os.path.basename(one.path))
+        grave = staging.new_folder(layout, os.path.basename(one.path))
         try:
             staging.move(one.path, os.path.join(grave, "removed"))
         finally:

@@ -29,7 +29,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
         if not aged and not full:
             return 0
         room = max_size * 9 // 10 if full and max_size is not None else None
-        return len(gc.remove(layout, gc.surplus(layout, now, room, max_age if aged else None)))
+        return len(gc.remove(layout, gc.over_limit(layout, now, room, max_age if aged else None)))
     except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further
 

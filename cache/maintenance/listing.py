@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import VERSION, Layout, read_json
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import VERSION, Layout
 from opforge.cache.records.entry import MANIFEST
 
 from .summaries import Summaries
@@ -14,10 +15,10 @@ from .summaries import Summaries
 UNREADABLE = "its manifest cannot be read"
 
 
-class Stored(NamedTuple):
+class StoredEntry(NamedTuple):
     """One entry of a store. Times are seconds since the epoch."""
 
-    result: str
+    key: str
     op: str
     abi: str
     target: str
@@ -33,7 +34,12 @@ class Stored(NamedTuple):
     path: str
     """The library; the entry's folder where the manifest does not tell."""
     problem: str = ""
-    """Why its manifest cannot be used, or empty. Nothing is said of the library: see `verification.verify`."""
+    """Why its manifest cannot be used, or empty. Nothing is said of the library: see `verify.verify`."""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns what `opforge cache ls --json` prints of it: these names are public."""
+        fields = self._asdict()
+        return {"result": fields.pop("key"), **fields}
 
 
 class Area(NamedTuple):
@@ -75,40 +81,40 @@ def read_manifest(layout: Layout, result: str) -> dict[str, Any] | None:
         return None
 
 
-def ticket_of(name: str) -> str:
+def entry_key_of(name: str) -> str:
     """The result that a ticket of this file name belongs to; empty for any other file."""
     result, dash, place = name.partition("-")
     return result if dash and place.endswith(".json") else ""
 
 
-def ticket_times(layout: Layout) -> dict[str, float]:
+def last_uses(layout: Layout) -> dict[str, float]:
     """For each result that has tickets, when the newest of them was written."""
     newest: dict[str, float] = {}
     for plan in subfolders(layout.path("plans")):
         for ticket in listed(plan.path):
-            result, found = ticket_of(ticket.name), stat_of(ticket.path)
+            result, found = entry_key_of(ticket.name), stat_of(ticket.path)
             if result and found:
                 newest[result] = max(newest.get(result, 0.0), found.st_mtime)
     return newest
 
 
-def entries(layout: Layout) -> list[Stored]:
+def entries(layout: Layout) -> list[StoredEntry]:
     """Every entry of a store, by op and age, the newest first."""
-    used, summaries = ticket_times(layout), Summaries(layout)
+    used, summaries = last_uses(layout), Summaries(layout)
     folders = subfolders(layout.path("entries"))
     found = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
     summaries.save([folder.name for folder in folders])
     return sorted((one for one in found if one), key=lambda one: (one.op, -one.built))
 
 
-def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stored | None:
+def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
     itself = stat_of(folder.path)
     files = {file.name: found for file in listed(folder.path) if (found := stat_of(file.path))}
     if itself is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
         return None  # it is being removed
     built = max(itself.st_mtime, itself.st_ctime, *(found.st_mtime for found in files.values()))
     size = sum(found.st_size for found in files.values())
-    unknown = Stored(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, UNREADABLE)
+    unknown = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, UNREADABLE)
     told = summaries.of(folder.name, files[MANIFEST]) if MANIFEST in files else None
     if told is None:
         return unknown

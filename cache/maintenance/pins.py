@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.filesystem.files import make_folder, write_file
+from opforge.cache.layout import Layout
 
 
 def pinned(layout: Layout) -> frozenset[str]:

@@ -13,11 +13,12 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.layout import UNREADABLE, Layout, read_json, write_file
-from opforge.cache.records.entry import MANIFEST, is_record
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.layout import Layout
+from opforge.cache.records.entry import MANIFEST, is_binary_record
 
 FILE = "summaries"
-SPARE = 1000
+MAX_STALE_LINES = 1000
 """The lines of entries that are gone that may stay, before the file is written anew."""
 
 
@@ -73,7 +74,7 @@ class Summaries:
     def save(self, present: Collection[str]) -> None:
         """Keep what was learnt; forget what is not `present`. Failing to costs the next listing time, nothing else."""
         try:
-            if self._lines + len(self._new) > 2 * len(present) + SPARE:
+            if self._lines + len(self._new) > 2 * len(present) + MAX_STALE_LINES:
                 kept = [(one, *self._known[one]) for one in present if one in self._known]
                 lines = [json.dumps([result, stamp, *summary]) + "\n" for result, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
@@ -87,7 +88,7 @@ class Summaries:
 
 def _summary(manifest: Any) -> Summary:
     binary, timing = manifest["binary"], manifest.get("built")
-    if not is_record(binary):
+    if not is_binary_record(binary):
         raise ValueError("the manifest has no record of a library")
     seconds = float(timing["seconds"]) if isinstance(timing, dict) else 0.0
     op, abi, target = (str(binary[name]) for name in ("op", "abi", "target"))

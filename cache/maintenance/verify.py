@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.keys import result_key
+from opforge.cache.keys import entry_key
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import Entry, damage, is_record
+from opforge.cache.records.entry import Entry, integrity_problem, is_binary_record
 from opforge.events import emit
 
 from . import listing
@@ -19,12 +19,17 @@ from . import listing
 class Checked(NamedTuple):
     """One entry after a full check; `problem` is empty where it is sound."""
 
-    result: str
+    key: str
     op: str
     path: str
     problem: str
-    set_aside: bool
-    """Whether it was damaged, and could be moved out of the way."""
+    quarantined: bool
+    """Whether it was damaged, and could be moved to the quarantine folder."""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns what `opforge cache verify --json` prints of it: these names are public."""
+        named = {"result": self.key, "op": self.op, "path": self.path, "problem": self.problem}
+        return {**named, "set_aside": self.quarantined}
 
 
 def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
@@ -39,8 +44,8 @@ def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int]
             entry = entry._replace(binary=manifest["binary"])
             problem = _problem(entry, manifest, owners)
         if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
-            aside = bool(problem) and staging.set_aside(layout, folder.name, problem)
-            library = entry.library if is_record(entry.binary) else folder.path
+            aside = bool(problem) and staging.quarantine(layout, folder.name, problem)
+            library = entry.library if is_binary_record(entry.binary) else folder.path
             checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, aside))
         if on_each:
             on_each(number + 1, len(folders))
@@ -50,16 +55,16 @@ def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int]
 
 
 def _problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
-    if not is_record(entry.binary):
+    if not is_binary_record(entry.binary):
         return "its manifest is incomplete"
     try:
-        problem = damage(entry, owners, full=True)
+        problem = integrity_problem(entry, owners, full=True)
         inputs = manifest["inputs"]["files"]  # type: ignore[index]
-        key = result_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _seal in inputs])
+        key = entry_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _tree in inputs])
     except (KeyError, TypeError, ValueError, AttributeError):
         return "its manifest is incomplete"
     except OSError as error:
         return f"the library cannot be read ({error.strerror})"
-    if not problem and key != entry.result:
+    if not problem and key != entry.key:
         return "its manifest speaks of another entry"
     return problem or ""

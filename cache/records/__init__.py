@@ -1,1 +1,1 @@
-"""What the store writes down: one file for each format."""
+"""What the store writes down, one file for each format."""

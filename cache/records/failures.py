@@ -1,4 +1,4 @@
-"""A failed build, kept for those who were waiting for it: they raise the builder's own error, not a second build's."""
+"""A failed build, kept for the processes that waited for it: they raise its error and do not build a second time."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.layout import Layout, read_json, write_file
+from opforge.cache.filesystem.files import read_json, write_file
+from opforge.cache.layout import Layout
 
 
 class Failure(NamedTuple):
-    """A build error that can cross processes: `told` are its attributes, the message among them.
-
-    `inputs` tells which state of the sources it speaks of.
-    """
+    """A build error that can cross processes."""
 
     kind: str
-    told: Mapping[str, Any]
-    inputs: str
+    attributes: Mapping[str, Any]
+    """The error's attributes, the message among them. JSON-able."""
+    state: str
+    """The state of the sources that failed to build."""
 
 
 def path(layout: Layout, plan_key: str) -> str:
-    """Where the failure of a plan lies, if there is one."""
+    """Returns the path of a plan's failure, whether there is one or not."""
     return layout.path("failures", plan_key + ".json")
 
 
 def note(layout: Layout, plan_key: str, failure: Failure) -> None:
-    """Leave the failure for the waiters."""
-    data = {**failure._asdict(), "at": time.time_ns()}
+    """Writes the failure for the waiters."""
+    data = {"kind": failure.kind, "told": failure.attributes, "inputs": failure.state, "at": time.time_ns()}
     try:
         write_file(path(layout, plan_key), json.dumps(data).encode())
     except OSError:
-        return  # a full disk may be the very failure; the waiters then build for themselves
+        return  # a full disk may be why the build failed; the waiters then build for themselves
 
 
-def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure | None:
-    """The failure of the same inputs that was noted after `began_ns`, if any."""
+def since(layout: Layout, plan_key: str, began_ns: int, state: str) -> Failure | None:
+    """Returns the failure of the same sources that was written after `began_ns`; None if there is none."""
     try:
         data = read_json(path(layout, plan_key))
-        if data["at"] >= began_ns and data["inputs"] == inputs:
+        if data["at"] >= began_ns and data["inputs"] == state:
             str(data["told"]["message"])
             return Failure(data["kind"], data["told"], data["inputs"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -49,7 +49,7 @@ def since(layout: Layout, plan_key: str, began_ns: int, inputs: str) -> Failure 
 
 
 def forget(layout: Layout, plan_key: str) -> None:
-    """The build has succeeded: nobody needs the old failure."""
+    """Removes the failure of a plan, after a build that succeeded."""
     try:
         os.unlink(path(layout, plan_key))
     except OSError:

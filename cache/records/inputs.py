@@ -1,4 +1,4 @@
-"""What a build read, and what it looked for and did not find: the facts that decide whether its result still holds."""
+"""What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
 
 from __future__ import annotations
 
@@ -9,99 +9,102 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 
 
-class Located(NamedTuple):
-    """A path below a named root, so that nothing depends on where the root lies."""
+class RootedPath(NamedTuple):
+    """A path below a named root, so that nothing depends on where the root is."""
 
     root: str
     path: str
 
-    def within(self, roots: Mapping[str, str]) -> str | None:
-        """The absolute path, or None where this machine has no such root."""
-        base = roots.get(self.root)
+    def resolve(self, root_paths: Mapping[str, str]) -> str | None:
+        """Returns the absolute path, or None if this machine has no such root."""
+        base = root_paths.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
-    def below(self, name: str) -> Located:
-        """A name below this place."""
-        return Located(self.root, os.path.normpath(os.path.join(self.path, name)))
+    def join(self, name: str) -> RootedPath:
+        """Returns the path of a name below this one, without `.` and `..`."""
+        return RootedPath(self.root, os.path.normpath(os.path.join(self.path, name)))
 
 
 class Dependency(NamedTuple):
-    """A file that the compiler read. `seal` names the tree whose stamp vouches for it; "" if none does."""
+    """A file that the compiler read."""
 
     root: str
     path: str
     digest: str
-    seal: str = ""
+    tree: str = ""
+    """The trusted tree that it belongs to. Empty if none: then the file is checked by its own stamp."""
 
-    def within(self, roots: Mapping[str, str]) -> str | None:
-        """The absolute path, or None where this machine has no such root."""
-        base = roots.get(self.root)
+    def resolve(self, root_paths: Mapping[str, str]) -> str | None:
+        """Returns the absolute path, or None if this machine has no such root."""
+        base = root_paths.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
 
 class Inputs(NamedTuple):
-    """Everything outside its plan that a build's result depends on."""
+    """Everything outside its plan that the outcome of a build depends on."""
 
     files: tuple[Dependency, ...]
     names: tuple[str, ...] = ()
     """Every name below a search folder under which a header was, or could have been, looked for."""
-    searched: tuple[Located, ...] = ()
-    """The open folders in which those names were looked for; a name that appears there may shadow a header."""
-    present: tuple[Located, ...] = ()
-    """The names that did exist in a searched folder at the time."""
-    folders: tuple[Located, ...] = ()
-    """The folders whose stamps tell that no name has appeared in a searched folder."""
-    seals: tuple[tuple[str, Located], ...] = ()
-    """(seal, stamp file): while the stamp file is as it was, so are the files under that seal."""
+    searched: tuple[RootedPath, ...] = ()
+    """The folders, in no trusted tree, in which those names were looked for. A name that appears there may shadow a
+    header."""
+    present: tuple[RootedPath, ...] = ()
+    """The names that existed in a searched folder at the time."""
+    folders: tuple[RootedPath, ...] = ()
+    """The folders whose stamps change when a name appears in a searched folder."""
+    trusted_trees: tuple[tuple[str, RootedPath], ...] = ()
+    """(tree, stamp file): while the stamp file is unchanged, so are the files of that tree. An example is torch's
+    wheel, whose stamp file is its RECORD."""
 
     def to_json(self) -> dict[str, object]:
-        """A JSON-able form that `from_json` reads back."""
+        """Returns a JSON-able form that `from_json` reads back."""
         return {
             "files": sorted(self.files),
             "names": sorted(self.names),
             "searched": sorted(self.searched),
             "present": sorted(self.present),
             "folders": sorted(self.folders),
-            "seals": sorted((name, *where) for name, where in self.seals),
+            "seals": sorted((tree, *stamp_file) for tree, stamp_file in self.trusted_trees),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Inputs:
-        """Read `to_json`'s form back. Raises KeyError, TypeError or ValueError where it is not one."""
+        """Reads the form that `to_json` returns. Raises KeyError, TypeError or ValueError for any other."""
         return cls(
-            files=tuple(Dependency(*one) for one in data["files"]),
+            files=tuple(Dependency(*fields) for fields in data["files"]),
             names=tuple(data["names"]),
-            searched=tuple(Located(*one) for one in data["searched"]),
-            present=tuple(Located(*one) for one in data["present"]),
-            folders=tuple(Located(*one) for one in data["folders"]),
-            seals=tuple((name, Located(root, path)) for name, root, path in data["seals"]),
+            searched=tuple(RootedPath(*fields) for fields in data["searched"]),
+            present=tuple(RootedPath(*fields) for fields in data["present"]),
+            folders=tuple(RootedPath(*fields) for fields in data["folders"]),
+            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in data["seals"]),
         )
 
     def without(self, roots: Collection[str]) -> Inputs:
-        """These inputs less all that lies below some roots."""
+        """Returns these inputs without those below the named roots; the rest is checked file by file."""
         return self._replace(
-            files=tuple(one._replace(seal="") for one in self.files if one.root not in roots),
-            searched=tuple(one for one in self.searched if one.root not in roots),
-            folders=tuple(one for one in self.folders if one.root not in roots),
-            seals=(),
+            files=tuple(file._replace(tree="") for file in self.files if file.root not in roots),
+            searched=tuple(folder for folder in self.searched if folder.root not in roots),
+            folders=tuple(folder for folder in self.folders if folder.root not in roots),
+            trusted_trees=(),
         )
 
-    def appeared(self, roots: Mapping[str, str], disk: Disk) -> str | None:
-        """The path of a name that was absent from a searched folder and is there now, or None."""
+    def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
+        """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
         present = set(self.present)
-        for where in self.searched:
-            base = where.within(roots)
+        for folder in self.searched:
+            base = folder.resolve(root_paths)
             if base is None:
                 continue
-            listed = disk.names(base)  # one listing answers for nearly all of the names
+            listing = disk.names(base)  # one listing rules out nearly all of the names
             for name in self.names:
                 path = os.path.join(base, name)
-                if may_be_in(listed, name) and disk.exists(path) and where.below(name) not in present:
+                if may_be_in(listing, name) and disk.exists(path) and folder.join(name) not in present:
                     return path
         return None
 
 
-def may_be_in(listed: frozenset[str], name: str) -> bool:
-    """Whether a folder with these names in it can hold `name`; one that leads out of the folder always may."""
+def may_be_in(listing: frozenset[str], name: str) -> bool:
+    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
     first = name.partition("/")[0]
-    return first in listed or first in ("", ".", "..")
+    return first in listing or first in ("", ".", "..")

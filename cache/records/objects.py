@@ -1,9 +1,9 @@
-"""Object files by the unit that they were compiled from, so that one edited source of ten recompiles one.
+"""Object files by the unit that they were compiled from: after an edit of one source of ten, one is compiled.
 
     v1/objects/UNIT/DIGEST.o       the object file, named by its own digest
     v1/objects/UNIT/DIGEST.json    what it was compiled from
 
-UNIT is the key of all that a compilation is told; as with entries, the files that it read decide whether it holds.
+UNIT is the key of a compilation's command. As with entries, the files that it read decide whether it is still valid.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import shutil
 from collections.abc import Mapping
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from opforge.cache.keys import bytes_digest
-from opforge.cache.layout import UNREADABLE, Layout, make_folder, read_json, write_file
+from opforge.cache.layout import Layout
 
 from . import size_log, stat_record
 from .inputs import Inputs
@@ -27,14 +28,14 @@ KEPT = 8
 def reuse(
     layout: Layout,
     unit: str,
-    roots: Mapping[str, str],
+    root_paths: Mapping[str, str],
     disk: Disk,
     digests: dict[str, str | None],
     target: str,
 ) -> Inputs | None:
-    """Copy an object whose inputs are as they are now to `target` and return what it was compiled from, or None.
+    """Copies an object whose inputs are unchanged to `target`; returns what it was compiled from, or None.
 
-    `digests` remembers what has been hashed, for the next unit of the same build.
+    `digests` maps a path to what has been hashed, for the next unit of the same build.
     """
     folder = layout.path("objects", unit)
     try:
@@ -44,8 +45,10 @@ def reuse(
     for name in names:
         try:
             inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
-            verdict = stat_record.holds_by_content(stat_record.BLANK, inputs, roots, disk, digests, trust_stamps=False)
-            if not verdict.holds or not inputs.files:  # one that names no file would hold for ever
+            verdict = stat_record.holds_by_content(
+                stat_record.EMPTY, inputs, root_paths, disk, digests, trust_stamps=False
+            )
+            if not verdict.holds or not inputs.files:  # a record that names no file would hold for ever
                 continue
             with open(os.path.join(folder, name[:-5] + ".o"), "rb") as file:
                 content = file.read()
@@ -59,7 +62,7 @@ def reuse(
 
 
 def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
-    """Store a unit's object file. Failing to costs the next build a compilation, nothing else."""
+    """Stores a unit's object file. If that fails, the next build compiles the unit again."""
     folder = layout.path("objects", unit)
     try:
         with open(path, "rb") as file:
@@ -69,9 +72,9 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
         record = json.dumps(inputs.to_json()).encode()
         write_file(name + ".o", content)
         write_file(name + ".json", record)
-        size_log.note(layout, len(content) + len(record))
-        records = [os.path.join(folder, one) for one in os.listdir(folder) if one.endswith(".json")]
-        for old in sorted(records, key=lambda one: os.stat(one).st_mtime_ns)[:-KEPT]:
+        size_log.append(layout, len(content) + len(record))
+        records = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".json")]
+        for old in sorted(records, key=lambda file: os.stat(file).st_mtime_ns)[:-KEPT]:
             os.unlink(old)
             os.unlink(old[:-5] + ".o")
     except OSError:

@@ -1,27 +1,29 @@
-"""The bytes that a store's entries, objects and Triton kernels take, as a running sum: no build walks the store.
+"""The bytes of a store's entries, objects and Triton kernels, as a running sum: no build walks the store.
 
-    v1/bytes    lines: "=N", counted by a walk; "+N" and "-N", what came and went since that walk began
+    v1/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
-Whoever publishes or evicts appends a line. What came during the walk is counted twice rather than not at all, so the
-sum may be too high, and whoever acts on it walks first. A line that is lost with its process is found by that walk.
+Every publication and eviction appends a line. What comes during a walk is counted twice, so that it is never missed:
+the sum may be too high, and a process that acts on it walks first. That walk also finds what a killed process did not
+append.
 """
 
 from __future__ import annotations
 
 import os
 
+from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
-SPARE = ("objects", "triton")
-"""What the size limit counts besides entries, and takes before them: a folder for each thing, made again when
-needed."""
-LONGEST = 64 << 10
-"""Bytes of the file after which the store is walked again, and the file begun anew."""
+RECLAIMABLE = ("objects", "triton")
+"""The areas that the size limit counts besides entries, and empties before them. Each of their folders is made again
+when it is needed."""
+MAX_BYTES = 64 << 10
+"""The length of the file above which the store is walked again and the file is begun anew."""
 
 
-def note(layout: Layout, change: int) -> None:
-    """Add a line. Without a file there is nothing to add to: the next look walks."""
+def append(layout: Layout, change: int) -> None:
+    """Appends a change in bytes. Without a file nothing is appended, since the next `total` walks."""
     try:
         handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError:
@@ -35,12 +37,12 @@ def note(layout: Layout, change: int) -> None:
 
 
 def total(layout: Layout) -> int:
-    """The bytes as far as the lines tell, or counted by a walk where they do not."""
+    """Returns the bytes by the log's lines, or by a walk if they cannot be used."""
     try:
         with open(layout.path(FILE), "rb") as file:
-            lines = file.read(LONGEST + 1)
+            lines = file.read(MAX_BYTES + 1)
         counted, changed = None, 0
-        for line in lines.splitlines() if len(lines) <= LONGEST else ():
+        for line in lines.splitlines() if len(lines) <= MAX_BYTES else ():
             if line[:1] == b"=":
                 counted = int(line[1:])
             else:
@@ -51,36 +53,24 @@ def total(layout: Layout) -> int:
 
 
 def measure(layout: Layout) -> int:
-    """Walk the store, and begin the lines anew with what was found."""
+    """Walks the store and begins the log anew with the bytes that were counted; returns them."""
     path = layout.path(FILE)
-    draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
         return count(layout)
     try:
-        os.replace(draft, path)  # from here on the others add to this file
-        found = count(layout)
-        os.write(handle, f"={found}\n".encode())
+        os.replace(temporary, path)  # before the walk: from here on other processes append to this file
+        size = count(layout)
+        os.write(handle, f"={size}\n".encode())
     except OSError:
         return count(layout)
     finally:
         os.close(handle)
-    return found
+    return size
 
 
 def count(layout: Layout) -> int:
-    """The bytes of all that the size limit counts, by a walk."""
-    return sum(size_of(layout.path(area)) for area in ("entries", *SPARE))
-
-
-def size_of(folder: str) -> int:
-    """The bytes of all files below a folder."""
-    found = 0
-    for place, _folders, names in os.walk(folder):
-        for name in names:
-            try:
-                found += os.lstat(os.path.join(place, name)).st_size
-            except OSError:
-                continue  # it is being removed
-    return found
+    """Returns the bytes of all that the size limit counts, by a walk."""
+    return sum(size_of(layout.path(area)) for area in ("entries", *RECLAIMABLE))

@@ -1,120 +1,150 @@
-"""Tickets: what a hit reads. One file holds the stamps under which an entry's inputs were last known to be the same.
+"""Stat records: the stamps under which an entry's inputs were last known to be unchanged. A hit reads one.
 
-A ticket belongs to a plan, a result and a *place* (where the roots lie). While every stamp holds, no input is hashed.
-A file that was modified within the last two seconds before its stamp was taken is young: a second change within one
-tick of a coarse clock would leave the stamp as it is, so a young file is hashed until it has come of age.
+    v1/plans/PLAN/ENTRY-ROOTS.json    ROOTS is the digest of the root paths
+
+    format, result   the version of this format; the entry key
+    binary           the entry's binary record
+    at               when the stamps were taken, in the disk's nanoseconds
+    open             (root, path, stamp...) of each file that is checked one by one
+    folders          the same, of the folders whose stamps change when a header may be shadowed
+    seals            (tree, root, path, stamp...) of the stamp file of each trusted tree
+
+While every stamp is as recorded, no input is hashed. A file that was modified less than two seconds before its stamp
+was taken is racy: a second change within one tick of a coarse clock would not change the stamp. A racy file is hashed
+until its stamp is taken anew. (git's index has the same rule, and calls such a file racily clean.)
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.files import UNREADABLE, read_json
 
-from .inputs import Dependency, Inputs, Located
+from .entry import is_binary_record
+from .inputs import Dependency, Inputs, RootedPath
 
 FORMAT = 1
-YOUNG_NS = 2_000_000_000
-_NONE: Mapping[tuple[str, str], Stamp] = {}
-
-
-BLANK: Mapping[str, Any] = {"at": 0, "open": [], "folders": [], "seals": []}
-"""A ticket that vouches for nothing: every file is hashed."""
+RACY_NS = 2_000_000_000
+"""How long before its stamp a file must have been modified for the stamp to be trusted."""
+EMPTY: Mapping[str, Any] = {"at": 0, "open": [], "folders": [], "seals": []}
+"""A stat record without stamps: every file is hashed."""
+Stamps = Mapping[tuple[str, str], Stamp]
+"""Stamps by (root, path)."""
+_NO_STAMPS: Stamps = {}
 
 
 class Verdict(NamedTuple):
-    """Whether a ticket's inputs are as they were; `reason` names the first that is not."""
+    """Whether inputs are unchanged; `reason` names the first that is not."""
 
     holds: bool
     reason: str = ""
 
 
-Stamps = Mapping[tuple[str, str], Stamp]
-
-
 def make(
-    result: str, inputs: Inputs, binary: Mapping[str, Any], roots: Mapping[str, str], disk: Disk, known: Stamps = _NONE
+    entry_key: str,
+    inputs: Inputs,
+    binary: Mapping[str, Any],
+    root_paths: Mapping[str, str],
+    disk: Disk,
+    stamps: Stamps = _NO_STAMPS,
 ) -> dict[str, Any]:
-    """A ticket. `known` holds stamps that were taken before the files were hashed; the others are taken now.
+    """Returns a stat record for inputs whose contents are checked by the caller.
 
-    Whoever vouches for the contents must do so after this call, or pass the stamps from before: a file that changes
-    between its digest and its stamp would be taken for unchanged for ever.
+    `stamps` were taken before the files were hashed; the others are taken now. So check the contents after this call,
+    or pass stamps from before: a file that changes between its digest and its stamp would count as unchanged for ever.
     """
 
-    def stamp(where: Located | Dependency) -> Stamp:
-        path = where.within(roots)
-        return known.get((where.root, where.path)) or (path and disk.stamp(path)) or Stamp(-1, -1, -1, -1)
+    def stamp(file: RootedPath | Dependency) -> Stamp:
+        path = file.resolve(root_paths)
+        return stamps.get((file.root, file.path)) or (path and disk.stamp(path)) or Stamp(-1, -1, -1, -1)
 
     return {
         "format": FORMAT,
-        "result": result,
+        "result": entry_key,
         "binary": dict(binary),
         "at": disk.now_ns(),
-        "open": [[d.root, d.path, *stamp(d)] for d in inputs.files if not d.seal],
-        "folders": [[*where, *stamp(where)] for where in inputs.folders],
-        "seals": [[name, *where, *stamp(where)] for name, where in inputs.seals],
+        "open": [[file.root, file.path, *stamp(file)] for file in inputs.files if not file.tree],
+        "folders": [[*folder, *stamp(folder)] for folder in inputs.folders],
+        "seals": [[tree, *stamp_file, *stamp(stamp_file)] for tree, stamp_file in inputs.trusted_trees],
     }
 
 
-def holds_by_stamps(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:
-    """Whether every stamp is as recorded and none is young: the hit path. Hashes nothing."""
-    oldest_young = ticket["at"] - YOUNG_NS
-    for root, path, *recorded in ticket["open"]:
-        base = roots.get(root)
+def read(path: str) -> dict[str, Any] | None:
+    """Returns the stat record in a file, or None if it cannot be read or is not valid."""
+    try:
+        record = read_json(path)
+        return record if is_valid(record) else None
+    except UNREADABLE:
+        return None
+
+
+def is_valid(record: Any) -> bool:
+    """Returns whether this is a stat record of this format. Raises one of UNREADABLE if it is not even an object."""
+    complete = record["format"] == FORMAT and is_binary_record(record["binary"])
+    return complete and record["result"] == os.path.basename(record["result"]) not in ("", ".", "..")
+
+
+def holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
+    """Returns whether every stamp is as recorded and none is racy. Hashes nothing: this is the path of a hit."""
+    newest = record["at"] - RACY_NS
+    for root, path, *recorded in record["open"]:
+        base = root_paths.get(root)
         if base is None:
             return False
-        found = disk.stamp(base + "/" + path)
-        if found is None or list(found) != recorded or found[1] > oldest_young or found[2] > oldest_young:
+        stamp = disk.stamp(base + "/" + path)
+        if stamp is None or list(stamp) != recorded or stamp[1] > newest or stamp[2] > newest:
             return False
-    if not _folders_hold(ticket, roots, disk):
+    if not _folders_hold(record, root_paths, disk):
         return False
-    for _name, root, path, *recorded in ticket["seals"]:
-        base = roots.get(root)
-        found = None if base is None else disk.stamp(base + "/" + path)
-        if found is None or list(found) != recorded:
+    for _tree, root, path, *recorded in record["seals"]:
+        base = root_paths.get(root)
+        stamp = None if base is None else disk.stamp(base + "/" + path)
+        if stamp is None or list(stamp) != recorded:
             return False
     return True
 
 
-def _folders_hold(ticket: Mapping[str, Any], roots: Mapping[str, str], disk: Disk) -> bool:
-    oldest_young = ticket["at"] - YOUNG_NS
-    for root, path, *recorded in ticket["folders"]:
-        base = roots.get(root)
-        found = None if base is None else disk.stamp(base + "/" + path)
-        if found is None or list(found) != recorded or found.mtime_ns > oldest_young:
+def _folders_hold(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
+    newest = record["at"] - RACY_NS
+    for root, path, *recorded in record["folders"]:
+        base = root_paths.get(root)
+        stamp = None if base is None else disk.stamp(base + "/" + path)
+        if stamp is None or list(stamp) != recorded or stamp.mtime_ns > newest:
             return False
     return True
 
 
 def holds_by_content(
-    ticket: Mapping[str, Any],
+    record: Mapping[str, Any],
     inputs: Inputs,
-    roots: Mapping[str, str],
+    root_paths: Mapping[str, str],
     disk: Disk,
     digests: dict[str, str | None],
     trust_stamps: bool = True,
 ) -> Verdict:
-    """Whether the inputs are the same, hashing each file whose stamp does not vouch for it.
+    """Returns whether the inputs are unchanged; hashes each file whose stamp does not prove it.
 
-    `digests` remembers what this look-up has hashed, so that several tickets share the work.
+    `digests` maps a path to what has been hashed, so that the records of one look-up share the work.
     """
-    young = ticket["at"] - YOUNG_NS
-    sealed = trust_stamps and all(
-        list((root in roots and disk.stamp(roots[root] + "/" + path)) or ()) == recorded
-        for _name, root, path, *recorded in ticket["seals"]
+    newest = record["at"] - RACY_NS
+    trees_hold = trust_stamps and all(
+        list((root in root_paths and disk.stamp(root_paths[root] + "/" + path)) or ()) == recorded
+        for _tree, root, path, *recorded in record["seals"]
     )
-    stamps = {(root, path): recorded for root, path, *recorded in ticket["open"]}
+    stamps = {(root, path): recorded for root, path, *recorded in record["open"]}
     for dependency in inputs.files:
-        if dependency.seal and sealed:
+        if dependency.tree and trees_hold:
             continue
-        path = dependency.within(roots)
+        path = dependency.resolve(root_paths)
         if path is None:
             return Verdict(False, f"there is no root {dependency.root!r} here")
-        if trust_stamps and not dependency.seal:
-            found = disk.stamp(path)
+        if trust_stamps and not dependency.tree:
+            stamp = disk.stamp(path)
             recorded = stamps.get((dependency.root, dependency.path))
-            if found and list(found) == recorded and found.mtime_ns <= young and found.ctime_ns <= young:
+            if stamp and list(stamp) == recorded and stamp.mtime_ns <= newest and stamp.ctime_ns <= newest:
                 continue
         if path not in digests:
             digests[path] = disk.digest(path)
@@ -122,8 +152,8 @@ def holds_by_content(
             return Verdict(False, f"{path} is gone")
         if digests[path] != dependency.digest:
             return Verdict(False, f"{path} has changed")
-    if not (trust_stamps and _folders_hold(ticket, roots, disk)):
-        appeared = inputs.appeared(roots, disk)
+    if not (trust_stamps and _folders_hold(record, root_paths, disk)):
+        appeared = inputs.appeared(root_paths, disk)
         if appeared:
             return Verdict(False, f"{appeared} has appeared, and may shadow a header")
     return Verdict(True)

@@ -18,10 +18,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.keys import result_key
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.filesystem.files import make_folder, write_file
+from opforge.cache.keys import entry_key
+from opforge.cache.layout import Layout
 from opforge.cache.records import stat_record
-from opforge.cache.records.entry import MANIFEST, Entry, damage, is_record
+from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import ArchiveError
 
@@ -34,13 +35,17 @@ IMPORTED = "imported.json"
 """The place in the name of an imported entry's ticket: no machine's, so its stamps are taken at the first look-up."""
 
 
-class Moved(NamedTuple):
-    """One entry that was exported or imported. `news` is false where the store had it already."""
+class Transfer(NamedTuple):
+    """One entry that was exported or imported. `is_new` is False if the store had it already."""
 
-    result: str
+    key: str
     op: str
     size: int
-    news: bool = True
+    is_new: bool = True
+
+    def to_json(self) -> dict[str, object]:
+        """Returns what `export --json` and `import --json` print of it: these names are public."""
+        return {"result": self.key, "op": self.op, "size": self.size, "news": self.is_new}
 
 
 class _Member(tarfile.TarInfo):
@@ -65,7 +70,7 @@ class _Member(tarfile.TarInfo):
             raise tarfile.ReadError(f"it is cut short or damaged ({error})") from error
 
 
-def export(layout: Layout, results: Iterable[str], path: str) -> list[Moved]:
+def export(layout: Layout, results: Iterable[str], path: str) -> list[Transfer]:
     """Write these entries to `path`, a tar archive, whole or not at all. Entries that are gone are left out."""
     moved = []
     draft = f"{path}.{os.getpid()}.tmp"
@@ -78,7 +83,7 @@ def export(layout: Layout, results: Iterable[str], path: str) -> list[Moved]:
                 for name, content in files:
                     archive.addfile(_member(f"entries/{result}/{name}", len(content)), io.BytesIO(content))
                 op = str(json.loads(dict(files)[MANIFEST])["binary"]["op"])
-                moved.append(Moved(result, op, sum(len(content) for _name, content in files)))
+                moved.append(Transfer(result, op, sum(len(content) for _name, content in files)))
         os.replace(draft, path)
     finally:
         if os.path.exists(draft):
@@ -94,7 +99,7 @@ def _files(folder: str) -> list[tuple[str, bytes]] | None:
             with open(os.path.join(folder, name), "rb") as file:
                 found.append((name, file.read()))
         manifest = json.loads(dict(found)[MANIFEST])
-        return found if is_record(manifest["binary"]) and manifest["binary"]["file"] in dict(found) else None
+        return found if is_binary_record(manifest["binary"]) and manifest["binary"]["file"] in dict(found) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -106,12 +111,12 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
     return member
 
 
-def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Moved]:
+def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Transfer]:
     """Import an archive's entries; each is checked before it is published.
 
     Raises ArchiveError at the first thing that is not as it should be: what was published before stays.
     """
-    moved: list[Moved] = []
+    moved: list[Transfer] = []
     try:
         with _open(path) as archive:
             for result, files in _grouped(archive):
@@ -157,33 +162,33 @@ def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]
         yield current, files
 
 
-def _publish(layout: Layout, result: str, files: dict[str, bytes], owners: Collection[int]) -> Moved:
+def _publish(layout: Layout, result: str, files: dict[str, bytes], owners: Collection[int]) -> Transfer:
     manifest: dict[str, Any] = json.loads(files[MANIFEST])
     binary, inputs = manifest["binary"], Inputs.from_json(manifest["inputs"])
     plan, description = str(manifest["plan"]), str(manifest["description"])
     op = str(binary["op"])
-    if not is_record(binary) or set(files) != {MANIFEST, binary["file"]}:
+    if not is_binary_record(binary) or set(files) != {MANIFEST, binary["file"]}:
         raise ValueError(f"entry {result} does not hold a manifest and its library")
-    if result != result_key(plan, [(one.root, one.path, one.digest) for one in inputs.files]):
+    if result != entry_key(plan, [(one.root, one.path, one.digest) for one in inputs.files]):
         raise ValueError(f"entry {result} has the manifest of another")
     if not all(re.fullmatch(r"[0-9a-f]{32}", key) for key in (plan, description)):
         raise ValueError(f"entry {result} has no proper keys")
-    folder = staging.begin(layout, result)
+    folder = staging.new_folder(layout, result)
     try:
         entry = os.path.join(folder, "entry")
         make_folder(entry)
         for name, content in files.items():
             write_file(os.path.join(entry, name), content)
         os.chmod(os.path.join(entry, binary["file"]), 0o500)
-        problem = damage(Entry(result, entry, binary, "archive"), owners, full=True)
+        problem = integrity_problem(Entry(result, entry, binary, "archive"), owners, full=True)
         if problem:
             raise ValueError(f"entry {result} is damaged: {problem}")
         news = staging.publish(layout, entry, result)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    blank = {**stat_record.BLANK, "format": stat_record.FORMAT, "result": result, "binary": binary}
+    blank = {**stat_record.EMPTY, "format": stat_record.FORMAT, "result": result, "binary": binary}
     make_folder(layout.plan(plan))
     write_file(os.path.join(layout.plan(plan), f"{result}-{IMPORTED}"), json.dumps(blank).encode())
     make_folder(layout.description(description))
     write_file(os.path.join(layout.description(description), result), b"")
-    return Moved(result, op, sum(len(content) for content in files.values()), news)
+    return Transfer(result, op, sum(len(content) for content in files.values()), news)

@@ -16,7 +16,7 @@ from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import Entry
 from opforge.errors import CacheDirError
 
-DRAFT_SECONDS = 3600.0
+TEMP_FOLDER_SECONDS = 3600.0
 """An entry that is being copied has its own name by then."""
 
 
@@ -31,12 +31,12 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
             _make_folder(place, layer.root)
         _make_file(os.path.join(layer.root, "CACHEDIR.TAG"), TAG)
         _sweep(layer.path("entries"))
-        if not os.path.isdir(layer.entry(entry.result)):
-            _copy(entry.folder, layer.entry(entry.result))
-        _make_file(os.path.join(layer.description(description), entry.result), "")
+        if not os.path.isdir(layer.entry(entry.key)):
+            _copy(entry.folder, layer.entry(entry.key))
+        _make_file(os.path.join(layer.description(description), entry.key), "")
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
-    return entry._replace(folder=layer.entry(entry.result))
+    return entry._replace(folder=layer.entry(entry.key))
 
 
 def _sweep(entries: str) -> None:
@@ -44,7 +44,7 @@ def _sweep(entries: str) -> None:
     for name in os.listdir(entries):
         path = os.path.join(entries, name)
         found = stat_of(path) if name.endswith(".tmp") else None
-        if found and time.time() - found.st_mtime > DRAFT_SECONDS:
+        if found and time.time() - found.st_mtime > TEMP_FOLDER_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
 
 

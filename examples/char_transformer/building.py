@@ -67,7 +67,7 @@ def _build(name: str, progress: Progress) -> Built:
         )
     bar = progress.add_task(name, total=None, title="looking it up")
     began = time.perf_counter()
-    entry = builder.obtain(
+    entry = builder.build(
         on_progress=lambda done, total, title: progress.update(bar, completed=done, total=total, title=title)
     )
     builder.load()

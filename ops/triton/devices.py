@@ -11,6 +11,11 @@ from torch import Tensor
 from opforge.accelerator.by_device import accelerator_of
 
 
+def gpu_is_available() -> bool:
+    """Whether torch can use a GPU here."""
+    return accelerator_of("cuda").is_available()
+
+
 def raw_stream(device: torch.device) -> int:
     """Returns the driver's handle of the device's current stream; 0 on the CPU."""
     return _raw_stream_function(device.type)(device.index)

@@ -19,8 +19,9 @@ from triton.runtime.cache import CacheManager, FileCacheManager
 from opforge import settings
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import bytes_digest
-from opforge.cache.layout import Layout, make_folder, write_file
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError
@@ -72,7 +73,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         content = data if isinstance(data, bytes) else str(data).encode()
         make_folder(self._folder)
         write_file(path, content)
-        size_log.note(self._layout, len(content))
+        size_log.append(self._layout, len(content))
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -86,7 +87,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         paths = self._read(filename)
         if paths is None:
             try:
-                self._lock.enter_context(lock.held(self._lock_path(), filename, COMPILE_WAIT_SECONDS))
+                self._lock.enter_context(lock.acquire(self._lock_path(), filename, COMPILE_WAIT_SECONDS))
             except LockTimeoutError as error:
                 log.warning("%s The kernel is compiled here meanwhile.", error)
             paths = self._read(filename)  # another process may have finished it by now

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from opforge import settings
 from opforge.builders.triton import TRITON_BUILDERS
-from opforge.builders.triton.base import present_device
 from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
+
+from . import devices
 
 NAMESPACE = "opforge_triton"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -45,7 +46,7 @@ def kernels_of(op: str, builder: str) -> Kernels:
     """
     kernels = _bound.get(op)
     if kernels is None:
-        if present_device() is None and not settings.triton_jit():
+        if not devices.gpu_is_available() and not settings.triton_jit():
             reason = "torch can use no GPU here. TRITON_INTERPRET=1 runs the op without one, slowly"
             raise OpIncompatibleError(op, "this machine", [reason])
         module, _, name = TRITON_BUILDERS[builder].partition(":")

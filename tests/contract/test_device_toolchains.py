@@ -6,9 +6,10 @@ import json
 import os
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 from support.compilers.installed_compilers import DEVICES, needs
 
+from opforge.builders.lookup.finder import find
 from opforge.errors import CompileError, OpIncompatibleError
 
 pytestmark = pytest.mark.compile
@@ -50,14 +51,14 @@ extern "C" __attribute__((visibility("default"))) const char* source() { return 
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
-    needs(places, name)
-    op = fakes.fresh("scale")
+def test_a_kernel_and_its_face_become_one_library(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
+    op = sample_ops.unique_name("scale")
     for file, text in (("scale.cu", KERNEL), ("face.cpp", FACE.replace("@NAME@", op)), ("scale.h", HEADER)):
-        fakes.write(tmp_path, file, text)
+        text_files.write(tmp_path, file, text)
     attributes = {"sources": ["scale.cu", "face.cpp"], "devices": ["cuda", "hip"]}
-    builder = fakes.builder_class(tmp_path, op, **attributes)(DEVICES[name])
-    entry = builder.obtain()
+    builder = sample_ops.builder_class(tmp_path, op, **attributes)(DEVICES[name])
+    entry = builder.build()
     assert entry.binary["target"] == DEVICES[name]
     assert {"opforge_describe", "opforge_register"} <= set(entry.binary["exports"])
     assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.binary["needs"]
@@ -65,18 +66,18 @@ def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
     read = {(root, path) for root, path, *_ in entry.manifest()["inputs"]["files"]}
     assert {("own", "scale.cu"), ("own", "face.cpp"), ("own", "scale.h")} <= read
     assert str(tmp_path) not in str(entry.manifest()["components"])
-    assert builder.find().origin == "cache"
-    fakes.write(tmp_path, "scale.h", HEADER + "// changed\n")
-    assert builder.find() is None, "the header that both quote is one of its inputs"
+    assert find(builder.spec()).entry.origin == "cache"
+    text_files.write(tmp_path, "scale.h", HEADER + "// changed\n")
+    assert find(builder.spec()).entry is None, "the header that both quote is one of its inputs"
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places, tmp_path):
-    needs(places, name)
-    op = fakes.fresh("plain")
-    fakes.write(tmp_path, "scale.cu", KERNEL)
-    fakes.write(tmp_path, "scale.h", HEADER)
-    cls = fakes.builder_class(tmp_path, op, abi="c", sources=["scale.cu"], devices=["cuda", "hip"])
+def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
+    op = sample_ops.unique_name("plain")
+    text_files.write(tmp_path, "scale.cu", KERNEL)
+    text_files.write(tmp_path, "scale.h", HEADER)
+    cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["scale.cu"], devices=["cuda", "hip"])
     loaded = cls(DEVICES[name].replace("+sm_90a+ptx", "")).load()
     assert loaded.origin == "built"
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/kfd"):
@@ -84,24 +85,24 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
-    needs(places, name)
-    fakes.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
-    header = fakes.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
-    cls = fakes.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
+    text_files.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
+    header = text_files.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
+    cls = sample_ops.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
     with pytest.raises(CompileError) as refused:
-        cls(DEVICES[name]).obtain()
+        cls(DEVICES[name]).build()
     assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
     assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
 
 
-def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
-    needs(places, "nvcc")
+def test_a_source_for_cuda_is_loaded_as_torch_would(missing_compilers, tmp_path, monkeypatch):
+    needs(missing_compilers, "nvcc")
     import opforge
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
-    kernel, _ = fakes.write(tmp_path, "scale.cu", KERNEL), fakes.write(tmp_path, "scale.h", HEADER)
-    loaded = opforge.load(fakes.fresh("own"), kernel, extra_cuda_cflags=["-lineinfo"])
+    kernel, _ = text_files.write(tmp_path, "scale.cu", KERNEL), text_files.write(tmp_path, "scale.h", HEADER)
+    loaded = opforge.load(sample_ops.unique_name("own"), kernel, extra_cuda_cflags=["-lineinfo"])
     manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
     with open(manifest) as file:
         plan = json.load(file)["components"]
@@ -109,16 +110,16 @@ def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatc
 
 
 def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
-    fakes.write(tmp_path, "twice.cl", OPENCL)
-    fakes.write(tmp_path, "face.cpp", READS_OPENCL)
-    op = fakes.fresh("twice")
-    cls = fakes.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "face.cpp"], devices=["opencl"])
-    entry = cls().obtain()
+    text_files.write(tmp_path, "twice.cl", OPENCL)
+    text_files.write(tmp_path, "face.cpp", READS_OPENCL)
+    op = sample_ops.unique_name("twice")
+    cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "face.cpp"], devices=["opencl"])
+    entry = cls().build()
     assert entry.binary["needs"][0] == "libOpenCL.so.1"
     with open(entry.library, "rb") as file:
         assert OPENCL.encode() in file.read()
-    fakes.write(tmp_path, "twice.cl", OPENCL + "// more\n")
-    assert cls().find() is None
+    text_files.write(tmp_path, "twice.cl", OPENCL + "// more\n")
+    assert find(cls().spec()).entry is None
 
 
 @pytest.mark.parametrize(
@@ -128,10 +129,10 @@ def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
         ("cuda:sm_990a", "does not know sm_990a (compute capability 99.0a)"),
     ],
 )
-def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, places, tmp_path):
-    needs(places, "nvcc")
-    fakes.write(tmp_path, "scale.cu", KERNEL)
-    cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
+def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, missing_compilers, tmp_path):
+    needs(missing_compilers, "nvcc")
+    text_files.write(tmp_path, "scale.cu", KERNEL)
+    cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
     with pytest.raises(OpIncompatibleError) as refused:
-        cls(target).obtain()
+        cls(target).build()
     assert says in str(refused.value)

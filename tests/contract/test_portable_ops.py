@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.compilers.installed_compilers import has_libcxx
 
 from opforge.builders.cpu import BUILDERS
@@ -53,15 +53,15 @@ def with_zig():
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_op_of_the_host_is_built_for_older_systems(name):
-    from opforge.accelerator.select import make_accelerator
+    from opforge.accelerator.registry import make_accelerator
 
     found = make_accelerator("cpu", "the test").get_op_builder(name)
-    binary = found(LEVEL, portable=True).obtain().binary
+    binary = found(LEVEL, portable=True).build().binary
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
 
 
 def test_a_portable_optimizer_computes_as_torch_does_and_refuses_in_python():
-    sizes, unknown = fakes.python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
+    sizes, unknown = child_processes.run_python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
     assert sizes.startswith("grads[0] has shape (2,), expected that of params[0], (5003,)")
     assert unknown.startswith("optimizer_id 7 is unknown, expected one given to create_adam")

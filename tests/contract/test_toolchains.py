@@ -6,12 +6,13 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 from support.compilers.installed_compilers import DEVICES, HOSTS, has_libcxx, made, needs, use
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
-from opforge.builders.toolchains import host, zig
+from opforge.builders.planner import make_plan
+from opforge.builders.toolchains import find_toolchain, host, zig
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError
 
@@ -19,9 +20,9 @@ pytestmark = pytest.mark.compile
 
 
 @pytest.mark.parametrize("name", [*HOSTS, *sorted(toolchains.TOOLCHAINS.keys() - {"host", "sycl"})])
-def test_it_says_who_it_is_without_a_path(name, places, monkeypatch, tmp_path):
+def test_it_says_who_it_is_without_a_path(name, missing_compilers, monkeypatch, tmp_path):
     if name != "opencl":
-        use(monkeypatch, places, name)
+        use(monkeypatch, missing_compilers, name)
     found = made(name)
     told = dict(found.identity())
     assert any("version" in key and value for key, value in told.items())
@@ -31,20 +32,20 @@ def test_it_says_who_it_is_without_a_path(name, places, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_it_refuses_a_device_that_is_not_its_own(name, places, monkeypatch):
-    use(monkeypatch, places, name)
-    assert "for the CPU, not for cuda" in made(name).objection("cuda", ("sm_90",))
+def test_it_refuses_a_device_that_is_not_its_own(name, missing_compilers, monkeypatch):
+    use(monkeypatch, missing_compilers, name)
+    assert "for the CPU, not for cuda" in made(name).target_problem("cuda", ("sm_90",))
 
 
 @pytest.mark.parametrize("name", [*DEVICES, "triton"])
-def test_a_device_compiler_refuses_the_cpu(name, places):
-    needs(places, name)
-    assert "not for cpu" in made(name).objection("cpu", ("x86-64",))
+def test_a_device_compiler_refuses_the_cpu(name, missing_compilers):
+    needs(missing_compilers, name)
+    assert "not for cpu" in made(name).target_problem("cpu", ("x86-64",))
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_a_failed_check_is_an_error_in_python_and_no_abort(name, places, monkeypatch, tmp_path, relu_folder):
-    use(monkeypatch, places, name)
+def test_a_failed_check_is_an_error_in_python_and_no_abort(name, missing_compilers, monkeypatch, tmp_path, relu_folder):
+    use(monkeypatch, missing_compilers, name)
     if name == "zig" and not os.environ.get("TEST_ZIG") and not has_libcxx():
         pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
     source = relu_folder / "relu.cpp"
@@ -55,10 +56,11 @@ def test_a_failed_check_is_an_error_in_python_and_no_abort(name, places, monkeyp
             '    if (x.numel() == 3) throw std::runtime_error("from a worker"); });\n  Tensor y =',
         )
     )
-    told = fakes.python(
-        "import os, torch, fakes\n"
+    told = child_processes.run_python(
+        "import os, torch\n"
+        "from support import sample_ops\n"
         "folder = os.environ['FOLDER']; name = os.path.basename(folder)\n"
-        "cls = fakes.builder_class(folder, name, sources=['relu.cpp'])\n"
+        "cls = sample_ops.builder_class(folder, name, sources=['relu.cpp'])\n"
         "op = cls(portable=os.environ['COMPILER'] == 'zig').load()\n"
         "assert op.relu(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]\n"
         "for wrong in (torch.ones(2, dtype=torch.int64), torch.ones(3)):\n"
@@ -72,12 +74,12 @@ def test_a_failed_check_is_an_error_in_python_and_no_abort(name, places, monkeyp
     assert "from a worker" in second
 
 
-def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(places, relu_folder):
-    needs(places, "zig")
+def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(missing_compilers, relu_folder):
+    needs(missing_compilers, "zig")
     if not os.environ.get("TEST_ZIG") and not has_libcxx():
         pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
-    cls = fakes.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
-    binary = cls("cpu:x86-64-v2", portable=True).obtain().binary
+    cls = sample_ops.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
+    binary = cls("cpu:x86-64-v2", portable=True).build().binary
     assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
     assert "GLIBCXX" not in binary["floors"]
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
@@ -85,23 +87,23 @@ def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(places, rel
 
 
 def test_no_toolchain_for_a_device_says_which_there_are(tmp_path):
-    fakes.write(tmp_path, "scale.cpp", "")
-    cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
+    text_files.write(tmp_path, "scale.cpp", "")
+    cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
     with pytest.raises(OpIncompatibleError, match="no toolchain for npu; it has one for cpu, cuda, hip, xpu, opencl"):
-        cls("npu:910b").obtain()
+        cls("npu:910b").build()
 
 
 def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_one(tmp_path):
-    fakes.write(tmp_path, "scale.cpp", 'extern "C" __attribute__((visibility("default"))) int one() { return 1; }')
+    text_files.write(tmp_path, "scale.cpp", 'extern "C" __attribute__((visibility("default"))) int one() { return 1; }')
 
     class Npu(host.HostToolchain):
-        def objection(self, device, arch):
+        def target_problem(self, device, arch):
             return None
 
         def target_flags(self, device, arch):
             return ()
 
-    cls = fakes.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
+    cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
     own = type(
         "Own", (cls,), {"toolchain": lambda self, store: Npu(store.layout, store.disk), "__module__": cls.__module__}
     )
@@ -117,26 +119,26 @@ def test_a_sysroot_is_known_by_what_is_in_it_and_not_by_its_place(tmp_path, monk
             if os.path.isdir(f"/{part}"):
                 os.symlink(f"/{part}", folder / part)
         monkeypatch.setenv("OPFORGE_SYSROOT", str(folder))
-        cls = fakes.plain_op(tmp_path / "src")
+        cls = sample_ops.plain_op(tmp_path / "src")
         builder = cls(portable=True)
-        toolchain_keys.append(builder.plan(builder.toolchain(current_store())).key)
+        toolchain_keys.append(make_plan(builder.spec(), find_toolchain(builder.spec(), current_store())).key)
         assert builder.load().value() == 1
     assert toolchain_keys[0] == toolchain_keys[1]
 
 
-def test_code_for_another_processor_runs_there(places, tmp_path):
-    needs(places, "zig")
+def test_code_for_another_processor_runs_there(missing_compilers, tmp_path):
+    needs(missing_compilers, "zig")
     if not os.environ.get("TEST_ZIG"):
         pytest.skip("zig builds its libraries for aarch64 first, which takes minutes: set TEST_ZIG=1 to wait")
     if not shutil.which("qemu-aarch64") or not os.path.isdir("/usr/aarch64-linux-gnu"):
         pytest.skip("needs an emulator and its libc (apt install qemu-user libc6-arm64-cross)")
     import subprocess
 
-    entry = fakes.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).obtain()
+    entry = sample_ops.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).build()
     assert entry.binary["machine"] == "aarch64"
     calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
     calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
-    main = fakes.write(tmp_path, "main.c", calls)
+    main = text_files.write(tmp_path, "main.c", calls)
     program = str(tmp_path / "main")
     subprocess.run([zig.find(), "cc", "-target", "aarch64-linux-gnu.2.28", main, "-o", program], check=True)
     command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program, entry.library]

@@ -6,10 +6,12 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 from support.compilers.installed_compilers import made
 
-from opforge.builders.toolchains import nvcc
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.cache.current import current_store
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
@@ -41,14 +43,14 @@ esac
 
 
 def fake_nvcc(folder, build="1", host="exit 0"):
-    fakes.compiler(folder, "nvcc", NVCC.replace("@BUILD@", build).replace("@HOST@", host))
+    text_files.write_script(folder, "nvcc", NVCC.replace("@BUILD@", build).replace("@HOST@", host))
     return made("nvcc")
 
 
 def test_another_version_of_a_compiler_is_another_toolchain(bin):
     first = fake_nvcc(bin)
-    assert first.release == "14.2" and first.objection("cuda", ("sm_90", "sm_150a", "ptx")) is None
-    assert "does not know sm_150z" in first.objection("cuda", ("sm_150z",))
+    assert first.release == "14.2" and first.target_problem("cuda", ("sm_90", "sm_150a", "ptx")) is None
+    assert "does not know sm_150z" in first.target_problem("cuda", ("sm_150z",))
     second = fake_nvcc(bin, build="22")
     assert first.identity() != second.identity()
 
@@ -56,7 +58,7 @@ def test_another_version_of_a_compiler_is_another_toolchain(bin):
 def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
     words = "unsupported GNU version! gcc versions later than 15 are not supported!"
     refusing = fake_nvcc(bin, host=f"echo 'x.h:1:2: error: #error -- {words} Use at your own risk' >&2; exit 1")
-    said = refusing.objection("cuda", ("sm_90",))
+    said = refusing.target_problem("cuda", ("sm_90",))
     assert f"nvcc 14.2 does not take {refusing.host.argv[0]}: {words}; set NVCC_CCBIN" in said
 
 
@@ -69,7 +71,7 @@ def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
     ],
 )
 def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
-    fakes.compiler(bin, "nvcc", body)
+    text_files.write_script(bin, "nvcc", body)
     with pytest.raises(ToolchainError) as refused:
         made("nvcc").identity()
     assert says in str(refused.value) and "Set CUDA_HOME" in str(refused.value)
@@ -78,8 +80,8 @@ def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
 def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
     from opforge.builders.toolchains import probe
 
-    monkeypatch.setattr(probe, "PATIENCE", 0.2)
-    fakes.compiler(bin, "nvcc", "exec sleep 30")
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
+    text_files.write_script(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="gave no answer"):
         made("nvcc").identity()
 
@@ -110,14 +112,17 @@ def test_a_home_that_holds_no_compiler_is_an_error_and_no_silence(monkeypatch, t
 
 
 def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):
-    fakes.compiler(bin, "icpx", "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.2.0 (2031.2.0.1)'")
-    fakes.write(tmp_path, "scale.sycl", "")
-    fakes.write(tmp_path, "face.cpp", "")
-    cls = fakes.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
+    text_files.write_script(bin, "icpx", "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.2.0 (2031.2.0.1)'")
+    text_files.write(tmp_path, "scale.sycl", "")
+    text_files.write(tmp_path, "face.cpp", "")
+    cls = sample_ops.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
     builder = cls("xpu:pvc+bmg")
-    found = builder.toolchain(current_store())
-    plan = builder.plan(found)
-    steps = {step.title: list(step.argv) for step in found.steps(plan, builder.places(), "scale.so")}
+    found = find_toolchain(builder.spec(), current_store())
+    plan = make_plan(builder.spec(), found)
+    steps = {
+        step.title: list(step.argv)
+        for step in found.steps(plan, root_paths(builder.spec(), found.places()), "scale.so")
+    }
     assert steps["compile scale.sycl"][0] == str(bin / "icpx")
     assert "-fsycl-targets=spir64_gen,spir64" in steps["compile scale.sycl"]
     assert steps["compile face.cpp"][0].endswith("g++")

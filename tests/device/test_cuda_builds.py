@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import device_requirements
+from opforge.builders.spec import targets
 from opforge.builders.toolchains import nvcc
 from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 
@@ -43,9 +43,9 @@ def scale(tmp_path):
         nvcc.find()
     except ToolchainNotFoundError as error:
         pytest.skip(str(error))
-    name = fakes.fresh("scale")
-    fakes.write(tmp_path, f"{name}.cu", SOURCE.replace("@NAME@", name))
-    return fakes.builder_class(tmp_path, name, sources=[f"{name}.cu"], devices=["cuda"])
+    name = sample_ops.unique_name("scale")
+    text_files.write(tmp_path, f"{name}.cu", SOURCE.replace("@NAME@", name))
+    return sample_ops.builder_class(tmp_path, name, sources=[f"{name}.cu"], devices=["cuda"])
 
 
 @pytest.mark.parametrize("target", [None, "cuda:native", "cuda:sm_80+ptx"])
@@ -68,7 +68,7 @@ def test_the_devices_are_known_and_code_for_another_is_refused(scale):
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    assert f"sm_{major}{minor}" in device_requirements.present("cuda")
+    assert f"sm_{major}{minor}" in targets.present("cuda")
     assert f"sm_{major}{minor}" in scale().target.arch
     with pytest.raises(OpIncompatibleError, match="which does not run code for cuda:sm_320"):
         scale(Target("cuda", ("sm_320",))).load()

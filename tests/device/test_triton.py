@@ -6,9 +6,10 @@ import os
 
 import pytest
 import torch
-from support import fakes
+from support import child_processes
 from support.gpu import triton_parts
 
+from opforge.builders.spec.description import describe
 from opforge.ops import triton as ops
 from opforge.ops.triton import references
 
@@ -179,9 +180,9 @@ def test_a_prebuilt_op_runs_without_triton_and_without_a_compiler(tmp_path):
     from opforge.cache.transfer import layer
 
     builder = TritonSoftmaxBuilder()
-    layer.add(str(tmp_path / "layer"), builder.obtain(), builder.describe().key)
+    layer.add(str(tmp_path / "layer"), builder.build(), describe(builder.spec()).key)
     path, mark = triton_parts.forbidden_compilers(tmp_path)
     env = {"PATH": path, "MARK": mark, "OPFORGE_CACHE_LAYERS": str(tmp_path / "layer")}
     env |= {"OPFORGE_CACHE_DIR": str(tmp_path / "own"), "OPFORGE_PREBUILT": "require"}
-    print(fakes.python(triton_parts.WITHOUT_TRITON + FIRST, env=env))
+    print(child_processes.run_python(triton_parts.WITHOUT_TRITON + FIRST, env=env))
     assert not os.path.exists(mark)

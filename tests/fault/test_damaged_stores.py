@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.cache.transfer import layer
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 @pytest.fixture
 def op(tmp_path):
     """The class of a built op, and its entry."""
-    cls = fakes.plain_op(tmp_path / "op", value=5)
-    return cls, cls().obtain()
+    cls = sample_ops.plain_op(tmp_path / "op", value=5)
+    return cls, cls().build()
 
 
 def truncate(entry):
@@ -66,7 +66,7 @@ def as_pipe(entry):
 
 
 def as_another_ops_file(entry):
-    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().obtain()
+    other = sample_ops.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().build()
     os.unlink(entry.library)
     shutil.copy(other.library, entry.library)
 
@@ -83,11 +83,11 @@ def no_manifest(entry):
 
 def entry_as_file(entry):
     shutil.rmtree(entry.folder)
-    fakes.write(os.path.dirname(entry.folder), os.path.basename(entry.folder), "")
+    text_files.write(os.path.dirname(entry.folder), os.path.basename(entry.folder), "")
 
 
 def entry_as_link_to_another(entry):
-    other = fakes.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().obtain()
+    other = sample_ops.plain_op(os.path.dirname(entry.folder) + "-other", name="other", value=6)().build()
     shutil.rmtree(entry.folder)
     os.symlink(other.folder, entry.folder)
 
@@ -112,9 +112,9 @@ HARMS = [
     writable_by_the_group,
 ]
 LOAD = """
-import logging, os, sys, fakes
+import logging, os, sys
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stdout)
-op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 
@@ -123,13 +123,13 @@ print(op.value(), op.origin)
 def test_a_damaged_entry_is_set_aside_reported_and_built_again(op, tmp_path, harm, own_store):
     _cls, entry = op
     harm(entry)
-    lines = fakes.python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30).splitlines()
+    lines = child_processes.run_python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30).splitlines()
     assert lines[-1] == "5 built"
     (warning,) = lines[:-1]
     assert (
         warning.startswith(f"WARNING The cache entry {entry.folder} is damaged: ") and "It was set aside in " in warning
     )
-    assert fakes.python(LOAD, env={"FOLDER": str(tmp_path / "op")}).splitlines() == ["5 cache"]
+    assert child_processes.run_python(LOAD, env={"FOLDER": str(tmp_path / "op")}).splitlines() == ["5 cache"]
     assert len(os.listdir(own_store / "v1" / "quarantine")) == 1
 
 
@@ -145,7 +145,7 @@ def test_what_a_process_has_loaded_stays_when_its_entry_goes(op, own_store):
 
 def test_a_store_that_is_removed_between_two_loads_is_made_again(op, own_store, tmp_path):
     shutil.rmtree(own_store)
-    assert fakes.python(LOAD, env={"FOLDER": str(tmp_path / "op")}).splitlines() == ["5 built"]
+    assert child_processes.run_python(LOAD, env={"FOLDER": str(tmp_path / "op")}).splitlines() == ["5 built"]
 
 
 def test_random_noise_all_over_the_store_is_never_a_crash(op, own_store, tmp_path):
@@ -161,8 +161,12 @@ def test_random_noise_all_over_the_store_is_never_a_crash(op, own_store, tmp_pat
             with open(path, "r+b") as file:
                 file.seek(chance.randrange(size + 1))
                 file.write(chance.randbytes(chance.randrange(1, 40)))
-        assert fakes.plain_op(tmp_path / "op", value=5)().obtain().result == entry.result
-    assert fakes.python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30).splitlines()[-1].startswith("5 ")
+        assert sample_ops.plain_op(tmp_path / "op", value=5)().build().key == entry.key
+    assert (
+        child_processes.run_python(LOAD, env={"FOLDER": str(tmp_path / "op")}, timeout=30)
+        .splitlines()[-1]
+        .startswith("5 ")
+    )
 
 
 # -- no space ----------------------------------------------------------------------------------------------------------
@@ -189,7 +193,7 @@ def mounted(tmp_path):
         subprocess.run(["umount", "-l", path], check=True)
 
 
-BIG = fakes.PLAIN + "".join(
+BIG = sample_ops.PLAIN_SOURCE + "".join(
     f'extern "C" int f{number}(int x) {{ return x * {number} + (x << 3); }}\n' for number in range(400)
 )
 
@@ -199,9 +203,9 @@ def test_a_full_disk_is_called_so_wherever_it_strikes_and_nothing_is_left(tmp_pa
     """Each size lets the build come a little further: build file, object, library, entry, manifest."""
     store = mounted(f"size={pages * 4}k")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
-    cls = fakes.plain_op(tmp_path / "op", source=BIG)
+    cls = sample_ops.plain_op(tmp_path / "op", source=BIG)
     try:
-        cls().obtain()
+        cls().build()
     except BuildResourceError as error:
         assert "the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk." in str(error)
     staging = store / "v1" / "staging"
@@ -217,7 +221,7 @@ def test_a_disk_that_is_full_when_the_source_of_an_inline_op_is_written_says_so(
 
 def test_a_layer_on_a_full_disk_says_so_and_holds_no_part_of_the_entry(tmp_path, mounted):
     folder = mounted("size=32k")
-    entry = fakes.plain_op(tmp_path / "op", source=BIG)().obtain()
+    entry = sample_ops.plain_op(tmp_path / "op", source=BIG)().build()
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
         layer.add(str(folder / "layer"), entry, "description")
     assert os.listdir(folder / "layer" / "v1" / "entries") == []
@@ -228,13 +232,13 @@ def test_a_disk_that_is_full_before_anything_is_made_says_so(tmp_path, mounted, 
     store = mounted("size=64k,nr_inodes=4")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store / "store"))
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Set OPFORGE_CACHE_DIR"):
-        fakes.plain_op(tmp_path / "op")().obtain()
+        sample_ops.plain_op(tmp_path / "op")().build()
 
 
 def test_once_there_is_space_again_the_op_builds(tmp_path, mounted, monkeypatch):
     store = mounted("size=64k")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
-    cls = fakes.plain_op(tmp_path / "op", source=BIG)
+    cls = sample_ops.plain_op(tmp_path / "op", source=BIG)
     with pytest.raises(BuildResourceError):
         cls().load()
     subprocess.run(["mount", "-o", "remount,size=8m", store], check=True)
@@ -242,11 +246,11 @@ def test_once_there_is_space_again_the_op_builds(tmp_path, mounted, monkeypatch)
 
 
 LIMITED = """
-import os, resource, fakes
+import os, resource
 from opforge.errors import OpforgeError, BuildResourceError
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:
-    fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+    sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except BuildResourceError as error:
     print("refused", os.listdir(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")))
     print(error)
@@ -254,8 +258,8 @@ except BuildResourceError as error:
 
 
 def test_a_limit_on_file_sizes_is_a_matter_of_resources(tmp_path):
-    fakes.plain_op(tmp_path / "op", source=BIG)
-    said = fakes.python(LIMITED, env={"FOLDER": str(tmp_path / "op")}, preexec_fn=ignore_xfsz)
+    sample_ops.plain_op(tmp_path / "op", source=BIG)
+    said = child_processes.run_python(LIMITED, env={"FOLDER": str(tmp_path / "op")}, preexec_fn=ignore_xfsz)
     assert said.startswith("refused []\nplain: the build stopped: "), said
 
 
@@ -269,7 +273,7 @@ def test_a_disk_without_execution_says_what_to_set(tmp_path, mounted, monkeypatc
     with pytest.raises(
         LoadError, match=r"failed to map segment.*mounted noexec: set OPFORGE_CACHE_DIR to one that allows"
     ):
-        fakes.plain_op(tmp_path / "op", value=171717)().load()  # a result not loaded yet
+        sample_ops.plain_op(tmp_path / "op", value=171717)().load()  # a result not loaded yet
 
 
 def test_a_read_only_disk_serves_hits_and_says_what_to_set_for_builds(tmp_path, mounted, monkeypatch):
@@ -277,11 +281,11 @@ def test_a_read_only_disk_serves_hits_and_says_what_to_set_for_builds(tmp_path, 
 
     store = mounted("size=8m")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
-    cls = fakes.plain_op(tmp_path / "op", value=5)
-    cls().obtain()
+    cls = sample_ops.plain_op(tmp_path / "op", value=5)
+    cls().build()
     subprocess.run(["mount", "-o", "remount,ro", store], check=True)
     assert cls().load().value() == 5
-    fakes.set_value(tmp_path / "op", 6)
+    sample_ops.set_value(tmp_path / "op", 6)
     with pytest.raises(
         CacheDirError, match=r"it cannot be written \(Read-only file system\). Set OPFORGE_CACHE_DIR to a folder"
     ):
@@ -292,6 +296,6 @@ def test_a_store_reached_through_a_link_works(tmp_path, monkeypatch):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "link"))
-    cls = fakes.plain_op(tmp_path / "op", value=5)
+    cls = sample_ops.plain_op(tmp_path / "op", value=5)
     assert cls().load().value() == 5
-    assert cls().obtain().origin == "cache"
+    assert cls().build().origin == "cache"

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from support import fakes
+from support import child_processes, gate, polling, sample_ops
 
 pytestmark = [
     pytest.mark.compile,
@@ -17,21 +17,21 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 BUILD = """
-import os, sys, fakes
-op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+import os, sys
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 WITH_WORKER = """
-import os, sys, fakes, threading, time, traceback
+import os, sys, threading, time, traceback
 def fork():
-    fakes.wait_for(lambda: fakes.compilers(os.environ["FOLDER"]))
+    polling.wait_for(lambda: child_processes.compilers_in(os.environ["FOLDER"]))
     pid = os.fork()
     if pid == 0:
         time.sleep(60)
         os._exit(0)
     print(pid, flush=True)
 threading.Thread(target=fork, daemon=True).start()
-op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 
@@ -40,14 +40,16 @@ print(op.value(), op.origin)
 def folder(tmp_path):
     """An op whose compiler stands still."""
     path = tmp_path / "op"
-    fakes.plain_op(path, source=fakes.GATED, value=5)
-    fakes.close_gate(path)
+    sample_ops.plain_op(path, source=gate.SOURCE, value=5)
+    gate.close_gate(path)
     return path
 
 
 def start(folder, code=BUILD, **options):
-    process = fakes.start(code, env={"FOLDER": str(folder)}, **options)
-    fakes.wait_for(lambda: fakes.compilers(folder) or process.poll() is not None, reason="no compiler has started")
+    process = child_processes.start_python(code, env={"FOLDER": str(folder)}, **options)
+    polling.wait_for(
+        lambda: child_processes.compilers_in(folder) or process.poll() is not None, reason="no compiler has started"
+    )
     assert process.poll() is None, process.communicate()
     return process
 
@@ -58,12 +60,14 @@ def the_one(processes):
 
 
 def supervisor_of(builder):
-    return the_one(pid for pid, command in fakes.processes_about("supervisor.py").items() if parent(pid) == builder.pid)
+    return the_one(
+        pid for pid, command in child_processes.matching("supervisor.py").items() if parent(pid) == builder.pid
+    )
 
 
 def ninja_of(builder):
     supervisor = supervisor_of(builder)
-    return fakes.wait_for(lambda: [pid for pid in fakes.processes_about("ninja") if parent(pid) == supervisor])[0]
+    return polling.wait_for(lambda: [pid for pid in child_processes.matching("ninja") if parent(pid) == supervisor])[0]
 
 
 def parent(pid):
@@ -75,8 +79,8 @@ def parent(pid):
 
 
 def no_compiler_is_left(folder, store):
-    fakes.wait_for(
-        lambda: not fakes.processes_about(folder) and not fakes.processes_about(store),
+    polling.wait_for(
+        lambda: not child_processes.matching(folder) and not child_processes.matching(store),
         5,
         "a process of the build lives on",
     )
@@ -84,8 +88,8 @@ def no_compiler_is_left(folder, store):
 
 def the_next_load_builds(folder, store):
     began = time.monotonic()
-    fakes.open_gate(folder)
-    assert fakes.python(BUILD, env={"FOLDER": str(folder)}, timeout=30) == "5 built\n"
+    gate.open_gate(folder)
+    assert child_processes.run_python(BUILD, env={"FOLDER": str(folder)}, timeout=30) == "5 built\n"
     assert time.monotonic() - began < 20, "nothing may be waited for"
     assert os.listdir(store / "v1" / "staging") == [], "what the dead builder left is swept"
 
@@ -124,11 +128,13 @@ def test_a_builder_that_had_forked_a_worker_is_taken_over_too(folder, own_store)
 
 def test_a_build_goes_on_when_ninja_alone_is_killed(folder, own_store):
     builder = start(folder)
-    before = fakes.compilers(folder)
+    before = child_processes.compilers_in(folder)
     os.kill(ninja_of(builder), signal.SIGKILL)
-    fakes.wait_for(lambda: not before.keys() & fakes.compilers(folder).keys(), 5, "its compilers live on")
-    fakes.wait_for(lambda: fakes.compilers(folder), 10, "it is not run again")
-    fakes.open_gate(folder)
+    polling.wait_for(
+        lambda: not before.keys() & child_processes.compilers_in(folder).keys(), 5, "its compilers live on"
+    )
+    polling.wait_for(lambda: child_processes.compilers_in(folder), 10, "it is not run again")
+    gate.open_gate(folder)
     out, err = builder.communicate(timeout=30)
     assert out == "5 built\n", err
 
@@ -140,7 +146,7 @@ def test_a_ninja_that_is_killed_again_and_again_is_an_error_that_says_so(folder,
     builder = start(folder, code)
     end = time.monotonic() + 20
     while builder.poll() is None and time.monotonic() < end:
-        for pid in fakes.processes_about("ninja"):
+        for pid in child_processes.matching("ninja"):
             if parent(parent(pid)) == builder.pid:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
@@ -154,7 +160,7 @@ def test_a_killed_supervisor_is_no_fault_of_the_sources(folder, own_store):
     builder = start(folder)
     os.kill(supervisor_of(builder), signal.SIGKILL)
     time.sleep(0.3)
-    fakes.open_gate(folder)
+    gate.open_gate(folder)
     out, err = builder.communicate(timeout=30)
     assert out == "5 built\n", err
     no_compiler_is_left(folder, own_store)
@@ -162,7 +168,7 @@ def test_a_killed_supervisor_is_no_fault_of_the_sources(folder, own_store):
 
 def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder, own_store):
     builder = start(folder)
-    ours = [supervisor_of(builder), ninja_of(builder), *fakes.compilers(folder)]
+    ours = [supervisor_of(builder), ninja_of(builder), *child_processes.compilers_in(folder)]
     os.kill(ours[0], signal.SIGKILL)
     builder.kill()
     builder.communicate()
@@ -177,12 +183,12 @@ def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder,
 # -- interrupted -------------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
-import os, sys, fakes
+import os, sys
 try:
-    fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
+    sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except KeyboardInterrupt:
     store = os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")
-    print("interrupted", os.listdir(store), sorted(fakes.processes_about(os.environ["FOLDER"])))
+    print("interrupted", os.listdir(store), sorted(child_processes.matching(os.environ["FOLDER"])))
 """
 
 
@@ -195,7 +201,7 @@ def test_an_interrupt_leaves_no_folder_and_no_compiler(folder, own_store):
 
 
 def test_an_interrupt_ends_at_once_although_a_worker_holds_the_pipe(folder, own_store):
-    code = WITH_WORKER.replace("op = fakes", "try:\n  op = fakes").replace(
+    code = WITH_WORKER.replace("op = sample_ops", "try:\n  op = sample_ops").replace(
         "print(op.value(), op.origin)", "except KeyboardInterrupt: print('interrupted', flush=True)"
     )
     builder = start(folder, code)
@@ -217,7 +223,7 @@ def test_an_interrupt_ends_at_once_although_a_worker_holds_the_pipe(folder, own_
 
 
 def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
-    fakes.open_gate(folder)
+    gate.open_gate(folder)
 
     class Stop(Exception):
         pass
@@ -226,13 +232,13 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
         raise Stop
 
     with pytest.raises(Stop):
-        fakes.builder_class(folder, "plain", abi="c")().obtain(on_progress=stop)
+        sample_ops.builder_class(folder, "plain", abi="c")().build(on_progress=stop)
     assert os.listdir(own_store / "v1" / "staging") == []
     no_compiler_is_left(folder, own_store)
 
 
 def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
-    path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "supervisor.py")
+    path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "run", "supervisor.py")
     mark = f"{tmp_path}/mark"
     script = f"setsid sleep 61 & sh -c 'sleep 62; : {mark}' & sleep 63; : {mark}"
     process = subprocess.Popen(
@@ -240,9 +246,9 @@ def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    fakes.wait_for(lambda: len(fakes.processes_about(mark, but=[process.pid])) >= 2)
+    polling.wait_for(lambda: len(child_processes.matching(mark, but=[process.pid])) >= 2)
     process.stdin.close()
     assert process.wait(10) == 1
-    assert fakes.processes_about(mark) == {}
-    for pid in fakes.processes_about("sleep 61"):
+    assert child_processes.matching(mark) == {}
+    for pid in child_processes.matching("sleep 61"):
         os.kill(pid, signal.SIGKILL)  # what has left the session on purpose is beyond reach

@@ -9,17 +9,17 @@ import threading
 import time
 
 import pytest
-from support import fakes
+from support import child_processes, gate, polling, sample_ops, text_files
 
 from opforge.cache.filesystem import lock as locks
 from opforge.errors import CompileError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 LOAD = """
-import os, sys, time, fakes
+import os, sys, time
 while not os.path.exists(os.environ["GO"]): time.sleep(0.005)
 from opforge.errors import OpforgeError
-builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
+builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
 try:
     op = builder.load()
     print(op.value(), op.origin, time.time())
@@ -31,15 +31,15 @@ except OpforgeError as error:
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "op"
-    fakes.plain_op(path, source=fakes.GATED, value=5)
-    fakes.write(path, "gate.h", "")
+    sample_ops.plain_op(path, source=gate.SOURCE, value=5)
+    text_files.write(path, "gate.h", "")
     return path
 
 
 def crowd(folder, count, code=LOAD, **env):
     go = str(folder / "go")
-    started = [fakes.start(code, env={"FOLDER": str(folder), "GO": go, **env}) for _ in range(count)]
-    fakes.write(folder, "go", "")
+    started = [child_processes.start_python(code, env={"FOLDER": str(folder), "GO": go, **env}) for _ in range(count)]
+    text_files.write(folder, "go", "")
     return started
 
 
@@ -53,12 +53,12 @@ def said(processes):
 
 
 def test_processes_that_want_one_cold_op_build_it_once(folder, own_store):
-    fakes.close_gate(folder)
+    gate.close_gate(folder)
     processes = crowd(folder, 6)
-    fakes.wait_for(lambda: fakes.compilers(folder))
+    polling.wait_for(lambda: child_processes.compilers_in(folder))
     time.sleep(1.0)  # the others arrive and wait
-    assert len(fakes.compilers(folder)) == 1
-    fakes.open_gate(folder)
+    assert len(child_processes.compilers_in(folder)) == 1
+    gate.open_gate(folder)
     answers = [out.split() for out, _err in said(processes)]
     assert [value for value, _origin, _at in answers] == ["5"] * 6
     assert sorted(origin for _value, origin, _at in answers) == ["built"] + ["cache"] * 5
@@ -67,12 +67,12 @@ def test_processes_that_want_one_cold_op_build_it_once(folder, own_store):
 
 
 def test_waiters_are_told_who_builds(folder):
-    fakes.close_gate(folder)
+    gate.close_gate(folder)
     first = crowd(folder, 1)
-    fakes.wait_for(lambda: fakes.compilers(folder))
+    polling.wait_for(lambda: child_processes.compilers_in(folder))
     second = crowd(folder, 1)
     time.sleep(locks.FIRST_NOTICE + 1.0)
-    fakes.open_gate(folder)
+    gate.open_gate(folder)
     said(first)
     ((_out, err),) = said(second)
     assert re.search(
@@ -81,18 +81,18 @@ def test_waiters_are_told_who_builds(folder):
 
 
 def test_a_wait_ends_at_its_timeout_with_the_owner(folder):
-    fakes.close_gate(folder)
+    gate.close_gate(folder)
     first = crowd(folder, 1)
-    fakes.wait_for(lambda: fakes.compilers(folder))
+    polling.wait_for(lambda: child_processes.compilers_in(folder))
     second = crowd(folder, 1, OPFORGE_LOCK_TIMEOUT="0.5")
     ((out, _err),) = said(second)
     assert re.match(rf"LockTimeoutError plain: waited 0.5 s for process {first[0].pid} on ", out)
-    fakes.open_gate(folder)
+    gate.open_gate(folder)
     assert said(first)[0][0].startswith("5 built")
 
 
 def test_threads_that_want_one_cold_op_build_it_once(folder):
-    cls = fakes.builder_class(folder, "plain", abi="c")
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
     shared = cls()
     ops, barrier = [], threading.Barrier(8)
 
@@ -110,12 +110,12 @@ def test_threads_that_want_one_cold_op_build_it_once(folder):
 
 
 def test_every_waiter_gets_the_builders_own_error(folder):
-    fakes.write(folder, "plain.cpp", '#include "gate.h"\nint value( { return 1; }\n')
-    fakes.close_gate(folder)
+    text_files.write(folder, "plain.cpp", '#include "gate.h"\nint value( { return 1; }\n')
+    gate.close_gate(folder)
     processes = crowd(folder, 4)
-    fakes.wait_for(lambda: fakes.compilers(folder))
+    polling.wait_for(lambda: child_processes.compilers_in(folder))
     time.sleep(1.0)
-    fakes.open_gate(folder)
+    gate.open_gate(folder)
     answers = {out for out, _err in said(processes)}
     assert len(answers) == 1, answers
     (text,) = answers
@@ -125,12 +125,12 @@ def test_every_waiter_gets_the_builders_own_error(folder):
 
 
 def test_a_failure_is_not_kept_for_those_who_come_later(folder):
-    fakes.write(folder, "plain.cpp", "broken")
-    cls = fakes.builder_class(folder, "plain", abi="c")
+    text_files.write(folder, "plain.cpp", "broken")
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
     for _time in range(2):
         with pytest.raises(CompileError):
             cls().load()
-    fakes.plain_op(folder, source=fakes.GATED, value=6)
+    sample_ops.plain_op(folder, source=gate.SOURCE, value=6)
     assert cls().load().value() == 6
 
 
@@ -140,7 +140,7 @@ import contextlib
 from opforge.cache.filesystem import lock
 @contextlib.contextmanager
 def nothing(*_arguments, **_options):
-    yield lock.Turn.FIRST
+    yield lock.LockResult.FREE
 lock.held = nothing
 """
     + LOAD
@@ -148,12 +148,12 @@ lock.held = nothing
 
 
 def test_without_locks_the_first_publisher_wins_and_the_entry_is_whole(folder, own_store):
-    fakes.close_gate(folder)
+    gate.close_gate(folder)
     processes = crowd(folder, 3, WITHOUT_LOCK)
-    fakes.wait_for(lambda: len(fakes.compilers(folder)) == 3, reason="without a lock, all build")
+    polling.wait_for(lambda: len(child_processes.compilers_in(folder)) == 3, reason="without a lock, all build")
     os.unlink(folder / "gate.h")
-    fakes.write(folder, "gate.h", "")
-    for pid in fakes.compilers(folder):
+    text_files.write(folder, "gate.h", "")
+    for pid in child_processes.compilers_in(folder):
         os.kill(pid, 9)  # they stand in a pipe that is gone; their builders say so
     said(processes)
     processes = crowd(folder, 4, WITHOUT_LOCK)
@@ -170,17 +170,18 @@ def test_without_locks_the_first_publisher_wins_and_the_entry_is_whole(folder, o
 
 def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path):
     """The same rename, many times over, with nothing between the two."""
-    from opforge.cache import layout, staging
+    from opforge.cache import current, staging
+    from opforge.cache.layout import Layout
 
-    place = layout.Layout(str(tmp_path / "store"))
-    layout.prepare(str(place), frozenset({0, os.geteuid()}))
+    place = Layout(str(tmp_path / "store"))
+    current.prepare(str(place), frozenset({0, os.geteuid()}))
     for number in range(30):
         folders = []
         for author in "ab":
             folder = tmp_path / f"{number}-{author}"
             folder.mkdir()
-            fakes.write(folder, "one", author)
-            fakes.write(folder, "two", author)
+            text_files.write(folder, "one", author)
+            text_files.write(folder, "two", author)
             folders.append(str(folder))
         barrier, won = threading.Barrier(2), []
 
@@ -205,13 +206,12 @@ def test_two_publishers_of_one_result_at_the_same_time_leave_one_entry(tmp_path)
 
 START_METHODS = """
 import multiprocessing, os, sys, warnings
-from support import fakes
 
 def load(_number=0):
-    return fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()
+    return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()
 
 def failing(_number=0):
-    return fakes.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["gone.cpp"])().load()
+    return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["gone.cpp"])().load()
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
@@ -238,10 +238,10 @@ def test_loading_works_before_and_after_a_process_is_started(folder, tmp_path, m
     import subprocess
     import sys
 
-    script = fakes.write(tmp_path, "script.py", START_METHODS)
+    script = text_files.write(tmp_path, "script.py", START_METHODS)
     done = subprocess.run(
         [sys.executable, script, method, when],
-        env=fakes.environment(FOLDER=str(folder)),
+        env=child_processes.environment(FOLDER=str(folder)),
         capture_output=True,
         text=True,
         timeout=60,
@@ -252,19 +252,19 @@ def test_loading_works_before_and_after_a_process_is_started(folder, tmp_path, m
 
 
 FORK_WHILE_LOADING = """
-import os, signal, sys, threading, time, warnings, fakes
+import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 from collections.abc import Mapping
 from opforge.builders import loader
 inside, go_on = threading.Event(), threading.Event()
-real = loader._dlopen
+real = loader.open_library
 def slow(op, path):
     if threading.current_thread() is not threading.main_thread():
         inside.set(); go_on.wait(30)
     return real(op, path)
-loader._dlopen = slow
-cls = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")
-cls().obtain()
+loader.open_library = slow
+cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
+cls().build()
 thread = threading.Thread(target=lambda: cls().load())
 thread.start()
 assert inside.wait(30)
@@ -280,7 +280,7 @@ print(os.waitstatus_to_exitcode(status))
 
 
 def test_a_fork_while_another_thread_loads_can_load(folder):
-    assert fakes.python(FORK_WHILE_LOADING, env={"FOLDER": str(folder)}).strip() == "0", (
+    assert child_processes.run_python(FORK_WHILE_LOADING, env={"FOLDER": str(folder)}).strip() == "0", (
         "the child waits for a lock for ever"
     )
 
@@ -289,23 +289,21 @@ def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
     """A module's own initialisation may load another op; a lock that cannot be taken twice would hang here."""
     from opforge.builders import loader
 
-    inner = fakes.builder_class(folder, "plain", abi="c")
-    outer = fakes.plain_op(folder / "outer", name="outer", value=8)
-    real, seen = loader._dlopen, []
+    inner = sample_ops.builder_class(folder, "plain", abi="c")
+    outer = sample_ops.plain_op(folder / "outer", name="outer", value=8)
+    real, seen = loader.open_library, []
 
     def nested(op, path):
         if op == "outer":
             thread = threading.Thread(target=lambda: seen.append(True))
             thread.start()
             thread.join()
-            assert loader._lock.acquire(timeout=5) if hasattr(loader, "_lock") else True, (
-                "the lock cannot be taken twice"
-            )
-            if hasattr(loader, "_lock"):
-                loader._lock.release()
+            assert loader.lock.acquire(timeout=5) if hasattr(loader, "lock") else True, "the lock cannot be taken twice"
+            if hasattr(loader, "lock"):
+                loader.lock.release()
             seen.append(inner().load().value())
         return real(op, path)
 
-    monkeypatch.setattr(loader, "_dlopen", nested)
+    monkeypatch.setattr(loader, "open_library", nested)
     assert outer().load().value() == 8
     assert seen == [True, 5]

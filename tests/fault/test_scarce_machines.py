@@ -8,21 +8,22 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
-import os, resource, fakes
-from opforge.builders.toolchains import probe as identity
+import os, resource
+from support import sample_ops
+from opforge.builders.toolchains import probe
 from opforge.errors import OpforgeError
 limited = getattr(resource, os.environ["LIMIT"])
 usual = resource.getrlimit(limited)
 for number in [*map(int, os.environ["NUMBERS"].split()), usual[0]]:
-    identity._asked.clear()
+    probe.reset()
     resource.setrlimit(limited, (number, usual[1]))
-    builder = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c")()
+    builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
     builder.is_compatible()
-    identity._asked.clear()
+    probe.reset()
     try:
         print("loaded", builder.load().value())
     except OpforgeError as error:
@@ -33,13 +34,13 @@ for number in [*map(int, os.environ["NUMBERS"].split()), usual[0]]:
 @pytest.fixture
 def loads(tmp_path, own_store):
     """What a process says that loads a cold op under each of some limits; afterwards, without a limit, it succeeds."""
-    fakes.plain_op(tmp_path / "op")
+    sample_ops.plain_op(tmp_path / "op")
 
     def said(limit, numbers, before=()):
         env = {"FOLDER": str(tmp_path / "op"), "LIMIT": limit, "NUMBERS": " ".join(map(str, numbers))}
         command = [*before, sys.executable, "-c", LOAD]
         done = subprocess.run(
-            command, env=fakes.environment(**env), capture_output=True, text=True, timeout=100, check=False
+            command, env=child_processes.environment(**env), capture_output=True, text=True, timeout=100, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         lines = done.stdout.splitlines()

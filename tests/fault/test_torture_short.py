@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.paths import TESTS
 
 pytestmark = [
@@ -21,7 +21,7 @@ def test_builders_that_are_killed_and_stores_that_are_corrupted_leave_nothing_wr
     script = os.path.join(TESTS, "fault", "torture.py")
     done = subprocess.run(
         [sys.executable, script, "--kills", "20", "--processes", "4", "--seed", "11"],
-        env=fakes.environment(),
+        env=child_processes.environment(),
         capture_output=True,
         text=True,
         timeout=140,

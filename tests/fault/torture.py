@@ -22,7 +22,7 @@ from collections import Counter
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 from opforge.cache import staging
 from opforge.cache.filesystem import trust
@@ -35,12 +35,13 @@ LONGEST = 90.0
 STEADY = 1.0
 """Seconds for which a source stays as it is: one that changes all the time cannot be built."""
 LOAD = """
-import os, fakes
-op = fakes.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["plain.cpp", "more.cpp"])().load()
+import os
+from support import sample_ops
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["plain.cpp", "more.cpp"])().load()
 print(op.value(), op.origin)
 """
 MORE = '#include "value.h"\nint more() { return VALUE; }\n'
-SOURCE = f'#include "value.h"\nint more();\n{fakes.EXPORT} int value() {{ return VALUE + more(); }}\n'
+SOURCE = f'#include "value.h"\nint more();\n{sample_ops.EXPORT} int value() {{ return VALUE + more(); }}\n'
 AREAS = ("entries", "plans", "answers", "objects", "toolchains", "descriptions", "peaks", "locks", "failures")
 
 
@@ -50,14 +51,14 @@ class Op:
     def __init__(self, folder: str) -> None:
         self.folder, self.history = folder, list[tuple[float, int]]()
         os.makedirs(folder)
-        fakes.write(folder, "plain.cpp", SOURCE)
-        fakes.write(folder, "more.cpp", MORE)
+        text_files.write(folder, "plain.cpp", SOURCE)
+        text_files.write(folder, "more.cpp", MORE)
         self.change(1)
 
     def change(self, value: int) -> None:
         """Give the op another value, at once for every reader."""
         self.history.append((time.monotonic(), value))
-        fakes.write(self.folder, ".value.h", f"#define VALUE {value}\n")
+        text_files.write(self.folder, ".value.h", f"#define VALUE {value}\n")
         os.replace(os.path.join(self.folder, ".value.h"), os.path.join(self.folder, "value.h"))
 
     def values(self, began: float) -> set[int]:
@@ -72,7 +73,7 @@ class Loader:
     def __init__(self, op: Op, store: str, doom: float | None) -> None:
         self.op, self.began, self.doom = op, time.monotonic(), doom
         env = {"FOLDER": op.folder, "OPFORGE_CACHE_DIR": store, "OPFORGE_JOBS": "2"}
-        self.process = fakes.start(LOAD, env=env, start_new_session=True)
+        self.process = child_processes.start_python(LOAD, env=env, start_new_session=True)
 
 
 class Torture:
@@ -177,7 +178,7 @@ class Torture:
                 if origin and found != origin:
                     self.violations.append(f"{op.folder} was {found} although it had just been loaded")
         end = time.monotonic() + 5
-        while (left := fakes.processes_about(self.root)) and time.monotonic() < end:
+        while (left := child_processes.matching(self.root)) and time.monotonic() < end:
             time.sleep(0.05)
         self.violations += [f"a process is left: {command}" for command in left.values()]
         layout = Layout(self.store)
@@ -185,7 +186,7 @@ class Torture:
         left_in_staging = os.listdir(layout.path("staging"))
         self.violations += [f"staging holds {name} after a sweep" for name in left_in_staging]
         tomorrow = time.time() + gc.DAY
-        self.count["leftovers"] = swept + len(gc.remove(layout, gc.surplus(layout, tomorrow)))
+        self.count["leftovers"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for at, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {at}/{name}" for name in names if name.endswith(".tmp")]
         for one in verify.verify(layout, trust.trusted_ids()):

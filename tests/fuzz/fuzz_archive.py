@@ -19,7 +19,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from support.store.fake_store import ME, MadeUpStore
 
-from opforge.cache import layout
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import verify
 from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
@@ -68,8 +69,8 @@ class ArchiveTarget:
         """Unpack what an input stands for; returns the results that were published. Raises AssertionError."""
         root = os.path.join(self.folder, "store")
         shutil.rmtree(root, ignore_errors=True)
-        layout.prepare(root, ME)
-        place, path = layout.Layout(root), os.path.join(self.folder, "input.tar")
+        current.prepare(root, ME)
+        place, path = Layout(root), os.path.join(self.folder, "input.tar")
         with open(path, "wb") as file:
             file.write(self.archive_of(data))
         before = sorted(os.listdir(self.folder))
@@ -81,7 +82,7 @@ class ArchiveTarget:
         assert not [one for one in checked if one.problem], checked
         assert os.listdir(place.path("staging")) == []
         assert sorted(os.listdir(self.folder)) == before
-        return sorted(one.result for one in checked)
+        return sorted(one.key for one in checked)
 
 
 def small_archive(name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:

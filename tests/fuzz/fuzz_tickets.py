@@ -14,11 +14,14 @@ import shutil
 import sys
 import tempfile
 
+from support import fake_disk, sample_ops
+
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from support import fakes
+from support.compilers import fake_compiler
 from support.store import fake_store
 
+from opforge.builders.lookup.finder import find
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
@@ -30,9 +33,9 @@ class TicketTarget:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        os.environ["CXX"] = fakes.answering_compiler(os.path.join(folder, "bin"))
+        os.environ["CXX"] = fake_compiler.create(os.path.join(folder, "bin"))
         host.LINKERS = ()
-        self.cls = fakes.plain_op(os.path.join(folder, "op"))
+        self.cls = sample_ops.plain_op(os.path.join(folder, "op"))
         self.root = os.path.join(folder, "store")
         self.result = fake_store.publish(self.cls(), self._store())
         assert self._find() == self.result
@@ -50,12 +53,12 @@ class TicketTarget:
         self.library_content = self._read(os.path.join(os.path.dirname(self.paths["manifest"]), self.library))
 
     def _store(self) -> Store:
-        return Store(self.root, fake_store.ME, disk=fakes.LaterDisk())
+        return Store(self.root, fake_store.ME, disk=fake_disk.LaterDisk())
 
     def _find(self) -> str | None:
-        probe._asked.clear()
-        entry = self.cls().find(self._store())
-        return entry and entry.result
+        probe.reset()
+        entry = find(self.cls().spec(), self._store()).entry
+        return entry and entry.key
 
     @staticmethod
     def _read(path: str) -> bytes:

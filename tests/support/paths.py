@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+import opforge
+
 SUPPORT = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(SUPPORT)
 CHECKOUT = os.path.dirname(TESTS)
+SOURCE_TREE = os.path.dirname(os.path.dirname(os.path.abspath(opforge.__file__)))
+"""The folder from which opforge is imported: a path for PYTHONPATH."""

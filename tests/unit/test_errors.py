@@ -191,7 +191,7 @@ def test_no_suggestion_is_made_for_a_name_that_is_like_none():
     "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
 )
 def test_a_build_error_is_rebuilt_from_its_parts(kind):
-    from opforge.builders.run.executor import shared_error
+    from opforge.builders.run.pipeline import shared_error
 
     first, _part = EXAMPLES[kind]
     again = shared_error(first.kind, json.loads(json.dumps(vars(first))))
@@ -200,7 +200,7 @@ def test_a_build_error_is_rebuilt_from_its_parts(kind):
 
 @pytest.mark.parametrize("more", [{"unheard_of": 1}, {"diagnostics": "x"}])
 def test_a_build_error_of_another_version_keeps_its_kind_and_message(more):
-    from opforge.builders.run.executor import shared_error
+    from opforge.builders.run.pipeline import shared_error
 
     again = shared_error("compile", {"message": "relu: no", **more})
     assert type(again) is errors.CompileError and str(again) == "relu: no"

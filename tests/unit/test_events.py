@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from support import fakes
+from support import child_processes
 
 from opforge.events import emit
 
@@ -55,13 +55,13 @@ def test_a_full_disk_harms_nothing(monkeypatch):
 
 def test_a_closed_stderr_harms_nothing(tmp_path):
     code = "import os; os.close(2); from opforge.events import emit; emit('hit'); print('well')"
-    assert fakes.python(code, env={"OPFORGE_LOG": "-"}) == "well\n"
+    assert child_processes.run_python(code, env={"OPFORGE_LOG": "-"}) == "well\n"
 
 
 def test_a_pipe_that_nobody_reads_is_left_at_once(tmp_path):
     os.mkfifo(tmp_path / "log")
     code = "from opforge.events import emit; emit('hit'); print('well')"
-    assert fakes.python(code, env={"OPFORGE_LOG": str(tmp_path / "log")}, timeout=3) == "well\n"
+    assert child_processes.run_python(code, env={"OPFORGE_LOG": str(tmp_path / "log")}, timeout=3) == "well\n"
 
 
 def test_lines_of_many_writers_do_not_mix(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from opforge_opencl.accelerator import OpenCLAccelerator
 from opforge_opencl.builders.opencl import OpenCLOpBuilder
 
 from opforge.accelerator import INTERFACE_VERSION, Target, candidates
+from opforge.builders.spec.description import describe
 from opforge.errors import OpNotFoundError, SourceNotFoundError
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge_opencl.__file__))
@@ -109,7 +110,7 @@ def test_the_hosts_ops_are_offered_too_and_what_is_missing_is_none(accelerator):
 def test_the_kernels_are_read_where_they_are_installed(accelerator):
     assert OpenCLOpBuilder.opencl_kernel_path("adam.cl") == os.path.join(PACKAGE, "csrc", "adam.cl")
     assert OpenCLOpBuilder.opencl_kernel_include("include") == os.path.join(PACKAGE, "csrc", "include")
-    described = accelerator.create_op_builder("OpenCLAdamBuilder").describe()
+    described = describe(accelerator.create_op_builder("OpenCLAdamBuilder").spec())
     assert {root for root, _, _ in described.sources} == {"opencl:opforge_opencl/csrc"}
     with pytest.raises(SourceNotFoundError, match=r"no_such\.cl"):
         OpenCLOpBuilder.opencl_kernel_path("no_such.cl")

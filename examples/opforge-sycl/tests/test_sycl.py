@@ -12,6 +12,7 @@ import opforge_sycl
 import pytest
 from opforge_sycl.builders.softmax import SYCLSoftmaxBuilder
 
+from opforge.builders.spec.description import describe
 from opforge.errors import SourceNotFoundError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -21,6 +22,7 @@ RUN = """
 import ctypes, os, sys
 import torch
 import opforge
+from opforge.builders.spec.description import describe
 prefix, package, source = sys.argv[1:]
 op = opforge.load(
     "run_time_softmax", [source], abi="c",
@@ -74,7 +76,7 @@ def test_its_sources_are_read_where_they_are_installed():
     builder = SYCLSoftmaxBuilder("xpu")
     assert builder.sources == [os.path.join(PACKAGE, "csrc", name) for name in ("softmax.cpp", "softmax.sycl")]
     assert builder.include_dirs == [os.path.join(PACKAGE, "csrc", "includes")]
-    described = builder.describe()
+    described = describe(builder.spec())
     assert [(root, path) for root, path, _ in described.sources] == [
         ("sycl:opforge_sycl", "csrc/softmax.cpp"),
         ("sycl:opforge_sycl", "csrc/softmax.sycl"),

@@ -8,7 +8,7 @@ import os
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 from opforge import errors
 from opforge.compat import cpp_extension
@@ -42,8 +42,8 @@ def source(tmp_path):
     """Writes a source and gives a fresh name and the path."""
 
     def write(text=MODULE):
-        name = fakes.fresh("ext")
-        return name, fakes.write(tmp_path, f"{name}.cpp", text)
+        name = sample_ops.unique_name("ext")
+        return name, text_files.write(tmp_path, f"{name}.cpp", text)
 
     return write
 
@@ -68,7 +68,7 @@ print(jit(os.environ["NAME"], [os.environ["SOURCE"]], extra_cflags=["-DVALUE=5"]
 """
     events = tmp_path / "events"
     env = {"NAME": name, "SOURCE": path, "OPFORGE_CACHE_DIR": str(own_store), "OPFORGE_LOG": str(events)}
-    assert fakes.python(code, env=env) == "5\n"
+    assert child_processes.run_python(code, env=env) == "5\n"
     assert [json.loads(line)["event"] for line in events.read_text().splitlines()] == ["hit", "load"]
 
 
@@ -86,8 +86,8 @@ def test_an_include_folder_that_does_not_exist_is_left_out_as_compilers_do(their
 
 
 def test_ops_without_a_module_are_registered_and_the_librarys_path_comes_back(theirs, source, own_store):
-    namespace = fakes.fresh("relu")
-    name, path = source(fakes.STABLE.replace("@NAME@", namespace))
+    namespace = sample_ops.unique_name("relu")
+    name, path = source(sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
     library = theirs.load(name, [path], is_python_module=False)
     assert library.startswith(str(own_store)) and os.path.isfile(library)
     x = torch.tensor([-1.0, 2.0])
@@ -95,16 +95,16 @@ def test_ops_without_a_module_are_registered_and_the_librarys_path_comes_back(th
 
 
 def test_stable_ops_beside_an_empty_module_of_another_name_are_found_too(theirs, source):
-    namespace = fakes.fresh("relu")
+    namespace = sample_ops.unique_name("relu")
     empty = MODULE.replace("INIT(TORCH_EXTENSION_NAME)", "PyInit__C").replace("VALUE", "1")
-    name, path = source(empty + fakes.STABLE.replace("@NAME@", namespace))
+    name, path = source(empty + sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
     theirs.load(name, [path], is_python_module=False)
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
 
 def test_a_python_module_registers_the_stable_ops_that_it_holds(theirs, source):
-    namespace = fakes.fresh("relu")
-    name, path = source(MODULE + fakes.STABLE.replace("@NAME@", namespace))
+    namespace = sample_ops.unique_name("relu")
+    name, path = source(MODULE + sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
     assert theirs.load(name, [path], extra_cflags=["-DVALUE=7"]).value() == 7
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
@@ -117,7 +117,7 @@ def test_ops_where_a_module_was_asked_for_are_an_import_error_as_they_are_torchs
 
 
 def test_load_inline_gives_the_module_too(theirs, own_store):
-    name = fakes.fresh("inline")
+    name = sample_ops.unique_name("inline")
     module = theirs.load_inline(name, [MODULE], extra_cflags=["-DVALUE=3"], no_implicit_headers=True)
     assert module.value() == 3
     assert module.__file__.startswith(str(own_store))

@@ -12,11 +12,13 @@ import os
 import subprocess
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 from opforge.builders import jit
+from opforge.builders.lookup.finder import find
+from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
-from opforge.builders.toolchains import nvcc
+from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.compat import cpp_extension
 from opforge.compat.cpp_extension import nvcc_flags
 from opforge.compat.cpp_extension.extension_builder import builder_of, refusal
@@ -87,8 +89,7 @@ def torch_with_cuda(tmp_path, monkeypatch):
         (made / "lib" / name).touch()
     release = subprocess.run([nvcc.find(), "--version"], capture_output=True, text=True, check=True).stdout
     (made / "version.py").write_text(f"cuda = '{release.partition('release ')[2].partition(',')[0]}'\n")
-    for module in (abi, nvcc):
-        monkeypatch.setattr(module, "torch_folder", lambda: str(made))
+    monkeypatch.setattr(torch, "__file__", str(made / "__init__.py"))
 
 
 @pytest.fixture
@@ -97,13 +98,13 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     (folder / "include").mkdir(parents=True)
     for name, text in {"module.cpp": MODULE, "kernel.cu": KERNEL, "include/value.h": "#define VALUE 42\n"}.items():
-        fakes.write(folder, name, text)
+        text_files.write(folder, name, text)
     monkeypatch.chdir(folder)
 
     def extension(theirs, **options):
         flags = {"cxx": ["-DFOR_CXX"], "nvcc": ["-DFOR_NVCC", "--use_fast_math"]}
         return theirs.CUDAExtension(
-            fakes.fresh("ext"),
+            sample_ops.unique_name("ext"),
             ["module.cpp", "kernel.cu"],
             include_dirs=["include"],
             define_macros=[("FOR_BOTH", None)],
@@ -141,14 +142,14 @@ def theirs(toolkit):
 def test_a_cuda_extension_is_built_by_the_command_and_its_module_works(
     theirs, project, torch_with_cuda, own_store, tmp_path, monkeypatch
 ):
-    from opforge.builders.inspection.elf import inspect as read
+    from opforge.builders.inspection.elf import read_library
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     ext = project(theirs)
     command = command_for(theirs.BuildExtension, ext)
     command.run()
     path = os.path.abspath(command.get_ext_fullpath(ext.name))
-    needs = read(path)["needs"]
+    needs = read_library(path)["needs"]
     assert set(CUDA_LIBRARIES) <= set(needs) and not [one for one in needs if "cudart" in one]
     stands_in = []
     for name in CUDA_LIBRARIES if not torch.version.cuda else ():
@@ -163,11 +164,13 @@ for path in {stands_in}:
 import {ext.name}
 print({ext.name}.value())
 """
-    value = int(fakes.python(code, cwd=os.path.dirname(path)))
+    value = int(child_processes.run_python(code, cwd=os.path.dirname(path)))
     assert value == 42 if torch.cuda.is_available() else value in (-35, -100), "no driver, or no device: an error"
     again = project(theirs)
     again.name = ext.name
-    assert builder_of(again, prepared(theirs.BuildExtension, again)).find() is not None, "the second time it is a hit"
+    assert find(builder_of(again, prepared(theirs.BuildExtension, again)).spec()).entry is not None, (
+        "the second time it is a hit"
+    )
 
 
 def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_variable(
@@ -178,7 +181,7 @@ def test_its_plan_has_each_compilers_flags_and_the_architectures_of_torchs_varia
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
     ext = project(toolkit)
     builder = builder_of(ext, prepared(toolkit.BuildExtension, ext))
-    plan = builder.plan(builder.toolchain(current_store()))
+    plan = make_plan(builder.spec(), find_toolchain(builder.spec(), current_store()))
     assert plan.target == "cuda:sm_80+sm_90+ptx"
     assert [source.path for source in plan.sources] == ["module.cpp", "kernel.cu"]
     name = f"-DTORCH_EXTENSION_NAME={ext.name}"
@@ -200,8 +203,9 @@ def test_flags_in_one_list_are_for_both_compilers_and_theirs_choose_the_architec
     ext = project(toolkit, extra_compile_args=["-DALL", "-gencode=arch=compute_90a,code=sm_90a"])
     builder = builder_of(ext, prepared(toolkit.BuildExtension, ext))
     assert str(builder.target) == "cuda:sm_90a"
-    assert "-DALL" in builder.cxx_flags and "-DALL" in builder.device_flags["cuda"]
-    assert not [flag for flag in builder.device_flags["cuda"] if "gencode" in flag]
+    spec = builder.spec()
+    assert "-DALL" in spec.cxx_flags and "-DALL" in spec.device_flags
+    assert not [flag for flag in spec.device_flags if "gencode" in flag]
     assert builder.debug is False
 
 
@@ -227,7 +231,7 @@ def test_with_a_torch_without_cuda_it_is_left_to_torch_with_the_reason(toolkit, 
 def test_load_of_cuda_sources_is_left_to_a_torch_without_cuda_which_says_what_it_lacks(theirs, project, caplog):
     caplog.set_level(logging.WARNING, logger="opforge")
     theirs.CUDA_HOME = None  # as it is in a torch without CUDA; the fixture gives it back
-    name = fakes.fresh("ext")
+    name = sample_ops.unique_name("ext")
     with pytest.raises(OSError, match="CUDA_HOME environment variable is not set"):
         theirs.load(name, ["module.cpp", "kernel.cu"])
     (message,) = [record.getMessage() for record in caplog.records]

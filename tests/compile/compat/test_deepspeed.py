@@ -11,7 +11,7 @@ import os
 import socket
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 
 try:
     importlib.metadata.version("deepspeed")
@@ -197,7 +197,7 @@ def deepspeed(code, store, folder, timeout=280, **settings):
         port = server.getsockname()[1]
     job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ours = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OPFORGE_CACHE_DIR": str(store)}
-    out = fakes.python(code, timeout=timeout, env={**job, **ours, **settings}, cwd=folder)
+    out = child_processes.run_python(code, timeout=timeout, env={**job, **ours, **settings}, cwd=folder)
     return json.loads(out.splitlines()[-1])
 
 
@@ -206,7 +206,9 @@ def facts(shared_store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("look")
     # As in opforge's own checkout, where DeepSpeed would take the folder `accelerator` for its own.
     (folder / "accelerator").mkdir()
-    fakes.write(folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n")
+    text_files.write(
+        folder / "accelerator", "__init__.py", "def get_accelerator(): raise AssertionError('not this one')\n"
+    )
     return deepspeed(LOOK, shared_store, folder, LOCAL_RANK=None)
 
 

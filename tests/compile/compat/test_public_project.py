@@ -9,7 +9,7 @@ import sys
 import tarfile
 
 import pytest
-from support import fakes
+from support import child_processes
 
 pytest.importorskip("torch", reason="pip install torch")
 pytestmark = [
@@ -42,8 +42,10 @@ def test_its_extensions_are_built_once_and_compute_what_they_should(tmp_path):
         folder = tmp_path / checkout / "torch_spline_conv-1.2.2"
         log = tmp_path / f"{checkout}.jsonl"
         argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", "-q", "build_ext", "--inplace"]
-        subprocess.run(argv, cwd=folder, env=fakes.environment(OPFORGE_LOG=str(log)), check=True, timeout=1500)
+        subprocess.run(
+            argv, cwd=folder, env=child_processes.environment(OPFORGE_LOG=str(log)), check=True, timeout=1500
+        )
         events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
         happened.append([event for event in events if event in ("hit", "build")])
-        fakes.python(USE, cwd=folder)
+        child_processes.run_python(USE, cwd=folder)
     assert happened == [["build"] * 3, ["hit"] * 3]

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 from support.paths import CHECKOUT
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -18,7 +18,6 @@ pytest.importorskip("torch", reason="pip install torch")
 SETUP = """\
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
-from support.paths import CHECKOUT
 
 setup(
     name="twicely",
@@ -86,14 +85,14 @@ def project(tmp_path_factory):
         "include/factor.h": "#define FACTOR 2\n",
     }
     for name, text in files.items():
-        fakes.write(folder / "one", name, text)
+        text_files.write(folder / "one", name, text)
     return folder / "one", folder / "store"
 
 
 def build(folder, store, *command):
     """Run the project's setup.py on opforge; gives the finished process and what happened in the store."""
-    log = f"{store}.{fakes.fresh('events')}"
-    env = fakes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
+    log = f"{store}.{sample_ops.unique_name('events')}"
+    env = child_processes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
     argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", *(command or ("build_ext", "--inplace"))]
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     with open(log, encoding="utf-8") as file:
@@ -110,7 +109,7 @@ def test_its_extensions_are_built_into_the_store_and_put_in_place(built, project
     done, events = built
     assert done.returncode == 0, done.stderr
     assert events == [("build", "_C"), ("build", "_limited")]
-    assert fakes.python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
+    assert child_processes.run_python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
 
 
 def test_what_is_not_torchs_is_left_to_it_with_the_reason(built):
@@ -125,12 +124,12 @@ def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
 
 
 def test_a_limited_extension_is_named_so_and_names_no_library_of_torchs_python(built, project):
-    from opforge.builders.inspection.elf import inspect
+    from opforge.builders.inspection.elf import read_library
 
     folder = project[0] / "twicely"
-    assert "libtorch_python.so" not in inspect(str(folder / "_limited.abi3.so"))["needs"]
+    assert "libtorch_python.so" not in read_library(str(folder / "_limited.abi3.so"))["needs"]
     (module,) = folder.glob("_C.cpython-*.so")
-    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(inspect(str(module))["needs"])
+    assert {"libtorch_python.so", "libtorch.so", "libc10.so"} <= set(read_library(str(module))["needs"])
     assert os.access(module, os.X_OK)
 
 
@@ -153,9 +152,9 @@ def with_entry_points(folder):
     groups = load_file(os.path.join(CHECKOUT, "pyproject.toml"))["project"]["entry-points"]
     told = folder / "site" / "opforge_here-1.dist-info"
     told.mkdir(parents=True)
-    fakes.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
+    text_files.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
     lines = [f"{name} = {place}" for name, place in groups["setuptools.finalize_distribution_options"].items()]
-    fakes.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
+    text_files.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
     return str(told.parent)
 
 
@@ -165,7 +164,7 @@ def test_pip_builds_on_opforge_where_the_variable_asks_for_it(built, project, tm
     shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
     path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
     own = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
-    env = fakes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    env = child_processes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
     done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,7 +210,7 @@ def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(bu
     first, store = project
     third = first.parent / "three"
     shutil.copytree(first, third, ignore=shutil.ignore_patterns("*.so", "build"))
-    fakes.write(third, "include/factor.h", "#define FACTOR two\n")
+    text_files.write(third, "include/factor.h", "#define FACTOR two\n")
     done, events = build(third, store)
     assert done.returncode == 1
     assert events == []
@@ -230,7 +229,10 @@ def test_other_sources_and_extensions_without_torch_are_not_opforges_to_build():
 
 def test_a_script_that_is_not_named_gets_the_usage():
     done = subprocess.run(
-        [sys.executable, "-m", "opforge.compat.cpp_extension"], env=fakes.environment(), capture_output=True, text=True
+        [sys.executable, "-m", "opforge.compat.cpp_extension"],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
     assert done.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"

@@ -7,7 +7,7 @@ import os
 import pickle
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.errors import BuilderError
@@ -57,7 +57,7 @@ def folder(tmp_path_factory, shared_store):
     """A folder with the source of an op that is named, as its namespace is, for the folder. The op has been loaded, and
     its backward registered: torch looks for one when it first traces the op, and not again.
     """
-    folder = tmp_path_factory.mktemp("inside") / fakes.fresh("inside")
+    folder = tmp_path_factory.mktemp("inside") / sample_ops.unique_name("inside")
     folder.mkdir()
     write(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -75,7 +75,7 @@ def folder(tmp_path_factory, shared_store):
 
 
 def write(folder, by=""):
-    fakes.write(folder, "op.cpp", SOURCE.replace("@NAME@", folder.name).replace("@BY@", by))
+    text_files.write(folder, "op.cpp", SOURCE.replace("@NAME@", folder.name).replace("@BY@", by))
 
 
 @pytest.fixture
@@ -151,9 +151,9 @@ def test_fakes_may_come_later_and_take_the_place_of_earlier_ones(op, folder):
 
 
 def test_fakes_for_what_torch_does_not_know_are_refused(tmp_path):
-    path = fakes.write(tmp_path, "bound.cpp", "")
-    name = fakes.fresh("bound")
-    fakes.write(
+    path = text_files.write(tmp_path, "bound.cpp", "")
+    name = sample_ops.unique_name("bound")
+    text_files.write(
         tmp_path,
         "bound.cpp",
         f'#include <torch/python.h>\nPYBIND11_MODULE({name}, m) {{ m.def("one", [] {{ return 1; }}); }}\n',
@@ -230,7 +230,7 @@ def test_an_exported_program_runs_in_a_process_that_has_loaded_the_op(op, folder
         "PROGRAM": str(tmp_path / "program.pt2"),
         "OPFORGE_CACHE_DIR": str(shared_store),
     }
-    assert fakes.python(RUN, env=env) == "120.0\n"
+    assert child_processes.run_python(RUN, env=env) == "120.0\n"
 
 
 @pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes half a minute: set OPFORGE_LONG_TESTS=1")

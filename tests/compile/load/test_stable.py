@@ -8,7 +8,7 @@ import shutil
 from functools import partial
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.errors import BuilderError, CompileError, LoadError, NamespaceClashError
@@ -41,10 +41,10 @@ HEAD = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/tens
 
 
 def source_of(folder, text, **attributes):
-    name = fakes.fresh("op")
+    name = sample_ops.unique_name("op")
     os.makedirs(folder, exist_ok=True)
-    fakes.write(folder, f"{name}.cpp", text.replace("@NAME@", name))
-    return fakes.builder_class(folder, name, **attributes)
+    text_files.write(folder, f"{name}.cpp", text.replace("@NAME@", name))
+    return sample_ops.builder_class(folder, name, **attributes)
 
 
 def relu_fake(x):
@@ -55,7 +55,7 @@ def relu_fake(x):
 def relu(tmp_path_factory):
     """The class of a built relu with a fake kernel, in a store of the module's own."""
     folder = tmp_path_factory.mktemp("relu")
-    return fakes.stable_op(folder / "op", fakes={"relu": relu_fake}), str(folder / "store")
+    return sample_ops.stable_op(folder / "op", fakes={"relu": relu_fake}), str(folder / "store")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_torch_compile_traces_it_whole(loaded, backend):
 def test_the_library_exports_nothing_but_its_two_entry_points(relu, monkeypatch):
     cls, store = relu
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)
-    binary = cls().obtain().binary
+    binary = cls().build().binary
     assert binary["exports"] == ["opforge_describe", "opforge_register"]
     assert "libtorch_cpu.so" in binary["needs"] and not any("python" in name for name in binary["needs"])
 
@@ -105,7 +105,7 @@ def test_the_library_exports_nothing_but_its_two_entry_points(relu, monkeypatch)
 def test_it_is_linked_without_torch_and_built_for_the_oldest_one(relu, monkeypatch):
     cls, store = relu
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)
-    binary = cls().obtain().binary
+    binary = cls().build().binary
     assert binary["torch_target"] == "2.10" and binary["requires"] == {}
     assert "GLIBC" in binary["floors"]
 
@@ -130,11 +130,11 @@ def test_it_compiles_with_the_headers_of_a_torch_that_knows_no_later_version(tmp
 def test_two_versions_live_side_by_side_each_with_its_own_state(tmp_path):
     folder = tmp_path / "op"
     folder.mkdir()
-    fakes.write(folder, "step.h", "#define STEP 1\n")
+    text_files.write(folder, "step.h", "#define STEP 1\n")
     cls = source_of(folder, COUNTER)
     builder = cls()
     first = builder.load()
-    fakes.write(folder, "step.h", "#define STEP 10\n")
+    text_files.write(folder, "step.h", "#define STEP 10\n")
     second = builder.load()
     assert first is not second and first.path != second.path
     for name in ("by_inline", "by_template", "by_function"):
@@ -143,12 +143,12 @@ def test_two_versions_live_side_by_side_each_with_its_own_state(tmp_path):
     namespace = first.__name__
     assert getattr(torch.ops, namespace).by_inline(0) == 3, "the first version keeps the public name"
     assert second.by_inline.namespace == f"{namespace}_{second.result[:8]}"
-    fakes.write(folder, "step.h", "#define STEP 1\n")
+    text_files.write(folder, "step.h", "#define STEP 1\n")
     assert builder.load() is first
 
 
 def test_a_namespace_that_another_library_holds_is_a_clash_not_a_crash(tmp_path):
-    cls = fakes.stable_op(tmp_path / "op")
+    cls = sample_ops.stable_op(tmp_path / "op")
     foreign = torch.library.Library(cls.name, "DEF")
     foreign.define("relu(Tensor x) -> Tensor")
     with pytest.raises(NamespaceClashError) as caught:
@@ -162,7 +162,7 @@ def test_a_namespace_that_another_library_holds_is_a_clash_not_a_crash(tmp_path)
 
 
 def test_other_ops_of_the_same_namespace_are_no_clash(tmp_path):
-    cls = fakes.stable_op(tmp_path / "op")
+    cls = sample_ops.stable_op(tmp_path / "op")
     foreign = torch.library.Library(cls.name, "FRAGMENT")
     foreign.define("gelu(Tensor x) -> Tensor")
     assert cls().load().relu(torch.tensor([-1.0])).tolist() == [0.0]
@@ -213,7 +213,7 @@ def test_a_kernel_for_an_op_that_is_not_defined_twice_over_is_undone_whole(tmp_p
         f'STABLE_TORCH_LIBRARY({cls.name}, m) {{ m.def("good(int x) -> int"); }}\n'
         f'STABLE_TORCH_LIBRARY_IMPL({cls.name}, CompositeExplicitAutograd, m) {{ m.impl("good", TORCH_BOX(&good)); }}\n'
     )
-    fakes.write(tmp_path / "op", f"{cls.name}.cpp", good)
+    text_files.write(tmp_path / "op", f"{cls.name}.cpp", good)
     assert cls().load().good(1) == 2
 
 
@@ -222,7 +222,7 @@ def test_a_kernel_for_an_op_that_is_not_defined_twice_over_is_undone_whole(tmp_p
 def test_a_source_that_registers_nothing_is_told_how(tmp_path, own_store, linker, text):
     if shutil.which(f"ld.{linker}") is None:
         pytest.skip(f"needs ld.{linker} (apt install {'binutils' if linker in ('bfd', 'gold') else linker})")
-    cls = source_of(tmp_path / "op", text + "long f(long x) { return x; }\n", link_flags=[f"-fuse-ld={linker}"])
+    cls = source_of(tmp_path / "op", text + "long f(long x) { return x; }\n", extra_link_args=[f"-fuse-ld={linker}"])
     with pytest.raises(CompileError) as caught:
         cls().load()
     assert str(caught.value) == (
@@ -233,14 +233,14 @@ def test_a_source_that_registers_nothing_is_told_how(tmp_path, own_store, linker
 
 
 def test_a_fake_for_a_function_that_is_not_there_says_what_is_each_time(tmp_path):
-    cls = fakes.stable_op(tmp_path / "op", fakes={"gelu": relu_fake})
+    cls = sample_ops.stable_op(tmp_path / "op", fakes={"gelu": relu_fake})
     for _time in range(3):
         with pytest.raises(BuilderError, match=rf"{cls.name}: fakes names 'gelu'. The library defines: relu"):
             cls().load()
 
 
 def test_a_fake_given_later_takes_the_place_of_the_one_before(tmp_path):
-    cls = fakes.stable_op(tmp_path / "op")
+    cls = sample_ops.stable_op(tmp_path / "op")
     x = torch.empty(3, device="meta")
     load = partial(opforge.load, cls.name, tmp_path / "op" / f"{cls.name}.cpp")
     op = load()
@@ -254,31 +254,32 @@ def test_a_fake_given_later_takes_the_place_of_the_one_before(tmp_path):
 
 def test_blocks_in_several_units_make_one_library(tmp_path):
     folder = tmp_path / "op"
-    name = fakes.fresh("split")
+    name = sample_ops.unique_name("split")
     folder.mkdir()
-    fakes.write(
+    text_files.write(
         folder,
         "defs.cpp",
         HEAD + f'STABLE_TORCH_LIBRARY({name}, m) {{ m.def("f(int x) -> int"); }}\n'
         f'STABLE_TORCH_LIBRARY_FRAGMENT({name}, m) {{ m.def("g(int x) -> int"); }}\n',
     )
     for function, number in (("f", 1), ("g", 2)):
-        fakes.write(
+        text_files.write(
             folder,
             f"{function}.cpp",
             HEAD + f"static int64_t run(int64_t x) {{ return x + {number}; }}\n"
             f"STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) "
             f'{{ m.impl("{function}", TORCH_BOX(&run)); }}\n',
         )
-    op = fakes.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
+    op = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
     assert (op.f(1), op.g(1)) == (2, 3)
 
 
 EXPORTED = """
-import os, sys, torch, fakes
+import os, sys, torch
+from support import sample_ops
 name = os.environ["NAME"]
 def relu_fake(x): return torch.empty_like(x)
-cls = fakes.builder_class(os.environ["FOLDER"], name, fakes={"relu": relu_fake})
+cls = sample_ops.builder_class(os.environ["FOLDER"], name, fakes={"relu": relu_fake})
 op = cls().load()
 if sys.stdin.read() == "save":
     class Model(torch.nn.Module):
@@ -292,12 +293,12 @@ else:
 
 
 def test_an_exported_graph_runs_after_the_op_was_rebuilt_with_other_flags(tmp_path):
-    cls = fakes.stable_op(tmp_path / "op")
+    cls = sample_ops.stable_op(tmp_path / "op")
     env = {"NAME": cls.name, "FOLDER": str(tmp_path / "op"), "GRAPH": str(tmp_path / "graph.pt2")}
     for text, changes in (("save", {}), ("load", {"CXXFLAGS": "-O1", "OPFORGE_CACHE_DIR": str(tmp_path / "cleared")})):
-        fakes.write(tmp_path, "stdin", text)
+        text_files.write(tmp_path, "stdin", text)
         with open(tmp_path / "stdin") as stdin:
-            said = fakes.python(EXPORTED, env={**env, **changes}, stdin=stdin)
+            said = child_processes.run_python(EXPORTED, env={**env, **changes}, stdin=stdin)
     assert said == "[1.0, 1.0, 3.0] built\n"
 
 
@@ -312,9 +313,9 @@ def hook(event, arguments):
     elif event == "open" and isinstance(arguments[0], str):
         if arguments[0].startswith(watched) or "/include/" in arguments[0]:
             hashed.append(arguments[0])
-from support import fakes
+from support import child_processes, sample_ops, text_files
 environment, folder = dict(os.environ), os.getcwd()
-cls = fakes.builder_class(watched, os.environ["NAME"])
+cls = sample_ops.builder_class(watched, os.environ["NAME"])
 before = set(sys.modules)
 sys.addaudithook(hook)
 op = cls().load()
@@ -330,11 +331,11 @@ def test_a_hit_in_a_fresh_process_starts_no_process_hashes_nothing_and_imports_n
     import time
 
     folder = tmp_path / "op"
-    cls = fakes.stable_op(folder)
+    cls = sample_ops.stable_op(folder)
     time.sleep(2.1)  # the source comes of age
-    cls().obtain()
+    cls().build()
     env = {"FOLDER": str(folder), "NAME": cls.name}
-    lines = fakes.python(HIT, env=env).splitlines()
+    lines = child_processes.run_python(HIT, env=env).splitlines()
     assert lines == ["cache [] []", "[]", "True"]
 
 
@@ -357,7 +358,7 @@ def test_a_second_load_looks_at_the_ops_own_files_only(relu, monkeypatch):
 
 
 def test_two_ops_that_claim_one_public_name_clash_by_name(tmp_path):
-    first = fakes.stable_op(tmp_path / "op")
+    first = sample_ops.stable_op(tmp_path / "op")
     second = type("Second", (first,), {"name": f"{first.name}_too", "folder": str(tmp_path / "op")})
     first().load()
     with pytest.raises(NamespaceClashError) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.lookup import host_requirements
@@ -23,11 +23,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Twice a numbe
 def module(tmp_path_factory, shared_store):
     """The class, loaded once; the build takes some fifteen seconds."""
     folder = tmp_path_factory.mktemp("pybind")
-    fakes.write(folder, "twice.cpp", PYBIND)
-    cls = fakes.builder_class(folder, "twice", abi="torch")
+    text_files.write(folder, "twice.cpp", PYBIND)
+    cls = sample_ops.builder_class(folder, "twice", abi="torch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
-        entry = cls().obtain()
+        entry = cls().build()
         return cls, entry, cls().load()
 
 
@@ -43,7 +43,7 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
     _cls, entry, _loaded = module
     assert entry.binary["requires"] == {"python": f"cpython-3{os.sys.version_info.minor}", "torch": torch.__version__}
     assert entry.binary["python_module"] is True
-    assert host_requirements.unfit(entry.binary) is None
+    assert host_requirements.host_problem(entry.binary) is None
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,19 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
 def test_under_another_torch_or_python_it_does_not_fit_and_says_so(module, requires, reason):
     _cls, entry, _loaded = module
     binary = {**entry.binary, "requires": {**entry.binary["requires"], **requires}}
-    assert host_requirements.unfit(binary).startswith(reason)
+    assert host_requirements.host_problem(binary).startswith(reason)
 
 
 def test_a_hit_in_a_fresh_process_gives_the_module(module, shared_store):
     cls, _entry, _loaded = module
     code = """
-import os, torch, fakes
-op = fakes.builder_class(os.environ["FOLDER"], "twice", abi="torch")().load()
+import os, torch
+from support import sample_ops
+op = sample_ops.builder_class(os.environ["FOLDER"], "twice", abi="torch")().load()
 print(op.twice(4))
 """
     folder = os.path.dirname(os.sys.modules[cls.__module__].__file__)
-    assert fakes.python(code, env={"FOLDER": folder, "OPFORGE_CACHE_DIR": str(shared_store)}) == "8\n"
+    assert child_processes.run_python(code, env={"FOLDER": folder, "OPFORGE_CACHE_DIR": str(shared_store)}) == "8\n"
 
 
 BLOCKS = """\
@@ -85,8 +86,8 @@ extern "C" __attribute__((visibility("default"))) void* PyInit__C() { return nul
 
 
 def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(tmp_path):
-    name = fakes.fresh("blocks")
-    path = fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name))
+    name = sample_ops.unique_name("blocks")
+    path = text_files.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name))
     holder = torch.library.Library(name, "DEF")
     with pytest.raises(LoadError, match=rf"register the namespace {name}.*use one of the two, or another namespace"):
         opforge.load(f"{name}_op", path)
@@ -94,7 +95,7 @@ def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(
     first = opforge.load(f"{name}_op", path)
     assert first.times(4) == 8 == getattr(torch.ops, name).times(4)
     assert first.plus(4) == 6
-    fakes.write(tmp_path, f"{name}.cpp", BLOCKS.replace("2", "3").replace("@NAME@", name))
+    text_files.write(tmp_path, f"{name}.cpp", BLOCKS.replace("2", "3").replace("@NAME@", name))
     second = opforge.load(f"{name}_op", path)
     assert [second.times(4), second.plus(4), first.times(4), getattr(torch.ops, name).times(4)] == [12, 7, 8, 8]
     with pytest.raises(AttributeError, match=rf"the op '{name}_op' has no function 'minus' in torch.ops.{name}_"):
@@ -113,10 +114,10 @@ def test_ops_that_are_registered_as_the_library_opens_have_one_version_a_process
 extern "C" void declare() __asm__("_ZN3c1017RegisterOperators11registerOp_EONS0_7OptionsE");
 extern "C" __attribute__((visibility("default"))) void (*used[VALUE])() = {&declare};
 """
-    name = fakes.fresh("opens")
-    path = fakes.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "1"))
+    name = sample_ops.unique_name("opens")
+    path = text_files.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "1"))
     opforge.load(name, path, abi="torch")
-    fakes.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "2"))
+    text_files.write(tmp_path, f"{name}.cpp", text.replace("VALUE", "2"))
     with pytest.raises(LoadError, match=r"another version of it is in this process\. Restart the process, or register"):
         opforge.load(name, path, abi="torch")
 
@@ -127,7 +128,7 @@ def test_a_module_of_another_name_is_refused_with_both_ways_out(tmp_path):
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "another", nullptr, -1, nullptr};
 PyMODINIT_FUNC PyInit_another() { return PyModule_Create(&definition); }
 """
-    path = fakes.write(tmp_path, "named.cpp", text)
+    path = text_files.write(tmp_path, "named.cpp", text)
     with pytest.raises(CompileError, match=r"is named 'another', and the op .* Write PYBIND11_MODULE\(TORCH_EXTENSION"):
-        opforge.load(fakes.fresh("named"), path)
+        opforge.load(sample_ops.unique_name("named"), path)
     assert opforge.load("another", path).__name__ == "another"

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.compile
 
 def build(name, target):
     module, _, attribute = BUILDERS[name].partition(":")
-    entry = getattr(importlib.import_module(module), attribute)(target=target).obtain()
+    entry = getattr(importlib.import_module(module), attribute)(target=target).build()
     return entry.binary
 
 

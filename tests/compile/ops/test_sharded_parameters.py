@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import child_processes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -78,9 +78,9 @@ print(first, second, sep="\\n")
 
 def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_rejected(tmp_path, shared_store):
     env = {"STORE": str(tmp_path / "ranks"), "OPFORGE_CACHE_DIR": str(shared_store)}
-    other = fakes.start(RANK, env={**env, "RANK": "1"})
+    other = child_processes.start_python(RANK, env={**env, "RANK": "1"})
     try:
-        output = fakes.python(RANK, env={**env, "RANK": "0"})
+        output = child_processes.run_python(RANK, env={**env, "RANK": "0"})
         _, err = other.communicate(timeout=60)
     finally:
         other.kill()

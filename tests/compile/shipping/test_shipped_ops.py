@@ -7,9 +7,11 @@ import sys
 import types
 
 import pytest
-from support import fakes
+from support import sample_ops
 
 from opforge.builders.lookup import package_layers
+from opforge.builders.lookup.finder import find
+from opforge.builders.spec.description import describe
 from opforge.cache.transfer import layer
 
 
@@ -17,8 +19,8 @@ from opforge.cache.transfer import layer
 def package(tmp_path, monkeypatch):
     """A package with an op, and an entry for it in its own layer; gives the builder's class."""
     folder = tmp_path / "site" / "mine"
-    cls = fakes.plain_op(folder, value=7)
-    name = fakes.fresh("mine")
+    cls = sample_ops.plain_op(folder, value=7)
+    name = sample_ops.unique_name("mine")
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules[name].__path__ = [str(folder)]
     ops = types.ModuleType(f"{name}.ops")
@@ -27,39 +29,41 @@ def package(tmp_path, monkeypatch):
     cls.__module__ = f"{name}.ops"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = cls("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(folder / package_layers.FOLDER), builder.obtain(), builder.describe().key)
+    layer.add(str(folder / package_layers.FOLDER), builder.build(), describe(builder.spec()).key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     return cls
 
 
 def test_a_package_serves_its_own_builders_and_no_setting_is_needed(package, tmp_path, monkeypatch):
-    entry = package().find()
+    entry = find(package().spec()).entry
     assert entry.origin == str(tmp_path / "site" / "mine" / "_opforge_ops")
     monkeypatch.setenv("OPFORGE_PREBUILT", "ignore")
-    assert package().find() is None
+    assert find(package().spec()).entry is None
 
 
 def test_another_packages_builders_are_not_served(package, tmp_path):
-    other = fakes.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert package_layers.layers_of(package) and not package_layers.layers_of(other) and other().find() is None
+    other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
+    assert (
+        package_layers.layers_of(package) and not package_layers.layers_of(other) and find(other().spec()).entry is None
+    )
 
 
 def test_a_library_may_be_as_open_as_the_code_beside_it_and_no_more(package, tmp_path):
     folder = tmp_path / "site" / "mine"
-    library = package().find().library
+    library = find(package().spec()).entry.library
     os.chmod(library, 0o775)  # as pip leaves it where groups may write
     builder = package()
-    assert builder.find() is None
+    assert find(builder.spec()).entry is None
     assert any("can be written by others (mode 775)" in one.reason for one in builder.trace)
     os.chmod(folder, 0o775)
-    assert package().find().library == library
+    assert find(package().spec()).entry.library == library
     os.chmod(library, 0o777)
-    assert package().find() is None
+    assert find(package().spec()).entry is None
 
 
 def test_a_layer_that_is_named_comes_first(package, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "named"))
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = package("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(tmp_path / "named"), builder.obtain(), builder.describe().key)
-    assert package().find().origin == str(tmp_path / "named")
+    layer.add(str(tmp_path / "named"), builder.build(), describe(builder.spec()).key)
+    assert find(package().spec()).entry.origin == str(tmp_path / "named")

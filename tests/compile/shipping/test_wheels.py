@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import torch
-from support import fakes
+from support import sample_ops, text_files
 from support.paths import CHECKOUT
 
 pytestmark = [
@@ -112,7 +112,7 @@ print(CPULionBuilder().load().origin, weight.tolist())
 def test_a_wheel_for_another_level_is_a_clear_error_and_says_what_it_holds(elsewhere):
     code = """
 from prebuilt_op.builders import SquaredReluBuilder
-SquaredReluBuilder("cpu:x86-64-v2").obtain(exact=True)
+SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 """
     done = elsewhere(code, OPFORGE_PREBUILT="require")
     assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids to build" in done.stderr
@@ -127,7 +127,8 @@ def test_an_installed_source_that_was_edited_is_not_answered_by_the_wheel(elsewh
     look = """
 from prebuilt_op.builders import SquaredReluBuilder
 builder = SquaredReluBuilder()
-print(builder.find() is not None, *(one.reason for one in builder.trace))
+entry, rejected = find(builder.spec())
+print(entry is not None, *(skipped.reason for skipped in rejected))
 """
     path = os.path.join(elsewhere.site, "prebuilt_op", "csrc", "squared.h")
     with open(path) as file:
@@ -167,10 +168,10 @@ def project(folder, table):
     """A project of one package, which forgets to ship its source; its pyproject.toml ends with `table`."""
     package = folder / "mine"
     package.mkdir(parents=True)
-    fakes.write(package, "__init__.py", "")
-    fakes.write(package, "ops.py", OWN_OPS)
-    fakes.write(package, "relu.cpp", fakes.EXPORT + " int value() { return 1; }\n")
-    fakes.write(folder, "pyproject.toml", PYPROJECT + table)
+    text_files.write(package, "__init__.py", "")
+    text_files.write(package, "ops.py", OWN_OPS)
+    text_files.write(package, "relu.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    text_files.write(folder, "pyproject.toml", PYPROJECT + table)
     return folder
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import text_files
 from support.devices import vendor_modules
 from support.gpu import triton_parts
 
 from opforge.accelerator import use_accelerator
 from opforge.builders.inspection.examine import examine
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.description import describe
+from opforge.builders.toolchains import find_toolchain
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -18,11 +21,11 @@ pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
 def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    first = builder("cuda:sm_80").obtain()
-    assert builder("cuda:sm_80").obtain().origin == "cache"
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
-    second = builder("cuda:sm_80").obtain()
-    assert second.origin == "built" and second.result != first.result
+    first = builder("cuda:sm_80").build()
+    assert builder("cuda:sm_80").build().origin == "cache"
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
+    second = builder("cuda:sm_80").build()
+    assert second.origin == "built" and second.key != first.key
     inputs = {path for root, path, *_ in second.manifest()["inputs"]["files"] if root == "own"}
     assert inputs == {"kernels.py", "factor.py"}
 
@@ -31,15 +34,15 @@ def test_the_library_does_not_depend_on_the_folder(tmp_path, monkeypatch):
     results = []
     for name in ("here", "there"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / f"store_{name}"))
-        entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").obtain()
-        results.append((entry.result, entry.binary["sha256"]))
+        entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").build()
+        results.append((entry.key, entry.binary["sha256"]))
     assert results[0] == results[1]
 
 
 def test_a_kernels_declaration_is_part_of_the_keys(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     original = builder("cuda:sm_80")
-    plan, description = original.plan(original.toolchain(_store())), original.describe()
+    plan, description = make_plan(original.spec(), find_toolchain(original.spec(), _store())), describe(original.spec())
     kernel = builder.kernels[0]
     for other in (
         kernel._replace(warps=8),
@@ -49,8 +52,8 @@ def test_a_kernels_declaration_is_part_of_the_keys(tmp_path):
     ):
         builder.kernels = [other, *builder.kernels[1:]]
         changed = builder("cuda:sm_80")
-        assert changed.plan(changed.toolchain(_store())).key != plan.key
-        assert changed.describe().key != description.key
+        assert make_plan(changed.spec(), find_toolchain(changed.spec(), _store())).key != plan.key
+        assert describe(changed.spec()).key != description.key
 
 
 def _store():
@@ -61,15 +64,15 @@ def _store():
 
 def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
     with pytest.raises(CompileError) as caught:
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
     assert "kernels.py:11: error: " in str(caught.value) and "lode" in str(caught.value)
     assert ">   11 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
-    fakes.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
-    fakes.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
+    text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
     with pytest.raises(CompileError, match=r"factor\.py:6: error: .*bye is not defined"):
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_a_declaration_that_does_not_match_its_function_is_rejected(tmp_path, ch
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(**change)]
     with pytest.raises(CompileError, match=r"kernels\.py:[0-9]+: error") as caught:
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
     assert message in str(caught.value)
 
 
@@ -95,7 +98,7 @@ def test_an_invalid_declaration_is_rejected_by_the_build(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     builder.kernels = [builder.kernels[0]._replace(name="bad name", warps=3)]
     with pytest.raises(BuilderError, match=r"warps=3. Expected a power of two"):
-        builder("cuda:sm_80").obtain()
+        builder("cuda:sm_80").build()
 
 
 def test_targets_without_support_in_triton_are_rejected(tmp_path):
@@ -105,7 +108,7 @@ def test_targets_without_support_in_triton_are_rejected(tmp_path):
         ("cuda:sm_80+compute_90", "Triton writes PTX for later devices up to compute_89, not compute_90"),
     ):
         with pytest.raises(OpIncompatibleError) as caught:
-            builder(target).obtain()
+            builder(target).build()
         assert reason in str(caught.value)
 
 
@@ -131,17 +134,17 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
         folder = KERNELS.path
 
     Every.kernels = kernels
-    entry = Every("cuda:sm_90").obtain()
+    entry = Every("cuda:sm_90").build()
     assert len(kernels) > 25 and entry.binary["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
     compiled = examine(entry.library)["kernels"]
     assert len(compiled) == len(kernels) and [kernel for kernel in compiled if kernel["spills"]] == []
     Every.kernels = kernels[::8]
-    assert os.path.getsize(Every("hip:gfx942").obtain().library) > 4096
+    assert os.path.getsize(Every("hip:gfx942").build().library) > 4096
 
 
 def test_a_damaged_library_is_built_again(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    entry = builder("cuda:sm_80").obtain()
+    entry = builder("cuda:sm_80").build()
     os.chmod(entry.library, 0o700)
     with open(entry.library, "r+b") as file:
         file.seek(2000)

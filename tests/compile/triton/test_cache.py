@@ -8,7 +8,7 @@ import pathlib
 import shutil
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 from support.gpu import triton_parts
 
 import opforge
@@ -49,10 +49,10 @@ def copy(x, y, BLOCK: tl.constexpr):
 @pytest.fixture
 def compile_it(tmp_path, own_store):
     """Compiles one kernel through Triton in another process; returns whether it was a hit, and the folder."""
-    fakes.write(tmp_path, "alone.py", ALONE)
+    text_files.write(tmp_path, "alone.py", ALONE)
 
     def run(**env: str):
-        return json.loads(fakes.python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
+        return json.loads(child_processes.run_python(COMPILE, env={"FOLDER": str(tmp_path), **env}))
 
     return run
 
@@ -91,8 +91,8 @@ def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
 
 
 def test_processes_that_need_the_same_kernel_compile_it_once(tmp_path, own_store):
-    fakes.write(tmp_path, "alone.py", ALONE)
-    processes = [fakes.start(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
+    text_files.write(tmp_path, "alone.py", ALONE)
+    processes = [child_processes.start_python(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
     outputs = [process.communicate(timeout=120) for process in processes]
     hits = [json.loads(out)["hit"] for out, _err in outputs]
     assert sorted(hits) == [[False], [True], [True]]
@@ -102,10 +102,10 @@ def test_kernels_count_towards_the_limits_and_can_be_cleared(compile_it, own_sto
     compile_it()
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
-    assert gc.surplus(layout, later, max_size=1 << 30) == []
-    condemned = gc.surplus(layout, later, max_size=1)
+    assert gc.over_limit(layout, later, max_size=1 << 30) == []
+    condemned = gc.over_limit(layout, later, max_size=1)
     assert [item.kind for item in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {item.kind for item in gc.surplus(layout, later + 31 * gc.DAY)}
+    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * gc.DAY)}
     assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 
@@ -119,6 +119,6 @@ try:
 except ToolchainNotFoundError as error:
     print(error)
 """
-    output = fakes.python(triton_parts.WITHOUT_TRITON + code)
+    output = child_processes.run_python(triton_parts.WITHOUT_TRITON + code)
     assert "No Triton was found" in output and "pip install 'opforge[triton]'" in output
     assert "triton_cache" in dir(opforge)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -19,7 +19,7 @@ def errors(tmp_path_factory):
     driver = triton_parts.fake_driver(folder)
     code = "from support.ptx import ptx_checks; ptx_checks.main()"
     env = {"LD_LIBRARY_PATH": driver, "OPFORGE_CACHE_DIR": str(folder / "store")}
-    return json.loads(fakes.python(code, timeout=300, env=env))["errors"]
+    return json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
 
 
 @pytest.mark.parametrize("name", [*CHECKS, "that_faults_are_detected"])

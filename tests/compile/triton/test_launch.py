@@ -6,8 +6,10 @@ import json
 import os
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.gpu import triton_parts
+
+from opforge.builders.spec.description import describe
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -40,7 +42,7 @@ def prebuilt(tmp_path_factory):
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             for_target = builder(target)
-            layer.add(str(folder / "layer"), for_target.obtain(), for_target.describe().key)
+            layer.add(str(folder / "layer"), for_target.build(), describe(for_target.spec()).key)
     path, mark = triton_parts.forbidden_compilers(folder)
     drivers = {device: triton_parts.fake_driver(folder, device) for device in ("cuda", "hip")}
     return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}
@@ -70,7 +72,8 @@ def launch(prebuilt, tmp_path):
             "FAKE_GPU_PARAMETERS": "6",
             **settings,
         }
-        outcome = json.loads(fakes.python(triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH, env=env))
+        code = triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH
+        outcome = json.loads(child_processes.run_python(code, env=env))
         assert not os.path.exists(prebuilt["mark"]), "a compiler was called"
         return outcome, log.read_text().splitlines()
 

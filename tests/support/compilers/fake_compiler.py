@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from support import fakes
+from support.fake_disk import LaterDisk
+from support.text_files import write_script
 
+from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.current import prepare
+from opforge.cache.layout import Layout
 
-OBEYED = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
-OBEYED += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
+PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+PASSED_ENV += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
 """The variables that compilers obey, written out: one that falls out of the toolchain's own list is missed."""
-ANSWERS = """\
+RECORDING_SCRIPT = """\
 echo "$@" >> "$(dirname "$0")/asked"
 case "$*" in
   *--version*) echo "g++ (Fake) 12.2";;
@@ -24,12 +28,27 @@ case "$*" in
         printf ' {include}\\nEnd of search list.\\n' >&2;;
 esac
 """
+"""Replies to the probe's commands, compiles nothing, and appends its arguments to the file `asked` beside it."""
+SCRIPT = """\
+case "$*" in
+  *--version*) echo "g++ (Fake) @VERSION@";;
+  *-dumpmachine*) echo $(uname -m)-linux-gnu;;
+  *-print-prog-name=*) n="${*##*=}"; p="$COMPILER_PATH/$n"; if [ -x "$p" ]; then echo "$p"; else echo "$n"; fi;;
+  *-v*) printf '#include <...> search starts here:\\n /usr/include\\nEnd of search list.\\n' >&2;;
+esac
+"""
+
+
+def create(folder: Any, name: str = "g++", version: str = "12.2") -> str:
+    """Creates a compiler that replies to the probe's commands and compiles nothing; returns its path."""
+    os.makedirs(folder, exist_ok=True)
+    return write_script(folder, name, SCRIPT.replace("@VERSION@", version))
 
 
 def toolchain(tmp_path, store="store"):
     root = str(tmp_path / store)
     prepare(root, frozenset({0, os.geteuid()}))
-    return host.HostToolchain(Layout(root), fakes.LaterDisk())
+    return host.HostToolchain(Layout(root), LaterDisk())
 
 
 def asked(bin):
@@ -38,4 +57,4 @@ def asked(bin):
 
 
 def plan_of(builder, tmp_path):
-    return builder.plan(toolchain(tmp_path))
+    return make_plan(builder.spec(), toolchain(tmp_path))

@@ -39,10 +39,10 @@ def on_host(builder: type, folder: Path) -> type:
     members = {
         "devices": ("cpu",),
         "sources": sources,
-        "defines": {},
+        "define_macros": {},
         "folder": str(folder),
         "include_dirs": [str(RUNTIME)],
-        "cxx_flags": ["-O1"],
+        "extra_compile_args": ["-O1"],
         "__module__": __name__,
     }
     return type(builder.__name__, (builder,), members)

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 # Not importorskip, which would import Triton: triton_interpreter.py must be the first to do so.
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="pip install triton")
@@ -82,12 +82,12 @@ class Tensor:
 
 def scale_op(folder: Any, name: str = "") -> Any:
     """Writes the op `scale` to a folder, as a module with a new name, and returns its builder class."""
-    name = name or fakes.fresh("scale_builder")
+    name = name or sample_ops.unique_name("scale_builder")
     os.makedirs(folder, exist_ok=True)
-    fakes.write(folder, "kernels.py", KERNELS)
-    fakes.write(folder, "factor.py", FACTOR)
-    fakes.write(folder, f"{name}_front.py", FRONT)
-    fakes.write(
+    text_files.write(folder, "kernels.py", KERNELS)
+    text_files.write(folder, "factor.py", FACTOR)
+    text_files.write(folder, f"{name}_front.py", FRONT)
+    text_files.write(
         folder, f"{name}.py", BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_front", f"{name}_front")
     )
     sys.path.insert(0, str(folder))
@@ -115,5 +115,5 @@ def forbidden_compilers(folder: Any) -> tuple[str, str]:
     output, mark = os.path.join(str(folder), "no_compilers"), os.path.join(str(folder), "a_compiler_was_called")
     os.makedirs(output, exist_ok=True)
     for name in ("cc", "gcc", "g++", "c++", "clang", "clang++", "ninja", "ptxas", "ld"):
-        fakes.compiler(output, name, f"/usr/bin/touch {mark}; exit 1")
+        text_files.write_script(output, name, f"/usr/bin/touch {mark}; exit 1")
     return output, mark

@@ -82,16 +82,20 @@ def allocations() -> list[tuple[int, int]]:
     return [(storage.data_ptr(), storage.nbytes()) for storage in storages]
 
 
+class PTXToolchain(TritonToolchain):
+    """Triton, with images that hold PTX instead of machine code."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.argv = (sys.executable, "-I", "-c", f"exec({PTX_WORKER!r})", WORKER)  # one line, for ninja
+
+
 def load(builder: Any, names: Iterable[str] = (), target: str = "cuda:sm_90") -> Any:
     """Returns the op with those kernels whose names contain one of `names`; without `names`, with all."""
 
     class OnMachine(builder):  # type: ignore[misc]
         kernels = [kernel for kernel in builder.kernels if not names or any(name in kernel.name for name in names)]
-
-        def toolchain(self, store: Any) -> TritonToolchain:
-            toolchain = TritonToolchain(store.layout, store.disk)
-            toolchain.argv = (sys.executable, "-I", "-c", f"exec({PTX_WORKER!r})", WORKER)  # one line, for ninja
-            return toolchain
+        toolchain = f"{__name__}:PTXToolchain"
 
     op = OnMachine(target).load()
     op.kernels.raw_stream = lambda device: 0

@@ -35,7 +35,7 @@ def is_whole(place):
     checked = verify.verify(place, ME)
     assert not [one for one in checked if one.problem]
     assert os.listdir(place.path("staging")) == []
-    return {one.result for one in checked}
+    return {one.key for one in checked}
 
 
 def refused(place, path):

@@ -6,10 +6,12 @@ import copy
 import os
 
 import pytest
-from support import fakes
+from support import fake_disk, sample_ops
+from support.compilers import fake_compiler
 from support.store import fake_store
 
 from opforge.builders import planner
+from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
@@ -22,7 +24,7 @@ class World:
         self.folder, self.patch = folder, monkeypatch
         self.op, self.bin, self.early = folder / "op", folder / "bin", folder / "early"
         self.early.mkdir()
-        self.compiler = fakes.answering_compiler(self.bin)
+        self.compiler = fake_compiler.create(self.bin)
         monkeypatch.setenv("PATH", f"{self.early}:{self.bin}:/usr/bin:/bin")
         monkeypatch.setattr(host, "CANDIDATES", ("g++",))
         monkeypatch.setattr(host, "LINKERS", ("ld.fake",))
@@ -37,24 +39,24 @@ class World:
 
     def declare(self, **attributes):
         self.attributes = {**self.attributes, **attributes}
-        return fakes.plain_op(self.op, **self.attributes)
+        return sample_ops.plain_op(self.op, **self.attributes)
 
     def _plan(self, *arguments):
         self.plans += 1
         return self.real_plan(*arguments)
 
     def store(self):
-        return Store(os.environ["OPFORGE_CACHE_DIR"], fake_store.ME, disk=fakes.LaterDisk())
+        return Store(os.environ["OPFORGE_CACHE_DIR"], fake_store.ME, disk=fake_disk.LaterDisk())
 
     def publish(self, content="a library"):
         return fake_store.publish(self.cls(), self.store(), content)
 
     def find(self):
         """The result that a new process would find, or None, and whether it made a plan for it."""
-        probe._asked.clear()
+        probe.reset()
         before = self.plans
-        entry = self.cls().find(self.store())
-        return entry and entry.result, self.plans > before
+        entry = find(self.cls().spec(), self.store()).entry
+        return entry and entry.key, self.plans > before
 
     def long_way(self):
         """The same, by a look-up that trusts nothing."""

@@ -7,14 +7,19 @@ import hashlib
 import os
 import time
 
-from support import fakes
+from support import text_files
 
-from opforge.cache import layout, staging
+from opforge.builders.planner import make_plan
+from opforge.builders.spec.description import describe
+from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.toolchains import find_toolchain
+from opforge.cache import current, staging
 from opforge.cache import publish as publishing
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.keys import key_of, result_key
+from opforge.cache.keys import entry_key, key_of
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
-from opforge.cache.publish import Product
+from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
@@ -26,9 +31,9 @@ class MadeUpStore:
     """`add` publishes an entry and gives back its result key; `sources` is a folder that its inputs lie in."""
 
     def __init__(self, root, sources):
-        layout.prepare(str(root), ME)
+        current.prepare(str(root), ME)
         os.makedirs(sources, exist_ok=True)
-        self.store, self.layout = Store(str(root), ME), layout.Layout(str(root))
+        self.store, self.layout = Store(str(root), ME), Layout(str(root))
         self.roots = {"own": str(sources)}
 
     def add(self, op="relu", text="int a;", target="cpu:x86-64-v3", size=1000, **components):
@@ -41,8 +46,8 @@ class MadeUpStore:
             "toolchain": {"version": "g++ 12"},
         } | components
         plan, digest = key_of(components), Disk().digest(os.path.join(self.roots["own"], f"{op}.cpp"))
-        result = result_key(plan, [("own", f"{op}.cpp", digest)])
-        folder = staging.begin(self.layout, plan)
+        result = entry_key(plan, [("own", f"{op}.cpp", digest)])
+        folder = staging.new_folder(self.layout, plan)
         finished = os.path.join(folder, "entry")
         os.mkdir(finished)
         content = (f"{op} {text} " * size).encode()[:size]
@@ -53,7 +58,7 @@ class MadeUpStore:
         binary |= {"abi": "c", "target": target}
         manifest = {"op": op, "components": components, "built": {"at": time.time(), "seconds": 1.5, "steps": []}}
         inputs = Inputs((Dependency("own", f"{op}.cpp", digest),))
-        product = Product(result, finished, binary, inputs, {}, manifest)
+        product = BuildResult(result, finished, binary, inputs, {}, manifest)
         publishing.keep(self.store, plan, key_of(["description", op]), self.roots, product)
         os.rmdir(folder)
         return result
@@ -119,15 +124,15 @@ class World:
         self.folder, self.library, self.built = folder, library, 0
         (folder / "src").mkdir()
         self.roots = {"own": str(folder / "src")}
-        fakes.write(folder / "src", "a.cpp", "int a;")
-        layout.prepare(str(folder / "store"), ME)
+        text_files.write(folder / "src", "a.cpp", "int a;")
+        current.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
 
     def inputs(self):
         digest = Disk().digest(str(self.folder / "src" / "a.cpp"))
         return Inputs((Dependency("own", "a.cpp", digest),))
 
-    def produce(self, folder):
+    def execute(self, folder):
         self.built += 1
         inputs = self.inputs()
         result = hashlib.sha256(inputs.files[0].digest.encode()).hexdigest()[:32]
@@ -139,15 +144,15 @@ class World:
         os.chmod(path, 0o500)
         digest = hashlib.sha256(self.library).hexdigest()
         binary = {"file": "a.so", "size": len(self.library), "sha256": digest, "abi": "c"}
-        return Product(result, finished, binary, inputs, {}, {"op": "a"})
+        return BuildResult(result, finished, binary, inputs, {}, {"op": "a"})
 
     def build(self, **options):
         arguments = {
             "plan_key": "plan",
             "description": "description",
             "label": "a",
-            "roots": self.roots,
-            "produce": self.produce,
+            "root_paths": self.roots,
+            "execute": self.execute,
             "look_again": lambda: None,
             "state": "s",
             **options,
@@ -170,7 +175,7 @@ class World:
 
     def as_layer(self, folder):
         """A store of the user's, in `folder`, before which this one is a layer."""
-        layout.prepare(str(folder), ME)
+        current.prepare(str(folder), ME)
         return Store(str(folder), ME, (str(self.store.layout.root),))
 
 
@@ -181,17 +186,17 @@ def publish(builder, store, content="a library", headers=("value.h",)):
     """
     from opforge.builders.run.provenance import Provenance
 
-    layout.prepare(str(store.layout), ME)
-    toolchain = builder.toolchain(store)
-    plan, places = builder.plan(toolchain), builder.places()
+    current.prepare(str(store.layout), ME)
+    toolchain = find_toolchain(builder.spec(), store)
+    plan, places = make_plan(builder.spec(), toolchain), root_paths(builder.spec())
     known = Provenance(places, store.disk)
     paths = [os.path.join(places[one.root], one.path) for one in plan.sources]
     paths += [os.path.join(places["own"], name) for name in headers]
     reads = [known.place(path) for path in paths]
     search = [os.path.join(places[one.root], one.path) for one in plan.include]
     inputs, stamps = known.collect(reads, search), known.stamps(reads)
-    result = result_key(plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
-    folder = staging.begin(store.layout, plan.key)
+    result = entry_key(plan.key, [(one.root, one.path, one.digest) for one in inputs.files])
+    folder = staging.new_folder(store.layout, plan.key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished)
     binary = {"file": f"{plan.op}-{result[:16]}.so", "size": len(content), "op": plan.op, "abi": plan.abi}
@@ -202,7 +207,7 @@ def publish(builder, store, content="a library", headers=("value.h",)):
         file.write(content)
     os.chmod(library, 0o500)
     manifest = {"op": plan.op, "components": plan.components(), "built": {"at": time.time(), "seconds": 1.5}}
-    product = Product(result, finished, binary, inputs, stamps, manifest)
-    publishing.keep(store, plan.key, builder.describe().key, places, product)
+    product = BuildResult(result, finished, binary, inputs, stamps, manifest)
+    publishing.keep(store, plan.key, describe(builder.spec()).key, places, product)
     os.rmdir(folder)
     return result

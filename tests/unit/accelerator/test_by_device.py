@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import child_processes
 from support.devices import vendor_modules
 
 from opforge.accelerator import get_accelerator, use_accelerator
@@ -27,7 +27,7 @@ def test_tensors_of_another_device_get_the_accelerator_of_that_name(monkeypatch,
 
 def test_a_setting_that_names_no_accelerator_does_not_matter_to_tensors():
     code = "from opforge.accelerator.by_device import accelerator_of; print(accelerator_of('cpu').name)"
-    assert fakes.python(code, env={"OPFORGE_ACCELERATOR": "nothing_like_it"}).strip() == "cpu"
+    assert child_processes.run_python(code, env={"OPFORGE_ACCELERATOR": "nothing_like_it"}).strip() == "cpu"
 
 
 def test_a_device_type_without_an_accelerator_is_unknown():

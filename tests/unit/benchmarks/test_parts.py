@@ -100,11 +100,11 @@ def test_commands_run_in_their_folder_one_after_another(part, tmp_path):
 
 def test_each_unit_waits_for_the_precompiled_header_and_names_it_before_its_source(part):
     from opforge.builders.spec.build_plan import Step
-    from opforge.cache.records.inputs import Located
+    from opforge.cache.records.inputs import RootedPath
 
     def compiling(number):
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", f"/op/{number}.cpp", "-o", f"{number}.o")
-        title, unit = f"compile {number}.cpp", Located("own", f"{number}.cpp")
+        title, unit = f"compile {number}.cpp", RootedPath("own", f"{number}.cpp")
         return Step(f"{number}.o", (f"/op/{number}.cpp",), argv, title, f"{number}.o.d", unit)
 
     making, using = part("precompiled_header").precompiled([compiling(0), compiling(1)], "/op/all.h")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
-from support.compilers.fake_compiler import ANSWERS
+from support import text_files
+from support.compilers.fake_compiler import RECORDING_SCRIPT
 
 from opforge.builders.toolchains import host
 
@@ -15,7 +15,9 @@ def bin(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     (tmp_path / "include").mkdir()
-    fakes.compiler(folder, "g++", ANSWERS.format(machine="x86_64-linux-gnu", include=tmp_path / "include"))
+    text_files.write_script(
+        folder, "g++", RECORDING_SCRIPT.format(machine="x86_64-linux-gnu", include=tmp_path / "include")
+    )
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(host, "CANDIDATES", ("g++",))
     return folder

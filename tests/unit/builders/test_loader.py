@@ -16,7 +16,7 @@ def test_a_child_that_was_forked_while_a_thread_was_loading_can_load():
     held, leave = threading.Event(), threading.Event()
 
     def load():
-        with loader._lock:
+        with loader.lock:
             held.set()
             leave.wait(30)
 
@@ -26,7 +26,7 @@ def test_a_child_that_was_forked_while_a_thread_was_loading_can_load():
         assert held.wait(30)
         child = os.fork()
         if child == 0:
-            os._exit(0 if loader._lock.acquire(timeout=2) else 1)
+            os._exit(0 if loader.lock.acquire(timeout=2) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         leave.set()

@@ -33,8 +33,8 @@ def test_a_project_without_the_table_is_left_alone(project):
 def test_the_table_adds_the_commands(project):
     made = project('[tool.opforge]\nops = ["mine.ops:A", "mine.more:B", "other:C"]\ntargets = ["cpu:x86-64-v3"]\n')
     command = made.get_command_obj("build_ops")
-    assert command.wanted.targets == ("cpu:x86-64-v3",) and command.wanted.portable is False
-    assert command.wanted.by_package() == {"mine": ["mine.ops:A", "mine.more:B"], "other": ["other:C"]}
+    assert command.config.targets == ("cpu:x86-64-v3",) and command.config.portable is False
+    assert command.config.by_package() == {"mine": ["mine.ops:A", "mine.more:B"], "other": ["other:C"]}
     assert "build_ops" in made.get_command_obj("build").get_sub_commands()
     made.get_command_obj("bdist_wheel").ensure_finalized()
     assert made.has_ext_modules() and made.get_command_obj("bdist_wheel").root_is_pure is False

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from opforge.accelerator.target import Target
+from opforge.builders.spec.description import describe
 from opforge.builders.toolchains.triton import exact
 from opforge.builders.toolchains.triton_worker import BYTES, beyond_the_launcher, hidden_parameters
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
@@ -31,7 +32,7 @@ def test_every_declared_kernel_is_well_formed_and_named_once():
     names = []
     for builder in builders():
         check_kernels(builder.__name__, builder.kernels)
-        assert builder.name.startswith("triton_") and builder.front.startswith("opforge.ops.triton.")
+        assert builder.name.startswith("triton_") and builder.python_functions.startswith("opforge.ops.triton.")
         names.append(builder.name)
     assert len(names) == len(set(names)) == len(TRITON_BUILDERS)
 
@@ -80,7 +81,7 @@ def test_a_builder_without_kernels_is_refused():
         name = "empty"
 
     with pytest.raises(BuilderError, match="it declares no kernels"):
-        Empty("cuda:sm_90").describe()
+        describe(Empty("cuda:sm_90").spec())
 
 
 def test_a_row_takes_the_smallest_block_that_holds_it():
@@ -113,7 +114,7 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
     import sys
 
     for builder in builders():
-        builder("cuda:sm_90").describe()
+        describe(builder("cuda:sm_90").spec())
     assert not [name for name in sys.modules if name.startswith("opforge.ops.triton.kernels")]
 
 

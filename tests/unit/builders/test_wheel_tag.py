@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from opforge.builders.wheel_tag import tag_of
+from opforge.builders.wheel_tag import wheel_tag
 
 
 def record(abi="torch-stable", machine="x86_64", needs=("libtorch_cpu.so", "libstdc++.so.6", "libc.so.6"), **floors):
@@ -26,25 +26,25 @@ def record(abi="torch-stable", machine="x86_64", needs=("libtorch_cpu.so", "libs
     ],
 )
 def test_the_platform_is_as_old_as_the_floors_allow(floors, platform):
-    assert tag_of([record(**floors)])[:3] == ("py3", "none", f"{platform}_x86_64")
+    assert wheel_tag([record(**floors)])[:3] == ("py3", "none", f"{platform}_x86_64")
 
 
 def test_the_most_demanding_library_decides():
-    told = tag_of([record("c", GLIBC="2.27"), record(GLIBC="2.35"), record(GLIBC="2.28")])
+    told = wheel_tag([record("c", GLIBC="2.27"), record(GLIBC="2.35"), record(GLIBC="2.28")])
     assert told.platform == "manylinux_2_35_x86_64" and told.reason == ""
 
 
 def test_the_torch_abi_ties_the_wheel_to_one_python():
     own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    assert tag_of([record(GLIBC="2.28"), record("torch", GLIBC="2.28")])[:2] == (own, own)
+    assert wheel_tag([record(GLIBC="2.28"), record("torch", GLIBC="2.28")])[:2] == (own, own)
 
 
 def test_a_library_that_is_not_everywhere_ends_the_promise():
-    told = tag_of([record(needs=["libc.so.6", "libnuma.so.1"], GLIBC="2.28")])
+    told = wheel_tag([record(needs=["libc.so.6", "libnuma.so.1"], GLIBC="2.28")])
     assert told.platform == "linux_x86_64" and told.reason == "it needs libnuma.so.1, which not every system has"
 
 
 def test_another_machine_has_a_tag_of_its_own_and_two_have_none():
-    assert tag_of([record(machine="aarch64")]).platform == "manylinux_2_17_aarch64"
+    assert wheel_tag([record(machine="aarch64")]).platform == "manylinux_2_17_aarch64"
     with pytest.raises(ValueError, match="it holds libraries for aarch64 and x86_64, and a wheel is for one"):
-        tag_of([record(), record(machine="aarch64")])
+        wheel_tag([record(), record(machine="aarch64")])

@@ -6,7 +6,7 @@ import os
 import stat
 
 import pytest
-from support import fakes
+from support import child_processes, text_files
 
 from opforge.cache import current, layout
 from opforge.cache.filesystem import trust
@@ -25,21 +25,21 @@ def folder(tmp_path):
 
 
 def refused(path, owners=ME):
-    found = trust.objection(str(path), owners)
+    found = trust.folder_problem(str(path), owners)
     assert found is not None
     return found
 
 
 def test_a_private_folder_is_trusted(folder):
-    assert trust.objection(str(folder), ME) is None
+    assert trust.folder_problem(str(folder), ME) is None
 
 
 def test_a_missing_folder_is_no_objection(folder):
-    assert trust.objection(str(folder / "a" / "b"), ME) is None
+    assert trust.folder_problem(str(folder / "a" / "b"), ME) is None
 
 
 def test_a_file_is_refused(tmp_path):
-    path = fakes.write(tmp_path, "cache", "")
+    path = text_files.write(tmp_path, "cache", "")
     assert refused(path) == (f"{path} is not a folder", "Choose another folder, or give that file another name")
     assert refused(path + "/below")[0] == f"{path} is not a folder"
 
@@ -49,13 +49,13 @@ def test_a_folder_that_everybody_can_write_is_refused_with_the_command_that_mend
     folder.chmod(mode)
     assert refused(folder) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
     os.system(refused(folder)[1].removeprefix("Run: "))
-    assert trust.objection(str(folder), ME) is None
+    assert trust.folder_problem(str(folder), ME) is None
 
 
 def test_a_group_can_write_only_where_it_is_the_users_own(folder, monkeypatch):
     folder.chmod(0o770)
     monkeypatch.setattr(trust, "_private_group", lambda _gid: True)
-    assert trust.objection(str(folder), ME) is None
+    assert trust.folder_problem(str(folder), ME) is None
     monkeypatch.setattr(trust, "_private_group", lambda _gid: False)
     assert refused(folder)[0] == f"{folder} can be written by group {folder.stat().st_gid}"
 
@@ -87,7 +87,7 @@ def test_a_parent_that_everybody_can_write_must_be_sticky(folder, tmp_path):
     below = folder / "mine"
     below.mkdir(mode=0o700)
     folder.chmod(0o1777)
-    assert trust.objection(str(below), ME) is None
+    assert trust.folder_problem(str(below), ME) is None
     folder.chmod(0o777)
     assert refused(below) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
 
@@ -95,7 +95,7 @@ def test_a_parent_that_everybody_can_write_must_be_sticky(folder, tmp_path):
 def test_a_link_is_judged_by_where_it_leads(folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert trust.objection(str(link), ME) is None
+    assert trust.folder_problem(str(link), ME) is None
     folder.chmod(0o777)
     assert refused(link)[0] == f"{folder} can be written by everybody"
 
@@ -114,21 +114,21 @@ def test_another_users_folder_is_refused(folder):
     assert advice == f"Choose a folder of your own, or take it over: sudo chown -R 0 {folder}"
     problem, advice = refused(folder / "below" if (folder / "below").mkdir() is None else None)
     assert advice == "Choose a folder of your own"
-    assert trust.objection(str(folder), ME | {STRANGER}) is None
+    assert trust.folder_problem(str(folder), ME | {STRANGER}) is None
 
 
 @as_root
 def test_a_library_of_another_user_is_not_loaded_from_a_trusted_folder(folder):
     import hashlib
 
-    from opforge.cache.records.entry import Entry, damage
+    from opforge.cache.records.entry import Entry, integrity_problem
 
-    path = fakes.write(folder, "a.so", "x")
+    path = text_files.write(folder, "a.so", "x")
     os.chown(path, STRANGER, STRANGER)
     os.chmod(path, 0o500)
     entry = Entry("r", str(folder), {"file": "a.so", "size": 1, "sha256": hashlib.sha256(b"x").hexdigest()}, "cache")
-    assert damage(entry, ME) == f"the library belongs to user {STRANGER}, who is not trusted here"
-    assert damage(entry, ME | {STRANGER}) is None
+    assert integrity_problem(entry, ME) == f"the library belongs to user {STRANGER}, who is not trusted here"
+    assert integrity_problem(entry, ME | {STRANGER}) is None
 
 
 def test_trusted_owners_are_root_me_and_those_named_who_exist():
@@ -148,7 +148,7 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_its_mend(own_st
 
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
-    fakes.write(own_store.parent, own_store.name, "")
+    text_files.write(own_store.parent, own_store.name, "")
     with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
         current.writable_store()
 
@@ -233,7 +233,9 @@ def home_of_nobody():
 
 
 def run_as_nobody(home, **env):
-    return fakes.python(AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/")
+    return child_processes.run_python(
+        AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/"
+    )
 
 
 @as_root
@@ -253,7 +255,7 @@ def test_a_default_folder_that_is_refused_costs_nothing_where_nothing_is_built(m
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", _no_temporary_folder)
-    assert current.current_store().layout.root == current.NOWHERE and not caplog.records
+    assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
     with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
         current.writable_store()
 

@@ -6,7 +6,7 @@ import sys
 import types
 
 import pytest
-from support import fakes
+from support import sample_ops
 
 from opforge.compat.rebinding import Replacement, rebind, restore
 
@@ -16,7 +16,7 @@ def module(monkeypatch):
     """Makes modules that are imported, to all appearances, and holds them until the test is over."""
 
     def make(**names):
-        made = types.ModuleType(fakes.fresh("rebound"))
+        made = types.ModuleType(sample_ops.unique_name("rebound"))
         vars(made).update(names)
         monkeypatch.setitem(sys.modules, made.__name__, made)
         return made
@@ -60,7 +60,7 @@ def test_what_stands_for_a_module_without_being_one_is_passed_over(module, monke
     class Bare:
         __slots__ = ()
 
-    monkeypatch.setitem(sys.modules, fakes.fresh("bare"), Bare())
+    monkeypatch.setitem(sys.modules, sample_ops.unique_name("bare"), Bare())
     old, new = object(), object()
     holder = module(load=old)
     rebind([Replacement("load", old, new)], keeps=lambda name: False)
@@ -72,7 +72,7 @@ def test_no_module_is_asked_for_its_names_by_its_own_attribute_access(module, mo
         def __getattribute__(self, name):
             raise AssertionError(f"{name} was asked for")
 
-    monkeypatch.setitem(sys.modules, fakes.fresh("late"), Late("late"))
+    monkeypatch.setitem(sys.modules, sample_ops.unique_name("late"), Late("late"))
     old, new = object(), object()
     holder = module(load=old)
     rebind([Replacement("load", old, new)], keeps=lambda name: False)

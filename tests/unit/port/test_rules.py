@@ -10,7 +10,7 @@ import torch
 import torch.cuda.amp
 
 from opforge.accelerator.interface.accelerator import Accelerator
-from opforge.accelerator.select import BUILT_IN
+from opforge.accelerator.registry import BUILT_IN
 from opforge.port import names, vendors
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 
 import opforge
 
@@ -184,7 +184,7 @@ def test_importing_opforge_brings_nothing_heavy_and_changes_nothing(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     env = {"HOME": str(home), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": None, "OPFORGE_JOBS": "not read at import"}
-    assert fakes.python(LOOK % (HEAVY,), env=env, cwd=tmp_path).split() == []
+    assert child_processes.run_python(LOOK % (HEAVY,), env=env, cwd=tmp_path).split() == []
     assert os.listdir(home) == []
 
 

@@ -12,12 +12,12 @@ from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.spec import abi as abis
+from opforge.builders.spec.installed_torch import torch_folder
 
 from . import nvcc_flags
 
 if TYPE_CHECKING:
-    from opforge.builders.spec.build_plan import BuildPlan
-    from opforge.builders.toolchains.toolchain import Toolchain
+    from opforge.builders.spec.op_spec import OpSpec
 
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
@@ -41,17 +41,14 @@ class ExtensionBuilder(OpBuilder):
     abi = abis.TORCH
     torch_libraries: ClassVar[tuple[str, ...]] = ()
 
-    def plan(self, toolchain: Toolchain) -> BuildPlan:
-        """The plan, with the extension's own choice of torch's libraries."""
-        plan = super().plan(toolchain)
-        return plan._replace(
-            stubs=self.torch_libraries, defines=tuple(one for one in plan.defines if one != abis.LOADS)
-        )
+    def spec(self) -> OpSpec:
+        """Returns the declaration, with the extension's own choice of torch's libraries."""
+        return super().spec()._replace(extension_libraries=self.torch_libraries)
 
 
 def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
     """The builder of `ext` as the running `build_ext` command would compile it. Raises BuilderError."""
-    torch = abis.torch_folder() or ""
+    torch = torch_folder() or ""
     own = os.path.join(torch, "lib")
     linked = {name: os.path.exists(os.path.join(own, f"lib{name}.so")) for name in ext.libraries}
     given, for_nvcc = _given(ext, "cxx"), _given(ext, "nvcc")
@@ -62,13 +59,13 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
         "include_dirs": _folders([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
-        "cxx_flags": (
+        "extra_compile_args": (
             "-fvisibility=default",  # others may link with what is shipped, as they can with what torch builds
             *_compiler_flags(command.compiler),
             *macros,
             *given,
         ),
-        "link_flags": (
+        "extra_link_args": (
             *(f"-L{folder}" for folder in _folders([*ext.library_dirs, *command.library_dirs], [own])),
             *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
             *(os.path.abspath(path) for path in ext.extra_objects),
@@ -85,7 +82,10 @@ def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
         toolkit = os.path.join(theirs.CUDA_HOME or "", "include")
         attributes |= {
             "devices": ("cuda",),
-            "device_flags": {"cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags)},
+            "extra_compile_args": {
+                "cxx": attributes["extra_compile_args"],
+                "cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags),
+            },
             # The runtime is linked in and the toolkit's headers are nvcc's to bring, for the host's sources too.
             "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
             "include_dirs": tuple(one for one in attributes["include_dirs"] if one != os.path.realpath(toolkit)),

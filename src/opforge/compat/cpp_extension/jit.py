@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opforge.builders import jit
+from opforge.builders import jit, jit_sources
 from opforge.builders.loader import LoadedOp
 from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
@@ -66,7 +66,7 @@ def _translated(function: str, given: dict[str, Any], for_nvcc: Sequence[str]) -
     if given.get("is_python_module", True):
         options["abi"] = abi.TORCH  # a Python module is wanted, whatever else the sources hold
     elif function == "load":
-        stable = jit.detect_abi(_paths(given["sources"])) == abi.STABLE
+        stable = jit_sources.detect_abi(jit_sources.read_sources(_paths(given["sources"]))) == abi.STABLE
         options["abi"] = abi.STABLE if stable else abi.TORCH
     return options
 

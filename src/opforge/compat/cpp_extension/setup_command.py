@@ -24,7 +24,7 @@ def command_on_opforge(theirs: Any) -> Any:
         """Find or build the extension, and put it where the command wants it."""
         try:
             reason = refusal(ext)
-            entry = None if reason else builder_of(ext, self).obtain()
+            entry = None if reason else builder_of(ext, self).build()
         except REFUSALS as error:
             entry, reason = None, str(error)
         except (BuildError, LockTimeoutError) as error:

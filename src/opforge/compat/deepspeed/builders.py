@@ -10,7 +10,7 @@ from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
-    from opforge.accelerator.target import Target
+    from opforge.builders.spec.op_spec import OpSpec
 
 ON_DEVICE = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder")
 """Those whose ops DeepSpeed calls with tensors of the device."""
@@ -46,18 +46,20 @@ def _joint_builder(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
     is for the accelerator's own target, or for the host.
     """
 
-    def concrete(self: Any, asked: Target | None) -> Target:
-        # Asked for when it is wanted: to make a builder must not open a device, which a later fork could not use.
-        own = accelerator.target() if asked is None and _runs_on(accelerator, ours) else asked
-        target: Target = ours._concrete(self, own)
-        return target
+    def spec(self: Any) -> OpSpec:
+        """Return the declaration for the accelerator's target, unless another one was requested."""
+        # Not when the builder is made: that must not open a device, which a later fork could not use.
+        if self._requested is None and _runs_on(accelerator, ours):
+            self._requested = accelerator.target()
+        spec: OpSpec = ours.spec(self)
+        return spec
 
     def load(self: Any, verbose: bool = False) -> Any:
         """Load opforge's op; DeepSpeed's is built only when a function is called that opforge's lacks."""
         op = ours.load(self, verbose)
         return op if theirs is None else JointOp(op, lambda: theirs().load(verbose))
 
-    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "_concrete": concrete, "load": load}
+    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "spec": spec, "load": load}
     return type(ours.__name__, (ours,), members)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import device_requirements, finder, host_requirements
-from opforge.errors import SettingError
+from opforge.builders.lookup import device_requirements, finder
+from opforge.builders.spec import targets
+from opforge.errors import SettingError, ToolchainNotFoundError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
 
@@ -28,7 +29,7 @@ BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
     ],
 )
 def test_torchs_list_for_cuda_is_understood(value, arch):
-    assert archs.listed("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
+    assert archs.parse_list("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_wrong_list_is_refused_with_its_column(device, value, says, monkeypatc
     ],
 )
 def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
-    assert archs.runs("cuda", here, tuple(arch.split("+"))) == how
+    assert archs.run_mode("cuda", here, tuple(arch.split("+"))) == how
 
 
 @pytest.mark.parametrize(
@@ -80,19 +81,19 @@ def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
     ],
 )
 def test_hip_code_runs_on_its_own_device_alone(here, arch, how):
-    assert archs.runs("hip", here, (arch,)) == how
+    assert archs.run_mode("hip", here, (arch,)) == how
 
 
 def test_one_target_has_one_spelling():
     assert archs.canonical("cuda", ("ptx", "sm_90", "sm_80", "compute_90")) == ("sm_80", "sm_90", "ptx")
-    assert archs.codes(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
+    assert archs.resolve_ptx(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
 
 
 @pytest.fixture
 def here(monkeypatch):
     """Says which devices are here."""
     found: dict[str, tuple[str, ...]] = {}
-    monkeypatch.setattr(device_requirements, "present", lambda device: found.get(device, ()))
+    monkeypatch.setattr(targets, "present", lambda device: found.get(device, ()))
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     for name in archs.VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
@@ -100,38 +101,38 @@ def here(monkeypatch):
 
 
 def test_what_is_built_where_nothing_is_said(here, monkeypatch):
-    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
+    assert str(targets.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
     here["cuda"] = ("sm_120",)
-    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_120"
-    assert str(device_requirements.concrete(Target.parse("cuda:native+sm_90"))) == "cuda:sm_90+sm_120"
+    assert str(targets.concrete(Target("cuda"))) == "cuda:sm_120"
+    assert str(targets.concrete(Target.parse("cuda:native+sm_90"))) == "cuda:sm_90+sm_120"
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX;8.0")
-    assert str(device_requirements.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
-    assert str(device_requirements.concrete(Target.parse("cuda:sm_89"))) == "cuda:sm_89"
+    assert str(targets.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
+    assert str(targets.concrete(Target.parse("cuda:sm_89"))) == "cuda:sm_89"
     monkeypatch.setenv("PYTORCH_ROCM_ARCH", "gfx942;gfx90a:xnack-")
-    assert str(device_requirements.concrete(Target("hip"))) == "hip:gfx90a:xnack-+gfx942"
-    assert str(device_requirements.concrete(Target("xpu"))) == "xpu"
-    assert str(device_requirements.concrete(Target("npu", ("910b",)))) == "npu:910b"
+    assert str(targets.concrete(Target("hip"))) == "hip:gfx90a:xnack-+gfx942"
+    assert str(targets.concrete(Target("xpu"))) == "xpu"
+    assert str(targets.concrete(Target("npu", ("910b",)))) == "npu:910b"
 
 
 def test_what_cannot_be_guessed_is_asked_for(here):
     with pytest.raises(SettingError, match="its architecture, such as hip:gfx942, by --target or PYTORCH_ROCM_ARCH"):
-        device_requirements.concrete(Target("hip"))
+        targets.concrete(Target("hip"))
     with pytest.raises(SettingError, match="a cuda device here, or its name by --target cuda:ARCH or TORCH_CUDA_ARCH"):
-        device_requirements.concrete(Target.parse("cuda:native"))
+        targets.concrete(Target.parse("cuda:native"))
 
 
 def test_a_prebuilt_fits_the_devices_that_are_here(here):
     here["cuda"] = ("sm_86",)
-    assert host_requirements.device_objection(BINARY, ("sm_70",)) is None
+    assert device_requirements.device_problem(BINARY, ("sm_70",)) is None
     here["cuda"] = ("sm_86", "sm_75")
-    assert host_requirements.device_objection(BINARY, ()) == (
+    assert device_requirements.device_problem(BINARY, ()) == (
         "it holds code for sm_80+sm_90, and the cuda device here is sm_75"
     )
 
 
 def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
-    assert host_requirements.device_objection(BINARY, ("sm_90", "ptx")) is None
-    assert host_requirements.device_objection(BINARY, ("sm_100",)) == (
+    assert device_requirements.device_problem(BINARY, ("sm_90", "ptx")) is None
+    assert device_requirements.device_problem(BINARY, ("sm_100",)) == (
         "it holds code for sm_80+sm_90, and wanted is sm_100"
     )
 
@@ -139,21 +140,21 @@ def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
 def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch):
     here["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
-    assert host_requirements.device_objection(BINARY, ()) == (
+    assert device_requirements.device_problem(BINARY, ()) == (
         "it was built with CUDA 13.1, and the driver here serves CUDA up to 12.8: update the driver"
     )
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
-    assert host_requirements.device_objection(BINARY, ()) is None, "minor releases are compatible"
+    assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
 
 
 def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better_is(here, monkeypatch):
     here["cuda"] = ("sm_100",)
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    assert host_requirements.device_objection(binary, ()) is None
-    assert "it holds PTX alone for sm_100" in host_requirements.device_objection(binary, (), jit=False)
+    assert device_requirements.device_problem(binary, ()) is None
+    assert "it holds PTX alone for sm_100" in device_requirements.device_problem(binary, (), jit=False)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
-    assert host_requirements.device_objection(binary, ()) == (
+    assert device_requirements.device_problem(binary, ()) == (
         "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
     )
 
@@ -161,27 +162,37 @@ def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better
 def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, monkeypatch, tmp_path):
     here["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(finder, "_objection", lambda told: None)
-    fakes.write(tmp_path, "scale.cu", "")
-    builder = fakes.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")("cuda:sm_100")
-    found = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
+    monkeypatch.setattr(finder, "_entry_problem", lambda record: None)
+    text_files.write(tmp_path, "scale.cu", "")
+    builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
+        "cuda:sm_100"
+    )
+    records = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
 
     class Entries:
-        def match(self, _key, unfit, *_others):
-            return next((one for one in found if unfit(one) is None), None)
+        layers = ("/layer",)
 
-    assert finder._match_device(builder, Entries(), (), False, False) is found[1]
-    del found[1]
-    assert finder._match_device(builder, Entries(), (), False, False) is found[0]
+        def match(self, _key, problem, *_others):
+            return next((record for record in records if problem(record) is None), None)
+
+    def no_compiler(spec, store):
+        raise ToolchainNotFoundError("CUDA compiler", [], "")
+
+    def found():
+        return finder.find(builder.spec(), Entries(), find_toolchain=no_compiler).entry
+
+    assert found() is records[1]
+    del records[1]
+    assert found() is records[0]
 
 
 def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
     here["cuda"] = ("sm_90",)
-    assert device_requirements.cannot_load(Target.parse("cuda:sm_100"), "c") == [
+    assert targets.load_problems(Target.parse("cuda:sm_100"), ("cuda",), "c") == [
         "the cuda device here is sm_90, which does not run code for cuda:sm_100"
     ]
-    assert device_requirements.cannot_load(Target.parse("cuda:sm_90"), "c") == []
+    assert targets.load_problems(Target.parse("cuda:sm_90"), ("cuda",), "c") == []
 
 
 def test_there_is_no_device_of_a_kind_that_nobody_knows():
-    assert device_requirements.present("no_such_device") == ()
+    assert targets.present("no_such_device") == ()

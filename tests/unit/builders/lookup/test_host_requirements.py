@@ -7,12 +7,13 @@ import os
 import pytest
 
 from opforge.builders.lookup import host_requirements
+from opforge.builders.spec import targets
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """One of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
-    monkeypatch.setattr(host_requirements, "cpu_level", lambda: "x86-64-v2")
+    monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
     monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.36")
     monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: (3, 4, 30))
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: "/site/torch")
@@ -60,29 +61,29 @@ EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
     ],
 )
 def test_a_library_fits_or_the_first_thing_that_it_lacks_is_said(changes, said):
-    assert host_requirements.unfit(record(**changes)) == said
+    assert host_requirements.host_problem(record(**changes)) == said
 
 
 def test_a_device_library_of_another_machine_is_refused_for_its_host_code():
-    told = host_requirements.unfit(record(target="cuda:sm_90", machine="riscv64"))
+    told = host_requirements.host_problem(record(target="cuda:sm_90", machine="riscv64"))
     assert told == f"its host code is for riscv64, and this machine is {os.uname().machine}"
 
 
 def test_without_torch_an_op_that_needs_it_says_so_and_a_plain_one_fits(monkeypatch):
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: None)
-    assert host_requirements.unfit(record(abi="torch-stable")) == "it needs torch, and torch is not installed"
-    assert host_requirements.unfit(record()) is None
+    assert host_requirements.host_problem(record(abi="torch-stable")) == "it needs torch, and torch is not installed"
+    assert host_requirements.host_problem(record()) is None
 
 
 def test_a_libstdcxx_that_does_not_tell_its_version_is_no_objection(monkeypatch):
     monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: None)
-    assert host_requirements.unfit(record(floors={"GLIBCXX": "3.4.99"})) is None
+    assert host_requirements.host_problem(record(floors={"GLIBCXX": "3.4.99"})) is None
 
 
 def test_a_function_that_the_torch_in_this_process_lacks_is_named():
     pytest.importorskip("torch", reason="pip install torch")
     shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
     told = record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
-    assert host_requirements.unfit({**told, "shims": shims[:1]}) is None
+    assert host_requirements.host_problem({**told, "shims": shims[:1]}) is None
     wanted = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
-    assert host_requirements.unfit(told) == wanted
+    assert host_requirements.host_problem(told) == wanted

@@ -6,26 +6,27 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
+from support.compilers import fake_compiler
 from support.store import fake_store
 from support.store.fake_lookups import World
 
-from opforge.builders.lookup import memo
+from opforge.builders import toolchains
 
 
 def edit_header(world):
     header = world.op / "value.h"
     old = header.stat()
-    fakes.set_value(world.op, 2)
+    sample_ops.set_value(world.op, 2)
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
 
 
 def new_compiler_earlier_on_path(world):
-    fakes.answering_compiler(world.early, version="13.1")
+    fake_compiler.create(world.early, version="13.1")
 
 
 def compiler_replaced_in_place(world):
-    fakes.answering_compiler(world.bin, version="13.1")
+    fake_compiler.create(world.bin, version="13.1")
 
 
 def compiler_touched(world):
@@ -33,25 +34,25 @@ def compiler_touched(world):
 
 
 def linker_appears(world):
-    fakes.compiler(world.early, "ld.fake", "echo a linker")
+    text_files.write_script(world.early, "ld.fake", "echo a linker")
 
 
 def assembler_appears_earlier_on_path(world):
-    fakes.compiler(world.early, "as", "echo another assembler")
+    text_files.write_script(world.early, "as", "echo another assembler")
 
 
 def source_in_an_earlier_root(world):
     (world.folder / "first").mkdir()
-    fakes.write(world.folder / "first", "kernel.cpp", "int other;\n")
+    text_files.write(world.folder / "first", "kernel.cpp", "int other;\n")
 
 
 def include_folder_of_a_root_appears(world):
     (world.folder / "mine" / "include").mkdir()
-    fakes.write(world.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
+    text_files.write(world.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
 
 
 def source_edited(world):
-    fakes.write(world.folder / "mine", "kernel.cpp", "int edited;\n")
+    text_files.write(world.folder / "mine", "kernel.cpp", "int edited;\n")
 
 
 def source_gone(world):
@@ -69,8 +70,9 @@ def library_spoiled(world):
 
 
 def planning_code_changes(world):
-    edited = [memo.CODE[0] + 1, *memo.CODE[1:]]  # as a process sees it that imports the file after the edit
-    world.patch.setattr(memo, "CODE", edited)
+    edited = world.folder / "planner.py"  # as a process sees it that imports the file after the edit
+    edited.touch()
+    world.patch.setattr(toolchains, "plan_code", lambda spec: (str(edited),))
 
 
 def path_is_shorter(world):
@@ -78,7 +80,7 @@ def path_is_shorter(world):
 
 
 def cxx_is_named(world):
-    world.patch.setenv("CXX", fakes.answering_compiler(world.folder / "named", "c++-14", "14.1"))
+    world.patch.setenv("CXX", fake_compiler.create(world.folder / "named", "c++-14", "14.1"))
 
 
 def flags_from_the_environment(world):
@@ -108,7 +110,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_sends_the_look_up_the_long_way(tmp_path, monkeypatch, change):
     world = World(tmp_path, monkeypatch)
-    fakes.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
+    text_files.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
     world.cls = world.declare(sources=["plain.cpp", "kernel.cpp"])
     world.result = world.publish()
     world.find()
@@ -131,12 +133,12 @@ def test_a_header_that_shadows_sends_the_look_up_the_long_way(tmp_path, monkeypa
     world = World(tmp_path, monkeypatch)
     for name in ("near", "far"):
         (world.op / name).mkdir(parents=True, exist_ok=True)
-    fakes.write(world.op / "far", "inner.h", "")
+    text_files.write(world.op / "far", "inner.h", "")
     world.cls = world.declare(include_dirs=["near", "far"])
     world.result = fake_store.publish(world.cls(), world.store(), headers=("value.h", "far/inner.h"))
     world.find()
     assert world.find() == (world.result, False)
-    fakes.write(world.op / "near", "inner.h", "// another\n")
+    text_files.write(world.op / "near", "inner.h", "// another\n")
     assert world.find() == (None, True)
     os.unlink(world.op / "near" / "inner.h")
     assert world.find()[0] == world.result

@@ -8,16 +8,17 @@ import shutil
 import time
 
 import pytest
-from support import fakes
+from support import fake_disk, text_files
+from support.compilers import fake_compiler
 
-from opforge.builders.base import OpBuilder
-from opforge.builders.toolchains import probe
+from opforge.builders.lookup.finder import find
+from opforge.builders.toolchains import find_toolchain, probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
 
 
 def test_the_second_look_up_makes_no_plan_and_asks_no_compiler(world, monkeypatch):
-    monkeypatch.setattr(probe, "attempt", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
+    monkeypatch.setattr(probe, "try_run", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
     assert world.find() == (world.result, False)
     assert len(world.answers()) == 1
 
@@ -29,25 +30,32 @@ def test_paranoia_neither_takes_nor_leaves_an_answer(world, monkeypatch):
     assert world.answers() == []
 
 
-@pytest.mark.parametrize("name", ["plan", "toolchain", "places", "search_roots", "target", "_mode_flags"])
-def test_a_builder_that_plans_in_its_own_way_is_asked_each_time(world, name):
-    if name == "target":
-        own = property(lambda self: OpBuilder.target.fget(self))
-    else:
+def test_a_builder_that_shapes_its_spec_is_remembered_by_that_spec(world):
+    plain = world.cls
 
-        def own(self, *arguments):
-            return getattr(OpBuilder, name)(self, *arguments)
+    class Shaped(plain):
+        def spec(self):
+            return super().spec()._replace(version="2")
 
-    world.cls = type("OwnBuilder", (world.cls,), {name: own, "__module__": world.cls.__module__})
-    assert world.find() == (world.result, True)
-    assert world.find() == (world.result, True)
+    Shaped.__module__ = plain.__module__
+    world.cls = Shaped
+    assert world.find() == (None, True), "the entry that was published is of another version"
+    world.cls = plain
+    assert world.find() == (world.result, False)
+
+
+def test_a_toolchain_that_a_caller_hands_in_leaves_no_memo(world):
+    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+    spec = world.cls().spec()
+    assert find(spec, world.store(), find_toolchain=find_toolchain).entry.key == world.result
+    assert world.answers() == []
 
 
 def test_a_file_too_young_to_trust_its_stamp_leaves_no_answer(world, monkeypatch):
     """A compiler that is replaced within one tick of a coarse clock keeps its stamp, and so does its folder."""
     shutil.rmtree(world.folder / "store" / "v1" / "answers")
     os.utime(world.early)
-    monkeypatch.setattr(fakes.LaterDisk, "now_ns", Disk.now_ns)
+    monkeypatch.setattr(fake_disk.LaterDisk, "now_ns", Disk.now_ns)
     world.find()
     assert world.answers() == []
 
@@ -65,8 +73,8 @@ def test_what_changes_between_the_plan_and_its_answer_is_not_vouched_for(world, 
     real = Store.get
 
     def get(*arguments):
-        fakes.answering_compiler(world.early, version="13.1")
-        fakes.write(world.folder, "mine/include", "")
+        fake_compiler.create(world.early, version="13.1")
+        text_files.write(world.folder, "mine/include", "")
         return real(*arguments)
 
     monkeypatch.setattr(Store, "get", get)
@@ -77,7 +85,7 @@ def test_what_changes_between_the_plan_and_its_answer_is_not_vouched_for(world, 
 
 def test_an_answer_that_cannot_be_filed_harms_nothing(world):
     shutil.rmtree(world.folder / "store" / "v1" / "answers")
-    fakes.write(world.folder / "store" / "v1", "answers", "a file in the folder's place")
+    text_files.write(world.folder / "store" / "v1", "answers", "a file in the folder's place")
     assert world.find() == (world.result, True)
     assert world.find() == (world.result, True)
 

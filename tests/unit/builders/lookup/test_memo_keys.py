@@ -5,19 +5,20 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support import fakes
-from support.compilers.fake_compiler import OBEYED
+from support.compilers import fake_compiler
+from support.compilers.fake_compiler import PASSED_ENV
 
-from opforge.builders.base import OpBuilder
+from opforge.accelerator.target import Target
 from opforge.builders.lookup import memo
 from opforge.builders.spec import kernel_roots
+from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
-@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *OBEYED])
+@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])
 def test_a_variable_that_compilers_obey_asks_another_question(world, name):
-    asked = memo._file(world.cls(), world.store(), world.cls().places())
+    before = key(world.cls().spec(), world)
     world.patch.setenv(name, "/some/where")
-    assert memo._file(world.cls(), world.store(), world.cls().places()) != asked
+    assert key(world.cls().spec(), world) != before
     assert world.find()[0] == world.long_way()
 
 
@@ -39,19 +40,19 @@ def test_a_path_that_starts_from_the_working_folder_finds_the_compiler_there(wor
     world.patch.chdir(here)
     world.find()
     assert world.find() == (world.result, False)
-    fakes.answering_compiler(there / spelling, version="14")
+    fake_compiler.create(there / spelling, version="14")
     world.patch.chdir(there)
     assert world.find() == (None, True), "the same PATH leads to another compiler from here"
     world.patch.chdir(here)
     assert world.find()[0] == world.result
-    fakes.answering_compiler(here / spelling, version="15")
+    fake_compiler.create(here / spelling, version="15")
     assert world.find() == (None, True)
 
 
 def test_a_cxx_that_starts_from_the_working_folder_is_another_compiler_elsewhere(world, tmp_path):
     world.patch.setenv("CXX", "./my-g++")
     for number, place in enumerate((tmp_path / "here", tmp_path / "there")):
-        fakes.answering_compiler(place, "my-g++", f"{number}")
+        fake_compiler.create(place, "my-g++", f"{number}")
     world.patch.chdir(tmp_path / "here")
     result = world.publish()
     world.find()
@@ -60,52 +61,53 @@ def test_a_cxx_that_starts_from_the_working_folder_is_another_compiler_elsewhere
     assert world.find() == (None, True)
 
 
-PERTURBED = {
-    "name": "other",
-    "sources": ["more.cpp"],
+def key(spec, world):
+    return memo.memo_path(spec, world.store(), root_paths(spec), {})
+
+
+CHANGED = {
+    "target": Target("cpu", ("x86-64",)),
+    "devices": ("cpu", "cuda"),
+    "roots": (kernel_roots.KernelRoot("own", "/tmp", ""), kernel_roots.OPFORGE),
+    "defines": (("X", "1"),),
+    "kernels": (("scale", "{}"),),
+    "toolchain": "opforge.builders.toolchains.nvcc:Nvcc",
     "abi": "torch-stable",
-    "version": "2",
-    "include_dirs": ["near"],
-    "kernel_roots": [kernel_roots.KernelRoot("more", "/tmp", "")],
-    "defines": {"X": "1"},
-    "cxx_flags": ["-DY"],
-    "device_flags": {"cpu": ["-Z"]},
-    "link_flags": ["-Wl,-z,now"],
-    "libraries": ["m"],
-    "torch_target": "2.11",
-    "folder": "@FOLDER@",
 }
-NOT_IN_A_PLAN = {"devices", "fakes", "signatures"}
+"""Another value for the fields of a spec that are neither strings, lists of strings, nor switches."""
 
 
-def test_every_attribute_of_a_builder_is_known_here():
-    assert set(PERTURBED) | NOT_IN_A_PLAN == {name for name in OpBuilder.__annotations__ if not name.startswith("_")}
+def changed(name, value):
+    if name in CHANGED:
+        return CHANGED[name]
+    if isinstance(value, bool):
+        return not value
+    return value + "x" if isinstance(value, str) else (*(value or ()), "x")
 
 
-@pytest.mark.parametrize("name", sorted(PERTURBED))
-def test_an_attribute_that_shapes_a_plan_asks_another_question(world, tmp_path, name):
-    value = PERTURBED[name]
-    (world.op / "near").mkdir()
-    fakes.write(world.op, "more.cpp", "int more;\n")
-    if value == "@FOLDER@":
-        value = str(shutil.copytree(world.op, tmp_path / "elsewhere"))
-    abi = {"abi": "torch-stable"} if name == "torch_target" else {}
-    attributes = {"abi": "c", "kernel_roots": [], **abi}
-    plain = fakes.builder_class(world.op, "plain", **attributes)
-    changed = {"name": "plain", **attributes, name: value}
-    other = type("OtherBuilder", (plain,), {**changed, "__module__": plain.__module__})
-    store = world.store()
-    assert memo._file(plain(), store, plain().places()) != memo._file(other(), store, other().places())
+@pytest.mark.parametrize("name", OpSpec._fields)
+def test_every_field_of_a_spec_makes_another_memo(world, name):
+    spec = world.cls().spec()
+    other = spec._replace(**{name: changed(name, getattr(spec, name))})
+    paths = root_paths(spec)
+    assert other != spec
+    assert memo.memo_path(spec, world.store(), paths, {}) != memo.memo_path(other, world.store(), paths, {})
 
 
 @pytest.mark.parametrize("options", [{"debug": True}, {"sanitize": "address"}, {"target": "cpu:x86-64"}], ids=str)
-def test_an_argument_that_shapes_a_plan_asks_another_question(world, options):
-    store, places = world.store(), world.cls().places()
-    assert memo._file(world.cls(**options), store, places) != memo._file(world.cls(), store, places)
+def test_every_argument_of_a_builder_is_in_its_spec(world, options):
+    assert key(world.cls(**options).spec(), world) != key(world.cls().spec(), world)
 
 
-def test_an_attribute_of_the_instance_asks_another_question(world):
+def test_an_attribute_of_the_instance_is_in_its_spec(world):
     builder = world.cls()
-    asked = builder.question()
-    builder.defines = {"X": "1"}
-    assert builder.question() != asked
+    before = builder.spec()
+    builder.define_macros = {"X": "1"}
+    assert builder.spec() == before._replace(defines=(("X", "1"),))
+
+
+def test_where_roots_lie_and_which_programs_were_found_make_another_memo(world):
+    spec, paths = world.cls().spec(), root_paths(world.cls().spec())
+    plain = memo.memo_path(spec, world.store(), paths, {})
+    assert memo.memo_path(spec, world.store(), {**paths, "cuda": "/opt/cuda"}, {}) != plain
+    assert memo.memo_path(spec, world.store(), paths, {"/usr/bin/nvcc": []}) != plain

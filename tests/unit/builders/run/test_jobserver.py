@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from support import fakes
+from support import child_processes, polling, text_files
 
 from opforge.builders import batch
 from opforge.builders.run import jobserver, ninja
@@ -27,7 +27,7 @@ def builds(tmp_path):
     for number in range(4):
         folder = tmp_path / str(number)
         folder.mkdir()
-        script = fakes.compiler(tmp_path, "step", COUNTING)
+        script = text_files.write_script(tmp_path, "step", COUNTING)
         steps = [Step(f"{one}.o", (), (script, str(running), str(counts), f"{one}.o"), "step") for one in range(3)]
         ninja.write_build_file(str(folder), steps)
         work[number] = lambda folder=folder: outcomes.append(ninja.run(str(folder), 99))
@@ -38,8 +38,8 @@ def builds(tmp_path):
 @pytest.mark.parametrize("version", ["", "1.11.1"], ids=["jobserver", "older ninja"])
 def test_builds_together_run_no_more_compilers_than_the_budget_has(builds, tmp_path, version):
     work, counts, outcomes = builds
-    older = fakes.compiler(tmp_path, "ninja", f"echo {version}")
-    with jobserver.Budget(2, older if version else ninja.find_ninja()) as shared:
+    older = text_files.write_script(tmp_path, "ninja", f"echo {version}")
+    with jobserver.Jobserver(2, older if version else ninja.find_ninja()) as shared:
         ended = list(batch.in_parallel(work, [3, 2, 1, 0], shared, None))
     assert sorted(ended) == [0, 1, 2, 3]
     assert [one.status for one in outcomes] == [0, 0, 0, 0] and "Jobserver" not in outcomes[0].output
@@ -54,15 +54,15 @@ def test_a_run_that_is_left_ends_every_compiler(tmp_path):
         folder.mkdir()
         ninja.write_build_file(str(folder), [Step("x.o", (), ("sleep", "1000"), "hang")])
         work[number] = lambda folder=folder: ninja.run(str(folder), 1)
-    work[9] = lambda: fakes.wait_for(lambda: len(hanging()) == 2, reason="two were to hang")
+    work[9] = lambda: polling.wait_for(lambda: len(hanging()) == 2, reason="two were to hang")
 
     def hanging():
-        return {pid for pid, line in fakes.processes_about(tmp_path).items() if "ninja" in line and "-I" not in line}
+        return {pid for pid, line in child_processes.matching(tmp_path).items() if "ninja" in line and "-I" not in line}
 
-    with jobserver.Budget(2, ninja.find_ninja()) as shared, pytest.raises(ZeroDivisionError):
+    with jobserver.Jobserver(2, ninja.find_ninja()) as shared, pytest.raises(ZeroDivisionError):
         for _ended in batch.in_parallel(work, [0, 1, 9, 2], shared, None):
             raise ZeroDivisionError
-    fakes.wait_for(lambda: not fakes.processes_about(tmp_path), reason="a compiler lives on")
+    polling.wait_for(lambda: not child_processes.matching(tmp_path), reason="a compiler lives on")
     assert shared.stopped
 
 
@@ -77,11 +77,11 @@ def test_a_build_that_was_stopped_is_interrupted_and_has_not_failed(tmp_path):
         except BaseException as error:
             seen.append(type(error))
 
-    with jobserver.Budget(1, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(1, ninja.find_ninja()) as shared:
         threads = [threading.Thread(target=work) for _ in range(2)]  # the second one waits for a token
         for thread in threads:
             thread.start()
-        fakes.wait_for(lambda: fakes.processes_about("sleep 1000"), reason="nothing hangs")
+        polling.wait_for(lambda: child_processes.matching("sleep 1000"), reason="nothing hangs")
         shared.stop()
         for thread in threads:
             thread.join(20)
@@ -92,13 +92,13 @@ def test_the_fault_of_one_piece_of_work_ends_the_run():
     def fail():
         raise MemoryError
 
-    with jobserver.Budget(1, ninja.find_ninja()) as shared, pytest.raises(MemoryError):
+    with jobserver.Jobserver(1, ninja.find_ninja()) as shared, pytest.raises(MemoryError):
         list(batch.in_parallel({0: fail, 1: time.time}, [0, 1], shared, None))
 
 
 def test_a_budget_leaves_nothing_behind():
     before = len(os.listdir("/proc/self/fd"))
-    with jobserver.Budget(3, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(3, ninja.find_ninja()) as shared:
         folder = shared._folder
         assert os.path.isdir(folder)
     assert not os.path.exists(folder) and len(os.listdir("/proc/self/fd")) == before
@@ -115,7 +115,7 @@ def test_where_no_more_threads_can_be_started_one_does_all_or_the_error_says_so(
         real(thread)
 
     work = dict.fromkeys(range(3), time.time)
-    with jobserver.Budget(2, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(2, ninja.find_ninja()) as shared:
         monkeypatch.setattr(threading.Thread, "start", start)
         if possible:
             assert sorted(batch.in_parallel(work, [0, 1, 2], shared, None)) == [0, 1, 2]

@@ -6,7 +6,7 @@ import os
 import re
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.builders.run import diagnostics, ninja
 from opforge.builders.spec.build_plan import Step
@@ -31,11 +31,11 @@ def test_awkward_names_reach_the_commands_unharmed(tmp_path):
 
 
 def test_a_failed_command_is_explained_from_ninjas_real_output(tmp_path):
-    failing = fakes.compiler(tmp_path, "g++", "echo 'x.cpp:3:4: error: bad' >&2; exit 1")
+    failing = text_files.write_script(tmp_path, "g++", "echo 'x.cpp:3:4: error: bad' >&2; exit 1")
     steps = [Step("x.o", (), (failing, "-c", "x.cpp"), "compile x.cpp")]
     ninja.write_build_file(str(tmp_path), steps)
     outcome = ninja.run(str(tmp_path), 1)
-    error = diagnostics.explain("x", outcome.status, outcome.output, "/log")
+    error = diagnostics.build_error("x", outcome.status, outcome.output, "/log")
     assert str(error).startswith(f"x: compile x.cpp failed: x.cpp:3:4: error: bad\ncommand: {failing} -c x.cpp\n")
 
 

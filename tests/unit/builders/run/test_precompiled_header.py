@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support import fakes
+from support import text_files
 
 from opforge.builders.run import precompiled_header
 from opforge.builders.spec import abi as abis
 from opforge.builders.spec.build_plan import Step
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 HEADER = "<torch/extension.h>"
 
@@ -23,26 +23,26 @@ class Plan:
 def steps_of(folder, *texts):
     found = []
     for number, text in enumerate(texts):
-        path = fakes.write(folder, f"unit{number}.cpp", text)
+        path = text_files.write(folder, f"unit{number}.cpp", text)
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", path, "-o", f"{number}.o")
-        unit = Located("own", f"unit{number}.cpp")
+        unit = RootedPath("own", f"unit{number}.cpp")
         found.append(Step(f"{number}.o", (path,), argv, f"compile unit{number}.cpp", f"{number}.o.d", unit))
     return [*found, Step("op.so", tuple(one.output for one in found), ("g++", "-shared"), "link op")]
 
 
-def share(folder, steps, abi=abis.TORCH, jobs=1):
-    return precompiled_header.share(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder))
+def apply(folder, steps, abi=abis.TORCH, jobs=1):
+    return precompiled_header.apply(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder))
 
 
 def users(steps):
-    return [step.output for step in steps if precompiled_header.maker_of(step, steps)]
+    return [step.output for step in steps if precompiled_header.header_step(step, steps)]
 
 
 def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
-    shared = share(
+    steps = apply(
         tmp_path, steps_of(tmp_path, f"#include {HEADER}\nint a;", f"// words\n/* more\n*/\n#include {HEADER}\n")
     )
-    making, one, two, link = shared
+    making, one, two, link = steps
     assert making.argv == (
         "g++",
         "-O3",
@@ -57,7 +57,7 @@ def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
     )
     assert (tmp_path / "first.h").read_text() == f"#include {HEADER}\n"
     assert one.argv[:5] == ("g++", "-O3", "-include", "first.h", "-MD") and one.inputs[-1] == "first.h.gch"
-    assert users(shared) == [one.output, two.output] and link.argv == ("g++", "-shared")
+    assert users(steps) == [one.output, two.output] and link.argv == ("g++", "-shared")
 
 
 @pytest.mark.parametrize(
@@ -72,24 +72,24 @@ def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
     ],
 )
 def test_a_unit_that_would_see_another_text_is_left_alone(tmp_path, text):
-    shared = share(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2, text))
-    assert users(shared) == ["0.o", "1.o"]
+    steps = apply(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2, text))
+    assert users(steps) == ["0.o", "1.o"]
 
 
 @pytest.mark.parametrize(("abi", "jobs", "pays"), [(abis.TORCH, 1, 2), (abis.TORCH, 3, 6), (abis.STABLE, 2, 8)])
 def test_it_is_made_only_where_it_pays(tmp_path, abi, jobs, pays):
     enough = steps_of(tmp_path, *[f"#include {HEADER}\n"] * pays)
-    assert len(users(share(tmp_path, enough, abi, jobs))) == pays
+    assert len(users(apply(tmp_path, enough, abi, jobs))) == pays
     too_few = steps_of(tmp_path, *[f"#include {HEADER}\n"] * (pays - 1), "int plain;\n")
-    assert share(tmp_path, too_few, abi, jobs) == too_few
+    assert apply(tmp_path, too_few, abi, jobs) == too_few
 
 
 def test_plain_functions_have_no_header_of_torch_to_share(tmp_path):
     steps = steps_of(tmp_path, *["int a;\n"] * 40)
-    assert share(tmp_path, steps, abis.PLAIN) == steps
+    assert apply(tmp_path, steps, abis.PLAIN) == steps
 
 
 def test_a_source_that_cannot_be_read_is_the_compilers_to_report(tmp_path):
     steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 3)
     (tmp_path / "unit1.cpp").unlink()
-    assert users(share(tmp_path, steps)) == ["0.o", "2.o"]
+    assert users(apply(tmp_path, steps)) == ["0.o", "2.o"]

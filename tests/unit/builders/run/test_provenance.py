@@ -9,12 +9,13 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fakes
-from support.fakes import FakeDisk
+from support import text_files
+from support.fake_disk import FakeDisk
 
-from opforge.builders.run.provenance import Provenance, parse_depfile
+from opforge.builders.run.dependencies import parse_depfile
+from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.records.inputs import Located
+from opforge.cache.records.inputs import RootedPath
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ AWKWARD = [
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ (apt install g++)")
 @pytest.mark.parametrize("name", AWKWARD)
 def test_what_gxx_writes_for_awkward_names_is_read(tmp_path, name):
-    header = fakes.write(tmp_path, name, "")
-    source = fakes.write(tmp_path, "a.cpp", f'#include "{name}"\n')
+    header = text_files.write(tmp_path, name, "")
+    source = text_files.write(tmp_path, "a.cpp", f'#include "{name}"\n')
     subprocess.run(["g++", "-MD", "-MF", "a.d", "-c", source, "-o", "a.o"], cwd=tmp_path, check=True)
     assert header in parse_depfile((tmp_path / "a.d").read_text())
 
@@ -132,7 +133,7 @@ class Tree:
     def write(self, *names, text=""):
         for name in names:
             os.makedirs(os.path.dirname(os.path.join(self.folder, name)), exist_ok=True)
-            fakes.write(self.folder, name, text)
+            text_files.write(self.folder, name, text)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -173,7 +174,7 @@ def test_a_header_beside_the_source_shadows_one_on_the_path(tree):
 def test_a_folder_that_did_not_exist_can_bring_a_header(tree):
     tree.write("a.cpp", "late/sub/x.h")
     inputs = tree.collect(["a.cpp", "late/sub/x.h"], ["early", "late"])
-    assert Located("own", "") in inputs.folders, "its nearest existing parent is watched"
+    assert RootedPath("own", "") in inputs.folders, "its nearest existing parent is watched"
     tree.write("early/sub/x.h")
     assert tree.appeared(inputs) == "early/sub/x.h"
 
@@ -185,7 +186,7 @@ def test_what_has_include_asked_for_is_looked_for(tree, query):
     tree.write("src/opt/z.h", "outside/z.h")
     inputs = tree.collect(["src/a.cpp"], ["src"])
     assert tree.appeared(inputs) is None
-    watched = {os.path.normpath(where.within(tree.roots)) for where in inputs.folders}
+    watched = {os.path.normpath(where.resolve(tree.roots)) for where in inputs.folders}
     place = os.path.normpath(tree.path(os.path.join("src", name)))
     assert os.path.dirname(place) in watched, "its folder's stamp must be asked for"
     tree.write(os.path.relpath(place, tree.folder))

@@ -6,10 +6,11 @@ import os
 import re
 
 import pytest
-from support import fakes
+from support import sample_ops, text_files
 from support.compilers.fake_compiler import plan_of
 
 import opforge
+from opforge.builders.spec.description import describe
 from opforge.errors import (
     BuilderError,
     OpIncompatibleError,
@@ -25,42 +26,42 @@ from opforge.errors import (
     ],
 )
 def test_a_builder_that_is_declared_wrongly_says_how(tmp_path, bin, attributes, message):
-    cls = fakes.plain_op(tmp_path / "src")
+    cls = sample_ops.plain_op(tmp_path / "src")
     wrong = type("TestedBuilder", (cls,), {"__module__": cls.__module__, **attributes})
-    for act in (lambda: wrong().describe(), lambda: plan_of(wrong(), tmp_path)):
+    for act in (lambda: describe(wrong().spec()), lambda: plan_of(wrong(), tmp_path)):
         with pytest.raises(BuilderError, match=re.escape(message)):
             act()
 
 
 def test_an_op_for_another_device_is_not_compatible_and_says_so(tmp_path, bin):
-    found = fakes.plain_op(tmp_path / "src", devices=["cuda"])("cpu").is_compatible()
+    found = sample_ops.plain_op(tmp_path / "src", devices=["cuda"])("cpu").is_compatible()
     assert not found and str(found) == "it is an op for cuda, not for cpu"
 
 
 def test_a_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
-    from opforge.builders.lookup import host_requirements
+    from opforge.builders.spec import targets
 
-    monkeypatch.setattr(host_requirements, "cpu_level", lambda: "x86-64-v2")
-    found = fakes.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
+    monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
+    found = sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
     assert found.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
     with pytest.raises(
         OpIncompatibleError, match=r"The op 'plain' cannot be used for cpu:x86-64-v3:\n  - it is built for"
     ):
-        fakes.plain_op(tmp_path / "src")("cpu:x86-64-v3").load()
+        sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").load()
 
 
 def test_a_machine_without_a_compiler_is_a_reason_not_an_exception(tmp_path, bin):
     (bin / "g++").unlink()
     os.environ["PATH"] = str(bin)
-    found = fakes.plain_op(tmp_path / "src")().is_compatible()
+    found = sample_ops.plain_op(tmp_path / "src")().is_compatible()
     assert not found and "No C++ compiler was found" in str(found)
 
 
 @pytest.mark.parametrize("harm", ["compiler", "source", "include", "cxx"])
 def test_whatever_keeps_an_op_from_loading_is_a_reason_not_an_exception(tmp_path, bin, monkeypatch, harm):
-    cls = fakes.plain_op(tmp_path / "src", include_dirs=["gone"] if harm == "include" else [])
+    cls = sample_ops.plain_op(tmp_path / "src", include_dirs=["gone"] if harm == "include" else [])
     if harm == "compiler":
-        fakes.compiler(bin, "g++", "exit 3")
+        text_files.write_script(bin, "g++", "exit 3")
     if harm == "source":
         (tmp_path / "src" / "plain.cpp").unlink()
     if harm == "cxx":
@@ -70,7 +71,7 @@ def test_whatever_keeps_an_op_from_loading_is_a_reason_not_an_exception(tmp_path
 
 
 def test_a_compatible_op_has_no_reason(tmp_path, bin):
-    found = fakes.plain_op(tmp_path / "src")().is_compatible()
+    found = sample_ops.plain_op(tmp_path / "src")().is_compatible()
     assert found and str(found) == "compatible" and found.reasons == ()
 
 
@@ -89,11 +90,11 @@ def test_a_compatible_op_has_no_reason(tmp_path, bin):
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_refused(tmp_path, changes, message):
-    fakes.plain_op(tmp_path)
+    sample_ops.plain_op(tmp_path)
     with pytest.raises(BuilderError, match=message):
         opforge.load(**{"name": "plain", "sources": [str(tmp_path / "plain.cpp")], **changes})
 
 
 def test_a_string_is_no_list_of_flags(tmp_path):
-    with pytest.raises(BuilderError, match=r"TestedBuilder: cxx_flags='-O2'. Expected a list of strings"):
-        fakes.plain_op(tmp_path, cxx_flags="-O2")().describe()
+    with pytest.raises(BuilderError, match=r"TestedBuilder: extra_compile_args='-O2'. Expected a list of strings"):
+        describe(sample_ops.plain_op(tmp_path, extra_compile_args="-O2")().spec())

@@ -7,11 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from support import fakes
+from support import child_processes
 
 import opforge
 from opforge import OpBuilder, kernel_root
 from opforge.builders.spec import kernel_roots
+from opforge.builders.spec.description import describe
+from opforge.builders.spec.op_spec import root_paths
 from opforge.errors import BuilderError, SourceNotFoundError
 
 
@@ -64,7 +66,7 @@ def test_later_roots_override_earlier_ones_of_the_prefix(packages):
     assert over.sycl_kernel_path("base.cpp") == str(packages / "kernels_base" / "csrc" / "base.cpp")
     assert base.sycl_kernel_path("both.cpp") != f"{mine}/both.cpp"
     assert [one.name for one in over.kernel_roots] == ["sycl:kernels_mine/csrc", "sycl:kernels_base/csrc"]
-    (source,) = kernel_roots.locate("op", over.sources, over().search_roots()[1:])
+    (source,) = kernel_roots.locate("op", over.sources, over().spec().roots[1:])
     assert source == ("sycl:kernels_mine/csrc", "both.cpp")
 
 
@@ -113,7 +115,7 @@ def test_two_folders_of_one_name_are_refused(packages):
     both = [kernel_roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
     cls = type("Twice", (OpBuilder,), {"name": "twice", "sources": ["csrc/both.cpp"], "kernel_roots": both})
     with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each a name of its own"):
-        cls().describe()
+        describe(cls().spec())
 
 
 def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
@@ -134,9 +136,11 @@ def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
             },
         )
         builder = cls()
-        assert builder.places()["sycl:kernels_base"] == str(place / "kernels_base")
-        assert not any(name.startswith("include") for name in builder.places())  # it is watched as installed code is
-        said.append((builder.describe(), planned_folders(builder)))
+        assert root_paths(builder.spec())["sycl:kernels_base"] == str(place / "kernels_base")
+        assert not any(
+            name.startswith("include") for name in root_paths(builder.spec())
+        )  # it is watched as installed code is
+        said.append((describe(builder.spec()), planned_folders(builder)))
     assert said[0] == said[1]
     assert str(tmp_path) not in repr(said)
 
@@ -144,11 +148,13 @@ def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
 def planned_folders(builder):
     from opforge.builders import planner
 
-    return planner._include_dirs(builder, builder.search_roots())
+    return planner.include_folders(builder.spec())
 
 
 def test_kernel_root_is_a_public_name_that_costs_no_torch():
     assert opforge.kernel_root is kernel_root
     code = "import sys, opforge; opforge.kernel_root; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], env=fakes.environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
+    )
     assert done.stdout.strip() == "False", done.stderr

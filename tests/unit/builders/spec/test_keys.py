@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fakes
+from support import sample_ops
 
+from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
-from opforge.builders.spec.description import OpDescription
+from opforge.builders.spec.description import OpDescription, describe
 from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache import keys
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 PLAN = BuildPlan(
     op="relu",
@@ -20,9 +21,9 @@ PLAN = BuildPlan(
     abi="c",
     target="cpu:x86-64-v3",
     toolchain=(("version", "g++ 12.2"), ("cc1plus sha256", "ab")),
-    sources=(Located("own", "relu.cpp"),),
-    include=(Located("own", "include"),),
-    system_include=(Located("torch", "include"),),
+    sources=(RootedPath("own", "relu.cpp"),),
+    include=(RootedPath("own", "include"),),
+    system_include=(RootedPath("torch", "include"),),
     defines=(("N", "1"),),
     compile_flags=("-O3",),
     link_flags=("-s",),
@@ -44,12 +45,12 @@ OTHER_PLANS = {
         (("version", "g++ 12.2"), ("cc1plus sha256", "ac")),
     ],
     "sources": [
-        (Located("own", "gelu.cpp"),),
-        (Located("opforge", "relu.cpp"),),
-        (Located("own", "relu.cpp"), Located("own", "b.cpp")),
+        (RootedPath("own", "gelu.cpp"),),
+        (RootedPath("opforge", "relu.cpp"),),
+        (RootedPath("own", "relu.cpp"), RootedPath("own", "b.cpp")),
     ],
-    "include": [(), (Located("own", "headers"),), (Located("own", "include"), Located("own", "b"))],
-    "system_include": [(), (Located("python", "include"),)],
+    "include": [(), (RootedPath("own", "headers"),), (RootedPath("own", "include"), RootedPath("own", "b"))],
+    "system_include": [(), (RootedPath("python", "include"),)],
     "defines": [(("N", "2"),), (("M", "1"),), (("N", "1"), ("M", "1")), (("N", ""),)],
     "compile_flags": [("-O2",), ("-O3", "-g"), ()],
     "link_flags": [(), ("-g",)],
@@ -112,9 +113,9 @@ def test_values_cannot_move_from_one_field_to_the_next():
 
 
 def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
-    compiled = fakes.plain_op(tmp_path, cxx_flags=["-static-libgcc"])
-    linked = fakes.plain_op(tmp_path, link_flags=["-static-libgcc"])
-    assert compiled().describe().key != linked().describe().key
+    compiled = sample_ops.plain_op(tmp_path, extra_compile_args=["-static-libgcc"])
+    linked = sample_ops.plain_op(tmp_path, extra_link_args=["-static-libgcc"])
+    assert describe(compiled().spec()).key != describe(linked().spec()).key
 
 
 def test_a_key_is_32_hex_digits_and_a_fixed_function_of_its_value():
@@ -136,32 +137,32 @@ def test_a_name_that_is_no_utf8_has_a_key_too():
 def test_a_result_key_ignores_the_order_in_which_files_were_read(files, random):
     shuffled = list(files) + files[:1]
     random.shuffle(shuffled)
-    assert keys.result_key("p", files) == keys.result_key("p", shuffled)
+    assert keys.entry_key("p", files) == keys.entry_key("p", shuffled)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_a_result_key_tells_every_part_of_a_file(root, path, digest, other):
-    first = keys.result_key("p", [(root, path, digest)])
+    first = keys.entry_key("p", [(root, path, digest)])
     if other not in (root, path, digest):
-        assert first != keys.result_key("p", [(other, path, digest)])
-        assert first != keys.result_key("p", [(root, other, digest)])
-        assert first != keys.result_key("p", [(root, path, other)])
-        assert first != keys.result_key("p" + other, [(root, path, digest)]) or not other
+        assert first != keys.entry_key("p", [(other, path, digest)])
+        assert first != keys.entry_key("p", [(root, other, digest)])
+        assert first != keys.entry_key("p", [(root, path, other)])
+        assert first != keys.entry_key("p" + other, [(root, path, digest)]) or not other
 
 
 def test_a_place_is_where_the_roots_lie():
-    assert keys.place_of({"a": "/1", "b": "/2"}) == keys.place_of({"b": "/2", "a": "/1"})
-    assert keys.place_of({"a": "/1"}) != keys.place_of({"a": "/2"})
+    assert keys.root_paths_digest({"a": "/1", "b": "/2"}) == keys.root_paths_digest({"b": "/2", "a": "/1"})
+    assert keys.root_paths_digest({"a": "/1"}) != keys.root_paths_digest({"a": "/2"})
 
 
 def test_inputs_survive_json():
     inputs = Inputs(
         files=(Dependency("own", "a", "00"), Dependency("torch", "b", "11", "torch")),
         names=("a", "b"),
-        searched=(Located("own", ""),),
-        present=(Located("own", "a"),),
-        folders=(Located("own", ""),),
-        seals=(("torch", Located("torch", "../RECORD")),),
+        searched=(RootedPath("own", ""),),
+        present=(RootedPath("own", "a"),),
+        folders=(RootedPath("own", ""),),
+        trusted_trees=(("torch", RootedPath("torch", "../RECORD")),),
     )
     import json
 
@@ -174,7 +175,7 @@ class FakeToolchain(Toolchain):
     def identity(self):
         return (("version", "fake"),)
 
-    def objection(self, device, arch):
+    def target_problem(self, device, arch):
         return None
 
     def environment(self):
@@ -196,30 +197,31 @@ def test_a_moved_tree_has_the_same_plan_key(tmp_path):
         (folder / "inc").mkdir(parents=True)
         (folder.parent / f"{folder.name}-elsewhere").mkdir()
         away = str(folder.parent / f"{folder.name}-elsewhere")
-        plans.append(fakes.plain_op(folder, include_dirs=["inc", away])().plan(FakeToolchain()))
+        plans.append(make_plan(sample_ops.plain_op(folder, include_dirs=["inc", away])().spec(), FakeToolchain()))
     assert plans[0] == plans[1]
     assert plans[0].key == plans[1].key
     assert str(tmp_path) not in str(plans[0])
 
 
-def test_the_key_holds_a_builders_every_wish(tmp_path):
-    plain = fakes.plain_op(tmp_path)
-    wishes = {
-        "version": "2",
-        "defines": {"A": "1"},
-        "cxx_flags": ["-O1"],
-        "device_flags": {"cpu": ["-O1"]},
-        "link_flags": ["-s"],
-        "libraries": ["m"],
-        "abi": "torch-stable",
-    }
-    found = {plain().plan(FakeToolchain()).key}
-    for name, value in wishes.items():
-        found.add(type("Changed", (plain,), {name: value, "__module__": plain.__module__})().plan(FakeToolchain()).key)
-    found.add(plain(debug=True).plan(FakeToolchain()).key)
-    found.add(plain(sanitize="address").plan(FakeToolchain()).key)
-    found.add(plain("cpu:x86-64").plan(FakeToolchain()).key)
-    assert len(found) == len(wishes) + 4
+def test_every_attribute_that_shapes_a_build_is_in_the_plan_key(tmp_path):
+    plain = sample_ops.plain_op(tmp_path)
+    changes = [
+        {"version": "2"},
+        {"define_macros": [("A", "1")]},
+        {"extra_compile_args": ["-O1"]},
+        {"extra_compile_args": {"cpu": ["-O1"]}},
+        {"extra_link_args": ["-s"]},
+        {"libraries": ["m"]},
+        {"abi": "torch-stable"},
+    ]
+    found = {make_plan(plain().spec(), FakeToolchain()).key}
+    for change in changes:
+        changed = type("Changed", (plain,), {**change, "__module__": plain.__module__})
+        found.add(make_plan(changed().spec(), FakeToolchain()).key)
+    found.add(make_plan(plain(debug=True).spec(), FakeToolchain()).key)
+    found.add(make_plan(plain(sanitize="address").spec(), FakeToolchain()).key)
+    found.add(make_plan(plain("cpu:x86-64").spec(), FakeToolchain()).key)
+    assert len(found) == len(changes) + 4
 
 
 @pytest.mark.parametrize("version", ["2", "2.10.1", "2.x", "", "2.256", "v2.10"])

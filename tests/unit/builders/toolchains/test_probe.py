@@ -6,12 +6,14 @@ import os
 import re
 
 import pytest
-from support import fakes
-from support.compilers.fake_compiler import ANSWERS, asked, toolchain
+from support import text_files
+from support.compilers import fake_compiler
+from support.compilers.fake_compiler import RECORDING_SCRIPT, asked, toolchain
 
 from opforge.builders.toolchains import host, probe
+from opforge.cache.current import prepare
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.layout import Layout, prepare
+from opforge.cache.layout import Layout
 from opforge.errors import (
     SettingError,
     ToolchainError,
@@ -23,7 +25,7 @@ def test_the_compiler_is_asked_once_and_remembered_across_processes(tmp_path, bi
     first = toolchain(tmp_path).identity()
     questions = asked(bin)
     assert questions > 0
-    probe._asked.clear()  # as a new process would begin
+    probe.reset()  # as a new process would begin
     assert toolchain(tmp_path).identity() == first
     assert asked(bin) == questions
 
@@ -36,44 +38,46 @@ def test_the_identity_has_no_path_of_the_compiler(tmp_path, bin):
 
 def test_a_compiler_replaced_in_place_is_another(tmp_path, bin):
     first = toolchain(tmp_path).identity()
-    fakes.compiler(bin, "g++", ANSWERS.format(machine="x86_64-linux-gnu", include=tmp_path / "include") + "# newer")
+    text_files.write_script(
+        bin, "g++", RECORDING_SCRIPT.format(machine="x86_64-linux-gnu", include=tmp_path / "include") + "# newer"
+    )
     second = toolchain(tmp_path).identity()
     assert dict(first)["g++ sha256"] != dict(second)["g++ sha256"]
 
 
 def test_a_linker_replaced_in_place_is_another(tmp_path, bin):
-    fakes.compiler(bin, "ld", "exit 0")
+    text_files.write_script(bin, "ld", "exit 0")
     first = toolchain(tmp_path).identity()
-    fakes.compiler(bin, "ld", "exit 1")
+    text_files.write_script(bin, "ld", "exit 1")
     assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first)["ld sha256"]
 
 
 def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
-    fakes.compiler(bin, "ld", "exit 0")
+    text_files.write_script(bin, "ld", "exit 0")
     first = toolchain(tmp_path).identity()
     (tmp_path / "earlier").mkdir()
-    fakes.compiler(tmp_path / "earlier", "ld", "exit 1")
+    text_files.write_script(tmp_path / "earlier", "ld", "exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/earlier:{os.environ['PATH']}")
     for _process in range(2):
         assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first)["ld sha256"]
-        probe._asked.clear()
+        probe.reset()
 
 
 @pytest.mark.parametrize("name", ["as", "ld"])
 def test_a_program_that_appears_earlier_on_path_is_seen_by_the_next_process(tmp_path, bin, monkeypatch, name):
     (tmp_path / "early").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/early:{os.environ['PATH']}")
-    fakes.compiler(bin, name, "exit 0")
+    text_files.write_script(bin, name, "exit 0")
     first = toolchain(tmp_path).identity()
-    fakes.compiler(tmp_path / "early", name, "exit 1")
-    probe._asked.clear()
+    text_files.write_script(tmp_path / "early", name, "exit 1")
+    probe.reset()
     assert dict(toolchain(tmp_path).identity())[f"{name} sha256"] != dict(first)[f"{name} sha256"]
 
 
 def test_programs_that_compiler_path_names_are_in_the_identity(tmp_path, bin, monkeypatch):
     first = toolchain(tmp_path).identity()
     (tmp_path / "tools").mkdir()
-    fakes.compiler(tmp_path / "tools", "ld", "exit 1")
+    text_files.write_script(tmp_path / "tools", "ld", "exit 1")
     monkeypatch.setenv("COMPILER_PATH", str(tmp_path / "tools"))
     assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first).get("ld sha256")
 
@@ -84,7 +88,7 @@ def test_the_identity_does_not_depend_on_what_was_set_when_it_was_first_asked(tm
     monkeypatch.delenv("CPATH")
     said = []
     for store in ("store", "another store"):
-        probe._asked.clear()
+        probe.reset()
         one = toolchain(tmp_path, store)
         said.append((one.identity(), one.search_folders()))
     assert said[0] == said[1]
@@ -108,7 +112,7 @@ def test_a_garbled_record_of_a_compiler_is_asked_anew(tmp_path, bin, text):
     folder = tmp_path / "store" / "v1" / "toolchains"
     (record,) = folder.iterdir()
     record.write_text(text)
-    probe._asked.clear()
+    probe.reset()
     assert toolchain(tmp_path).identity() == said
 
 
@@ -150,7 +154,7 @@ def test_flags_with_an_open_quote_are_a_setting_error(tmp_path, bin, monkeypatch
 
 
 def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path, bin, monkeypatch):
-    fakes.compiler(bin, "g++", "echo 'licence expired' >&2; exit 3")
+    text_files.write_script(bin, "g++", "echo 'licence expired' >&2; exit 3")
     message = (
         f"The compiler {bin}/g++ cannot be used: `{bin}/g++ --version` ended with 3: licence expired."
         " Set CXX to a C++ compiler that works, such as g++ or clang++"
@@ -167,16 +171,18 @@ def test_a_compiler_that_is_no_program_is_reported(tmp_path, bin):
 
 
 def test_a_target_of_another_machine_is_refused_with_both_named(tmp_path, bin):
-    objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
+    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
     assert objection == f"{bin}/g++ compiles for x86_64, not for aarch64"
-    assert toolchain(tmp_path).objection("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
-    assert toolchain(tmp_path).objection("cpu", ("x86-64-v3",)) is None
-    assert toolchain(tmp_path).objection("cpu", ()) is None
+    assert toolchain(tmp_path).target_problem("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
+    assert toolchain(tmp_path).target_problem("cpu", ("x86-64-v3",)) is None
+    assert toolchain(tmp_path).target_problem("cpu", ()) is None
 
 
 def test_a_compiler_for_another_system_says_so(tmp_path, bin):
-    fakes.compiler(bin, "g++", ANSWERS.format(machine="arm64-apple-darwin23", include=tmp_path / "include"))
-    objection = toolchain(tmp_path).objection("cpu", ("aarch64",))
+    text_files.write_script(
+        bin, "g++", RECORDING_SCRIPT.format(machine="arm64-apple-darwin23", include=tmp_path / "include")
+    )
+    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
     assert objection == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
 
 
@@ -196,14 +202,14 @@ def test_a_program_that_a_flag_names_is_part_of_the_compilers_identity(tmp_path,
     before = toolchain(tmp_path).identity()
     folder = tmp_path / "other"
     folder.mkdir()
-    fakes.compiler(folder, "as", "echo another assembler")
+    text_files.write_script(folder, "as", "echo another assembler")
     monkeypatch.setenv(variable, spelling.format(folder))
-    said = fakes.ANSWERS.replace("@VERSION@", "12.2")
+    said = fake_compiler.SCRIPT.replace("@VERSION@", "12.2")
     search = (
         'for word in "$@"; do case "$word" in'
         ' -B?*) COMPILER_PATH="${word#-B}";; -B) ;; /*) COMPILER_PATH="$word";; esac; done\n'
     )
-    fakes.compiler(bin, "g++", f'echo "$@" >> "{bin}/asked"\n{search}{said}')
+    text_files.write_script(bin, "g++", f'echo "$@" >> "{bin}/asked"\n{search}{said}')
     after = toolchain(tmp_path).identity()
     changed = {name for name, value in after if dict(before).get(name) != value}
     assert "as sha256" in changed

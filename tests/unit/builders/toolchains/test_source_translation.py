@@ -6,9 +6,9 @@ import os
 import sys
 
 import pytest
-from support import fakes
+from support import text_files
 
-from opforge.builders.run.provenance import parse_depfile
+from opforge.builders.run.dependencies import parse_depfile
 from opforge.builders.toolchains import source_translation
 
 
@@ -44,11 +44,11 @@ def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tm
     for one in (work, folder, folder / "more"):
         one.mkdir()
     monkeypatch.chdir(work)
-    fakes.write(
+    text_files.write(
         folder, "a.cu", '#include "more/b.h"\n#include "cuda_runtime.h"\n#include "absent.h"\ncudaStream_t a;\n'
     )
-    fakes.write(folder / "more", "b.h", '#include "../c.h"\ncudaEvent_t b;\n')
-    fakes.write(folder, "c.h", '#include "more/b.h"\ncudaEvent_t c;\n')
+    text_files.write(folder / "more", "b.h", '#include "../c.h"\ncudaEvent_t b;\n')
+    text_files.write(folder, "c.h", '#include "more/b.h"\ncudaEvent_t c;\n')
     made = source_translation.translate(str(folder / "a.cu"), "0.a.o.hip", [str(folder)])
     assert sorted(made.values()) == [str(folder / one) for one in ("a.cu", "c.h", "more/b.h")]
     text = (work / "0.a.o.hip").read_text()
@@ -62,7 +62,7 @@ def test_quoted_headers_are_translated_too_and_the_originals_stay_as_they_are(tm
 
 def test_the_originals_are_in_the_depfile(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fakes.write(tmp_path, "my kernel.cu", "int x;\n")
+    text_files.write(tmp_path, "my kernel.cu", "int x;\n")
     write = "open('x.d', 'w').write('x.o: made.hip \\\\\\n /usr/include/a.h\\n')"
     status = source_translation.main(
         ["x.d", str(tmp_path / "my kernel.cu"), "made.hip", "--", sys.executable, "-c", write]
@@ -74,7 +74,7 @@ def test_the_originals_are_in_the_depfile(tmp_path, monkeypatch):
 
 def test_a_compiler_that_fails_is_passed_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fakes.write(tmp_path, "a.cu", "int x;\n")
+    text_files.write(tmp_path, "a.cu", "int x;\n")
     assert source_translation.main(["x.d", "a.cu", "a.hip", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_store import MadeUpStore
 
 from opforge.cache.filesystem.disk import Disk
@@ -16,7 +16,7 @@ from opforge.cache.maintenance.explain import (
     file_differences,
     nearest,
 )
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 NOW = {"op": "relu", "target": "cpu:x86-64-v3", "compile_flags": ["-O3"], "toolchain": {"version": "g++ 12"}}
 
@@ -59,8 +59,10 @@ def test_a_component_that_only_one_side_has_is_none_on_the_other():
 
 def test_a_changed_file_is_named_with_both_digests(made):
     made.add(text="int a;")
-    path = fakes.write(made.roots["own"], "relu.cpp", "int b;")
-    assert look(made).files == (ChangedFile(path, "has changed", fakes.sha256("int a;"), fakes.sha256("int b;")),)
+    path = text_files.write(made.roots["own"], "relu.cpp", "int b;")
+    assert look(made).files == (
+        ChangedFile(path, "has changed", text_files.sha256("int a;"), text_files.sha256("int b;")),
+    )
 
 
 def test_a_file_that_is_gone_is_named(made):
@@ -77,11 +79,11 @@ def test_a_root_that_is_not_here_is_named():
 
 
 def test_a_name_that_appeared_is_named(tmp_path):
-    inputs = Inputs((), names=("a.h",), searched=(Located("own", ""),)).to_json()
+    inputs = Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)).to_json()
     assert file_differences(inputs, {"own": str(tmp_path)}, Disk()) == []
-    path = fakes.write(tmp_path, "a.h", "x")
+    path = text_files.write(tmp_path, "a.h", "x")
     (changed,) = file_differences(inputs, {"own": str(tmp_path)}, Disk())
-    assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", fakes.sha256("x"))
+    assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", text_files.sha256("x"))
 
 
 def test_a_manifest_without_inputs_says_so():
@@ -91,11 +93,11 @@ def test_a_manifest_without_inputs_says_so():
 def test_the_entry_with_the_fewest_differences_is_nearest(made):
     made.add(compile_flags=["-O0"], libraries=["m"])
     near = made.add(compile_flags=["-O1"])
-    assert look(made).entry.result == near
+    assert look(made).entry.key == near
 
 
 def test_among_equal_plans_the_one_with_the_fewest_changed_files_is_nearest(made):
     first = made.add(text="int a;")
     made.add(text="int b;")
-    fakes.write(made.roots["own"], "relu.cpp", "int a;")
-    assert look(made).entry.result == first
+    text_files.write(made.roots["own"], "relu.cpp", "int a;")
+    assert look(made).entry.key == first

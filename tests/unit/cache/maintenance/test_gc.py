@@ -30,7 +30,7 @@ def later(seconds=3600.0):
 
 def gc(made, **options):
     options.setdefault("now", later())
-    return upkeep.remove(made.layout, upkeep.surplus(made.layout, **options))
+    return upkeep.remove(made.layout, upkeep.over_limit(made.layout, **options))
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_an_entry_that_another_process_removes_meanwhile_is_no_damage(made, monk
         os.rename(made.layout.entry(result), made.layout.path("staging", "taken"))
         return "the library cannot be opened (No such file or directory)"
 
-    monkeypatch.setattr(verify, "damage", removed)
+    monkeypatch.setattr(verify, "integrity_problem", removed)
     assert verify.verify(made.layout, ME) == []
 
 
@@ -89,7 +89,7 @@ def test_an_entry_that_another_process_removes_meanwhile_is_no_damage(made, monk
 
 def test_without_limits_no_entry_goes(made):
     made.add()
-    assert upkeep.surplus(made.layout, later(1e9)) == []
+    assert upkeep.over_limit(made.layout, later(1e9)) == []
 
 
 def test_an_entry_that_was_just_published_stays(made):
@@ -150,7 +150,7 @@ def test_an_evicted_entry_is_a_miss_and_can_be_kept_again(made):
     assert made.add() == result
 
 
-# -- leftovers ---------------------------------------------------------------------------------------------------------
+# -- garbage ---------------------------------------------------------------------------------------------------------
 
 
 def dead_process():
@@ -160,10 +160,10 @@ def dead_process():
 
 
 def test_what_a_dead_builder_left_goes_and_a_living_one_keeps_its_folder(made, monkeypatch):
-    mine = staging.begin(made.layout, "plan")
+    mine = staging.new_folder(made.layout, "plan")
     pid = dead_process()
     monkeypatch.setattr(os, "getpid", lambda: pid)
-    theirs = staging.begin(made.layout, "plan")
+    theirs = staging.new_folder(made.layout, "plan")
     monkeypatch.undo()
     assert [one.path for one in gc(made)] == [theirs]
     assert os.path.isdir(mine) and not os.path.exists(theirs)
@@ -181,7 +181,7 @@ def test_what_is_old_goes_and_what_is_new_stays(made, area):
 
 def test_a_lock_that_is_held_stays(made):
     path = made.layout.path("locks", "plan")
-    with lock.held(path, "relu", None):
+    with lock.acquire(path, "relu", None):
         gc(made, now=later(8 * 86400))
         assert os.path.exists(path)
     with open(path, "a"):
@@ -192,7 +192,7 @@ def test_a_lock_that_is_held_stays(made):
 
 def test_a_dry_run_changes_nothing(made):
     result = made.add()
-    planned = upkeep.surplus(made.layout, later(), max_size=0)
+    planned = upkeep.over_limit(made.layout, later(), max_size=0)
     assert [one.kind for one in planned] == ["entry", "ticket", "description"] and made.held() == {result}
 
 
@@ -201,7 +201,7 @@ def test_a_dry_run_changes_nothing(made):
 
 def test_clear_takes_all_but_builds_in_progress(made):
     made.add("relu"), made.add("adam")
-    mine = staging.begin(made.layout, "plan")
+    mine = staging.new_folder(made.layout, "plan")
     for area in ("failures", "logs", "toolchains"):
         with open(made.layout.path(area, "one"), "w"):
             pass
@@ -222,7 +222,7 @@ def test_clear_of_one_op_leaves_the_others(made):
 
 def test_what_another_process_removed_first_is_not_counted(made):
     made.add()
-    planned = upkeep.surplus(made.layout, later(), max_size=0)
+    planned = upkeep.over_limit(made.layout, later(), max_size=0)
     assert upkeep.remove(made.layout, planned) == planned
     assert upkeep.remove(made.layout, planned) == []
 
@@ -260,7 +260,7 @@ def test_entries_that_came_with_an_image_can_be_evicted_and_set_aside(made, monk
     made.add("adam")
     made.spoil(bad)
     made.bake(monkeypatch)
-    assert [one.op for one in verify.verify(made.layout, ME) if one.set_aside] == ["relu"]
+    assert [one.op for one in verify.verify(made.layout, ME) if one.quarantined] == ["relu"]
     assert len(os.listdir(made.layout.path("quarantine"))) == 1
     assert [one.op for one in gc(made, max_size=0) if one.kind == "entry"] == ["adam"]
     assert made.held() == set() and os.listdir(made.layout.path("staging")) == []
@@ -273,7 +273,7 @@ def test_an_entry_of_the_future_is_no_young_one(made):
 
 
 def test_gc_beside_builders_loses_nothing_and_raises_nothing(made, monkeypatch):
-    monkeypatch.setattr(upkeep, "YOUNG_SECONDS", 600.0)  # all that is built here is young, however long it takes
+    monkeypatch.setattr(upkeep, "GRACE_SECONDS", 600.0)  # all that is built here is young, however long it takes
     problems, stop = [], threading.Event()
 
     def collect():

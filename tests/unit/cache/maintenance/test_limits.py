@@ -20,7 +20,7 @@ DAY = 24 * 3600.0
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     return MadeUpStore(tmp_path / "store", tmp_path / "src")
 
 
@@ -59,7 +59,7 @@ def test_nothing_goes_because_the_running_sum_is_too_high(made):
     for number in range(3):
         made.add(f"op{number}", size=20_000)
     size_log.measure(made.layout)
-    size_log.note(made.layout, 50_000)  # as a build leaves it that was counted while the store was walked
+    size_log.append(made.layout, 50_000)  # as a build leaves it that was counted while the store was walked
     assert limits.enforce(made.layout, size_of(made) + 1, None) == 0
     assert len(made.held()) == 3
 
@@ -90,12 +90,12 @@ def test_what_is_pinned_stays_whatever_the_limits_say(made):
 def test_what_is_pinned_stays_whatever_its_age(made):
     keep = made.add("relu")
     pins.pin(made.layout, keep)
-    gone = gc.remove(made.layout, gc.surplus(made.layout, time.time() + 400 * DAY, max_age=DAY))
+    gone = gc.remove(made.layout, gc.over_limit(made.layout, time.time() + 400 * DAY, max_age=DAY))
     assert made.held() == {keep} and not [one for one in gone if one.kind == "entry"]
 
 
 def test_what_was_published_or_used_just_now_stays(made, monkeypatch):
-    monkeypatch.setattr(gc, "YOUNG_SECONDS", 5.0)
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 5.0)
     result = made.add("relu")
     assert limits.enforce(made.layout, 1, None) == 0
     assert made.held() == {result}
@@ -103,8 +103,8 @@ def test_what_was_published_or_used_just_now_stays(made, monkeypatch):
 
 def test_ages_are_looked_at_once_a_day(made, monkeypatch):
     seen = []
-    real = gc.surplus
-    monkeypatch.setattr(gc, "surplus", lambda *arguments: seen.append(arguments[3]) or real(*arguments))
+    real = gc.over_limit
+    monkeypatch.setattr(gc, "over_limit", lambda *arguments: seen.append(arguments[3]) or real(*arguments))
     for _time in range(3):
         limits.enforce(made.layout, None, 180 * DAY)
     assert seen == [180 * DAY]
@@ -140,14 +140,14 @@ def test_a_store_that_cannot_be_changed_fails_no_build(made, monkeypatch, error)
     def fail(*_arguments):
         raise error
 
-    monkeypatch.setattr(gc, "surplus", fail)
+    monkeypatch.setattr(gc, "over_limit", fail)
     assert limits.enforce(made.layout, 1, None) == 0
 
 
 def test_a_day_that_cannot_be_noted_looks_at_no_ages(made, monkeypatch):
     os.mkdir(made.layout.path(limits.SWEPT))
     os.utime(made.layout.path(limits.SWEPT), (1, 1))
-    monkeypatch.setattr(gc, "surplus", lambda *_arguments: pytest.fail("it would at every build"))
+    monkeypatch.setattr(gc, "over_limit", lambda *_arguments: pytest.fail("it would at every build"))
     assert limits.enforce(made.layout, None, 1.0) == 0
 
 

@@ -27,7 +27,7 @@ def test_a_store_that_does_not_exist_holds_nothing(tmp_path):
 def test_an_entry_is_listed_with_its_facts(made):
     result = made.add("relu", size=500)
     (found,) = listing.entries(made.layout)
-    assert (found.result, found.op, found.abi, found.target) == (result, "relu", "c", "cpu:x86-64-v3")
+    assert (found.key, found.op, found.abi, found.target) == (result, "relu", "c", "cpu:x86-64-v3")
     assert found.path == made.library(result) and found.problem == "" and found.seconds == 1.5
     assert found.size > 500
     assert abs(found.built - time.time()) < 60
@@ -58,7 +58,7 @@ def test_an_entry_with_a_broken_manifest_is_listed_with_its_problem(made, conten
 def test_an_entry_of_somebody_else_is_listed_with_its_problem_and_hides_no_other(made, monkeypatch):
     theirs, mine = made.add("relu"), made.add("adam")
     made.close(monkeypatch, theirs)
-    found = {one.result: one for one in listing.entries(made.layout)}
+    found = {one.key: one for one in listing.entries(made.layout)}
     assert set(found) == {theirs, mine} and found[mine].problem == ""
     assert found[theirs].problem == "its manifest cannot be read" and found[theirs].path == made.layout.entry(theirs)
 

@@ -65,7 +65,7 @@ def test_a_line_that_tells_nothing_is_left_out(made, line):
 
 
 def test_lines_of_entries_that_are_gone_are_forgotten_in_the_end(made, monkeypatch):
-    monkeypatch.setattr(summaries, "SPARE", 2)
+    monkeypatch.setattr(summaries, "MAX_STALE_LINES", 2)
     results = [made.add(f"op{number}") for number in range(6)]
     listing.entries(made.layout)
     for result in results[1:]:

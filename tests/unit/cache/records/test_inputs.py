@@ -7,22 +7,24 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fakes import FakeDisk
+from support.fake_disk import FakeDisk
 
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 
 def inputs(**parts):
-    return Inputs(**{"files": (), "names": ("a.h",), "searched": (Located("own", "x"), Located("own", "y")), **parts})
+    return Inputs(
+        **{"files": (), "names": ("a.h",), "searched": (RootedPath("own", "x"), RootedPath("own", "y")), **parts}
+    )
 
 
 def test_a_place_below_a_root_goes_where_the_root_goes():
-    where = Located("own", "a/b.h")
-    assert where.within({"own": "/p"}) == "/p/a/b.h"
-    assert where.within({"own": "/q"}) == "/q/a/b.h"
-    assert where.within({}) is None
-    assert Dependency("own", "a", "00").within({"own": "/p"}) == "/p/a"
-    assert Located("own", "a").below("../b") == Located("own", "b")
+    where = RootedPath("own", "a/b.h")
+    assert where.resolve({"own": "/p"}) == "/p/a/b.h"
+    assert where.resolve({"own": "/q"}) == "/q/a/b.h"
+    assert where.resolve({}) is None
+    assert Dependency("own", "a", "00").resolve({"own": "/p"}) == "/p/a"
+    assert RootedPath("own", "a").join("../b") == RootedPath("own", "b")
 
 
 def test_nothing_appears_in_an_empty_tree():
@@ -32,14 +34,14 @@ def test_nothing_appears_in_an_empty_tree():
 def test_a_name_that_was_there_does_not_appear():
     disk = FakeDisk()
     disk.write("/p/y/a.h", "")
-    assert inputs(present=(Located("own", "y/a.h"),)).appeared({"own": "/p"}, disk) is None
+    assert inputs(present=(RootedPath("own", "y/a.h"),)).appeared({"own": "/p"}, disk) is None
     assert inputs().appeared({"own": "/p"}, disk) == "/p/y/a.h"
 
 
 def test_a_name_with_folders_and_dots_is_the_same_file():
     disk = FakeDisk()
     disk.write("/p/a.h", "")
-    found = inputs(names=("../a.h",), present=(Located("own", "a.h"),))
+    found = inputs(names=("../a.h",), present=(RootedPath("own", "a.h"),))
     assert found.appeared({"own": "/p"}, disk) is None
 
 
@@ -55,10 +57,10 @@ def test_a_name_that_is_queried_by_another_way_appears_too(name):
 
 
 def test_a_folder_of_a_root_that_is_not_here_is_passed_over():
-    assert inputs(searched=(Located("other", ""),)).appeared({"own": "/p"}, FakeDisk()) is None
+    assert inputs(searched=(RootedPath("other", ""),)).appeared({"own": "/p"}, FakeDisk()) is None
 
 
-located = st.builds(Located, st.text(), st.text())
+located = st.builds(RootedPath, st.text(), st.text())
 
 
 @given(

@@ -7,10 +7,11 @@ import os
 
 import pytest
 
-from opforge.cache import layout
+from opforge.cache import current
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.cache.records import objects
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 ME = frozenset({os.geteuid()})
 
@@ -20,8 +21,8 @@ class Unit:
 
     def __init__(self, folder):
         self.folder, self.roots = folder, {"own": str(folder)}
-        self.place = layout.Layout(str(folder / "store"))
-        layout.prepare(self.place.root, ME)
+        self.place = Layout(str(folder / "store"))
+        current.prepare(self.place.root, ME)
         self.write("int a;")
 
     def write(self, text, name="a.cpp"):
@@ -29,7 +30,7 @@ class Unit:
 
     def inputs(self, *names):
         files = [Dependency("own", name, Disk().digest(str(self.folder / name))) for name in names or ("a.cpp",)]
-        return Inputs(tuple(files), names=("b.h",), searched=(Located("own", ""),))
+        return Inputs(tuple(files), names=("b.h",), searched=(RootedPath("own", ""),))
 
     def keep(self, content=b"object"):
         (self.folder / "a.o").write_bytes(content)

@@ -75,7 +75,7 @@ def test_of_two_walks_at_once_the_later_one_counts(made, monkeypatch):
     assert unwalked(made, monkeypatch) == size_log.count(made.layout)
 
 
-@pytest.mark.parametrize("content", [b"", b"+5\n", b"=x\n", b"=5\nnonsense\n", b"=1\n" + b"+1\n" * size_log.LONGEST])
+@pytest.mark.parametrize("content", [b"", b"+5\n", b"=x\n", b"=5\nnonsense\n", b"=1\n" + b"+1\n" * size_log.MAX_BYTES])
 def test_lines_that_tell_nothing_are_replaced_by_a_walk(made, monkeypatch, content):
     made.add("relu", size=5000)
     with open(made.layout.path(size_log.FILE), "wb") as file:
@@ -92,5 +92,5 @@ def test_a_store_that_cannot_be_written_is_walked(made, monkeypatch):
 
 def test_a_note_without_a_store_harms_nothing(made):
     shutil.rmtree(made.layout.root)
-    size_log.note(made.layout, 5)
+    size_log.append(made.layout, 5)
     assert not os.path.exists(made.layout.root)

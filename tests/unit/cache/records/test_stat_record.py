@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import fakes
-from support.fakes import SECOND, FakeDisk, sha256
+from support import text_files
+from support.fake_disk import SECOND, FakeDisk
+from support.text_files import sha256
 
 from opforge.cache.records import stat_record
-from opforge.cache.records.inputs import Dependency, Inputs, Located
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 ROOTS = {"own": "/p", "torch": "/site/torch", "system": "/"}
 BINARY = {"file": "x.so", "size": 1, "sha256": "00"}
@@ -36,10 +37,10 @@ INPUTS = Inputs(
         Dependency("torch", "include/t.h", sha256("int t;"), "torch"),
     ),
     names=("a.h", "gone.h"),
-    searched=(Located("own", ""), Located("own", "inc")),
-    present=(Located("own", "inc/a.h"),),
-    folders=(Located("own", ""), Located("own", "inc")),
-    seals=(("torch", Located("torch", "../torch-1.dist-info/RECORD")),),
+    searched=(RootedPath("own", ""), RootedPath("own", "inc")),
+    present=(RootedPath("own", "inc/a.h"),),
+    folders=(RootedPath("own", ""), RootedPath("own", "inc")),
+    trusted_trees=(("torch", RootedPath("torch", "../torch-1.dist-info/RECORD")),),
 )
 
 
@@ -68,7 +69,7 @@ def test_a_young_file_is_hashed_until_it_is_of_age(disk):
     assert not by_stamps(ticket, disk)
     assert by_content(ticket, disk).holds
     assert disk.hashed == ["/p/a.cpp"]
-    disk.now += stat_record.YOUNG_NS + 1
+    disk.now += stat_record.RACY_NS + 1
     assert not by_stamps(ticket, disk), "the ticket's own time counts: that is when the stamp was taken"
     assert by_stamps(ticket_of(disk), disk)
 
@@ -258,7 +259,7 @@ def test_the_real_disk_answers_as_the_fake_one_does(tmp_path):
     real = Disk()
     path = str(tmp_path / "a")
     assert real.stamp(path) is None and real.digest(path) is None and not real.exists(path)
-    fakes.write(tmp_path, "a", "int a;")
+    text_files.write(tmp_path, "a", "int a;")
     (tmp_path / "dangling").symlink_to("nowhere")
     assert real.stamp(path).size == 6
     assert real.digest(path) == sha256("int a;")

@@ -8,11 +8,11 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_store import LIBRARY, ME, World
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.layout import read_json
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
 
@@ -77,9 +77,9 @@ DAMAGES = {
     zero: "the library's digest differs from its manifest's",
     flip: "the library's digest differs from its manifest's",
     empty: "the library has 0 bytes instead of 200",
-    folder: "the library is no regular file",
+    folder: "the library is not a regular file",
     link: "the library cannot be opened (Too many levels of symbolic links)",
-    pipe: "the library is no regular file",
+    pipe: "the library is not a regular file",
     missing: "the library cannot be opened (No such file or directory)",
     group_writable: "the library can be written by others (mode 570)",
     others_writable: "the library can be written by others (mode 507)",
@@ -103,7 +103,7 @@ def test_a_damaged_entry_is_named_set_aside_and_built_again(world, harm, warning
 
 def as_file(path):
     shutil.rmtree(path)
-    fakes.write(os.path.dirname(path), os.path.basename(path), "a file")
+    text_files.write(os.path.dirname(path), os.path.basename(path), "a file")
 
 
 def as_empty_folder(path):
@@ -121,7 +121,7 @@ def without_manifest(path):
 
 
 def with_garbled_manifest(path):
-    fakes.write(path, entries.MANIFEST, "{")
+    text_files.write(path, entries.MANIFEST, "{")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_an_entry_that_is_no_entry_is_replaced(world, harm):
     harm(built.folder)
     assert world.get(paranoid=True) is None
     again = world.build()
-    assert again.origin == "built" and again.result == built.result
+    assert again.origin == "built" and again.key == built.key
     assert world.get() is not None
     assert world.staged() == []
 
@@ -198,16 +198,16 @@ def test_a_large_library_is_trusted_by_its_receipt_and_hashed_in_full_on_demand(
     size = entries.FULL_CHECK_BYTES + 1
     entry = entry_of(tmp_path, size, sha256="00")
     entry.binary["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.damage(entry, ME) is None
-    assert entries.damage(entry, ME, full=True) == "the library's digest differs from its manifest's"
+    assert entries.integrity_problem(entry, ME) is None
+    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its manifest's"
     entry.binary["stamp"][1] += 1
-    assert entries.damage(entry, ME) == "the library's digest differs from its manifest's"
+    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its manifest's"
 
 
 def test_a_small_library_is_hashed_whatever_its_receipt_says(tmp_path):
     entry = entry_of(tmp_path, entries.FULL_CHECK_BYTES, sha256="00")
     entry.binary["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.damage(entry, ME) is not None
+    assert entries.integrity_problem(entry, ME) is not None
 
 
 def test_a_renewed_ticket_keeps_the_receipt_of_a_large_library(tmp_path):
@@ -223,7 +223,7 @@ def test_a_renewed_ticket_keeps_the_receipt_of_a_large_library(tmp_path):
 
 def test_a_library_of_a_stranger_is_refused(tmp_path):
     entry = entry_of(tmp_path, 10)
-    problem = entries.damage(entry, frozenset({os.geteuid() + 1}))
+    problem = entries.integrity_problem(entry, frozenset({os.geteuid() + 1}))
     assert problem == "its folder is a link, a file, or somebody else's"
 
 
@@ -247,7 +247,7 @@ def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, ch
     with open(manifest) as file:
         told = json.load(file)
     change(told)
-    fakes.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
+    text_files.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
     again = world.build()
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()

@@ -12,11 +12,11 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_store import World
 
-from opforge.builders.lookup.host_requirements import unfit
-from opforge.cache.layout import read_json
+from opforge.builders.lookup.host_requirements import host_problem
+from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.records import stat_record
 
@@ -64,7 +64,7 @@ def spoil(data, path):
     spoiled = json.dumps(mutated(whole, where, data.draw(anything | st.just(...))))
     if data.draw(st.integers(0, 9)) == 0:
         spoiled = spoiled[: data.draw(st.integers(0, len(spoiled)))]
-    fakes.write(os.path.dirname(path), os.path.basename(path), spoiled)
+    text_files.write(os.path.dirname(path), os.path.basename(path), spoiled)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
     spoil(data, world.ticket if which == "ticket" else os.path.join(world.entry.folder, entries.MANIFEST))
     try:
         found = world.get(paranoid)
-        match = world.store.match("description", unfit, world.roots, (), [], own=True)
+        match = world.store.match("description", host_problem, world.roots, (), [], own=True)
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)
     for one in (found, match):
@@ -116,9 +116,9 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
 def test_a_file_of_another_kind_is_a_miss(world, text, which):
     built = world.build()
     path = world.tickets()[0] if which == "ticket" else os.path.join(built.folder, entries.MANIFEST)
-    fakes.write(os.path.dirname(path), os.path.basename(path), text)
+    text_files.write(os.path.dirname(path), os.path.basename(path), text)
     assert world.get(paranoid=which == "manifest") is None
-    assert world.build().result == built.result
+    assert world.build().key == built.key
 
 
 def test_a_ticket_of_binary_noise_is_a_miss(world):
@@ -136,7 +136,7 @@ def test_a_ticket_cannot_lead_out_of_the_store(world, tmp_path):
     with open(path) as file:
         ticket = json.load(file)
     ticket["result"] = os.path.relpath(outside, world.store.layout.path("entries"))
-    fakes.write(os.path.dirname(path), os.path.basename(path), json.dumps(ticket))
+    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(ticket))
     assert world.get() is None
 
 

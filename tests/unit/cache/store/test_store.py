@@ -6,12 +6,12 @@ import os
 import shutil
 
 import pytest
-from support import fakes
+from support import text_files
 from support.store.fake_store import World
 
 from opforge.cache import publish, store
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import place_of
+from opforge.cache.keys import root_paths_digest
 from opforge.errors import CacheDirError
 
 
@@ -41,13 +41,13 @@ def test_nothing_is_left_in_staging(world):
 
 def test_an_edit_is_a_miss_that_names_the_file_and_going_back_is_a_hit(world):
     first = world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int b;")
+    text_files.write(world.folder / "src", "a.cpp", "int b;")
     assert world.get() is None
     assert world.reasons() == [f"{world.folder}/src/a.cpp has changed"]
     second = world.build()
-    assert second.result != first.result
-    fakes.write(world.folder / "src", "a.cpp", "int a;")
-    assert world.get().result == first.result
+    assert second.key != first.key
+    text_files.write(world.folder / "src", "a.cpp", "int a;")
+    assert world.get().key == first.key
     assert world.built == 2
 
 
@@ -64,7 +64,7 @@ def test_a_moved_tree_is_a_hit_and_gets_a_ticket_of_its_own(world):
     world.roots = {"own": str(world.folder / "moved")}
     assert world.get() is not None
     assert len(world.tickets()) == 2
-    assert any(path.endswith(place_of(world.roots) + ".json") for path in world.tickets())
+    assert any(path.endswith(root_paths_digest(world.roots) + ".json") for path in world.tickets())
 
 
 def test_paranoia_sees_an_edit_that_left_every_stamp(world):
@@ -77,16 +77,16 @@ def test_paranoia_sees_an_edit_that_left_every_stamp(world):
     layout_stamp = Stamp(6, 1, 1, 1)
     world.store.disk = Blind()
     world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int b;")
+    text_files.write(world.folder / "src", "a.cpp", "int b;")
     assert world.get() is not None
     assert world.get(paranoid=True) is None
 
 
 def test_tickets_of_a_place_are_bounded(world):
-    for number in range(store.TICKETS_KEPT + 4):
-        fakes.write(world.folder / "src", "a.cpp", f"int a{number};")
+    for number in range(store.KEPT_STAT_RECORDS + 4):
+        text_files.write(world.folder / "src", "a.cpp", f"int a{number};")
         world.build()
-    assert len(world.tickets()) == store.TICKETS_KEPT
+    assert len(world.tickets()) == store.KEPT_STAT_RECORDS
     assert world.get() is not None
 
 
@@ -103,7 +103,7 @@ def test_the_first_publisher_wins(world):
     first = world.build()
     inode = os.stat(first.library).st_ino
     second = world.build()
-    assert second.origin == "cache" and second.result == first.result
+    assert second.origin == "cache" and second.key == first.key
     assert os.stat(second.library).st_ino == inode
 
 
@@ -114,7 +114,7 @@ def test_what_another_has_built_while_we_waited_is_taken(world):
 
 
 def test_a_disk_that_returns_other_bytes_is_an_error_that_says_so(world, monkeypatch, warnings_of_the_cache):
-    monkeypatch.setattr("opforge.cache.publish.damage", lambda *_arguments, **_options: "the digest differs")
+    monkeypatch.setattr("opforge.cache.publish.integrity_problem", lambda *_arguments, **_options: "the digest differs")
     with pytest.raises(
         CacheDirError, match=r"reads back wrong \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
     ):
@@ -134,7 +134,7 @@ def test_a_description_folder_that_is_evicted_meanwhile_is_made_again(world, mon
 
     monkeypatch.setattr(publish, "make_folder", evicted)
     entry = world.build()
-    assert os.listdir(folders[0]) == [entry.result]
+    assert os.listdir(folders[0]) == [entry.key]
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_layer_answers_for_the_files_it_was_built_from_and_for_others_below_th
     world, tmp_path
 ):
     built = world.build()
-    fakes.write(world.folder / "src", "a.cpp", "int another;")
+    text_files.write(world.folder / "src", "a.cpp", "int another;")
     store, trace = world.as_layer(tmp_path / "mine"), []
     assert store.match("description", lambda _binary: None, world.roots, (), trace) is None
     assert [tuple(one) for one in trace] == [(built.folder, f"{world.folder}/src/a.cpp has changed")]

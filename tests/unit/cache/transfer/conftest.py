@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.store.fake_store import ME, MadeUpStore
 
-from opforge.cache import layout
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 
 
@@ -26,6 +27,6 @@ def packed(made, tmp_path):
 @pytest.fixture
 def fresh(tmp_path):
     """An empty store."""
-    place = layout.Layout(str(tmp_path / "fresh"))
-    layout.prepare(place.root, ME)
+    place = Layout(str(tmp_path / "fresh"))
+    current.prepare(place.root, ME)
     return place

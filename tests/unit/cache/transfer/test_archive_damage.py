@@ -12,7 +12,8 @@ import pytest
 from support.store.fake_archives import held, members, refused, rewrite
 from support.store.fake_store import ME
 
-from opforge.cache import layout
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 
 CUT = "was refused: Compressed file ended before the end-of-stream marker was reached. "
@@ -27,14 +28,14 @@ def test_an_archive_that_is_cut_short_anywhere_is_refused_unless_only_padding_is
     for length in [*range(0, needed, 256), needed]:
         with open(path, "wb") as file:
             file.write(content[:length])
-        place = layout.Layout(str(tmp_path / f"cut-{length}"))
-        layout.prepare(place.root, ME)
+        place = Layout(str(tmp_path / f"cut-{length}"))
+        current.prepare(place.root, ME)
         error = refused(place, path)
         assert held(place) == set(results[: error.kept])
     with open(path, "wb") as file:
         file.write(content[: needed + 512])
-    place = layout.Layout(str(tmp_path / "enough"))
-    layout.prepare(place.root, ME)
+    place = Layout(str(tmp_path / "enough"))
+    current.prepare(place.root, ME)
     assert len(archive.unpack(place, path, ME)) == 2
 
 

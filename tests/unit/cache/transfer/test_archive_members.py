@@ -8,11 +8,12 @@ import tarfile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import fakes
+from support import text_files
 from support.store.fake_archives import KEY, held, is_whole, member, members, refused, rewrite
 from support.store.fake_store import ME
 
-from opforge.cache import layout
+from opforge.cache import current
+from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
@@ -51,12 +52,12 @@ def test_a_member_that_no_export_writes_is_refused_and_what_came_before_stays(pa
     good = members(path)
     bad = [(HOSTILE[name], b"")]
     rewrite(path, [*bad, *good] if first else [*good[:2], *bad, *good[2:]])
-    before = fakes.tree(tmp_path, "fresh")
+    before = text_files.tree(tmp_path)
     error = refused(fresh, path)
     assert "is no file of an entry" in str(error) or "is damaged" in str(error), error
     # The entry before the bad member is published once the next member has shown that it is complete.
     assert held(fresh) <= set(results[:1]) and (not first or not held(fresh))
-    assert {at: files for at, files in fakes.tree(tmp_path).items() if not at.startswith("fresh")} == {
+    assert {at: files for at, files in text_files.tree(tmp_path).items() if not at.startswith("fresh")} == {
         at: files for at, files in before.items() if not at.startswith("fresh")
     }
 
@@ -150,8 +151,8 @@ def test_no_archive_writes_outside_the_store_or_leaves_half_an_entry(packed, tmp
     for one in hostile:
         parts.insert(data.draw(st.integers(0, len(parts))), one)
     parts = [part for part in parts if data.draw(st.integers(0, 5)) or part in hostile]
-    place = layout.Layout(str(tmp_path / "hostile" / "store"))
-    layout.prepare(place.root, ME)
+    place = Layout(str(tmp_path / "hostile" / "store"))
+    current.prepare(place.root, ME)
     target = tmp_path / "hostile.tar"
     rewrite(target, parts)
     flips = data.draw(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 255)), max_size=3))
@@ -160,13 +161,13 @@ def test_no_archive_writes_outside_the_store_or_leaves_half_an_entry(packed, tmp
         if at < len(content):
             content[at] ^= change
     target.write_bytes(content)
-    before = fakes.tree(tmp_path)
+    before = text_files.tree(tmp_path)
     try:
         archive.unpack(place, str(target), ME)
     except ArchiveError:
         pass
     assert is_whole(place) <= set(results)
-    after = fakes.tree(tmp_path)
+    after = text_files.tree(tmp_path)
     inside = os.path.join("hostile", "store")
     assert [at for at in after if at not in before and not at.startswith(inside)] == []
     for at, files in before.items():

@@ -8,12 +8,14 @@ import lzma
 import os
 
 import pytest
-from support import fakes
+from support import sample_ops
+from support.compilers import fake_compiler
 from support.store import fake_store
 from support.store.fake_archives import is_whole
 from support.store.fake_store import ME
 
-from opforge.cache import layout
+from opforge.builders.lookup.finder import find
+from opforge.cache import current
 from opforge.cache.store import Store
 from opforge.cache.transfer import archive
 
@@ -33,7 +35,7 @@ def test_an_entry_that_is_gone_or_not_whole_is_left_out(made, tmp_path):
     bad, good = made.add("relu"), made.add("adam")
     os.unlink(os.path.join(made.layout.entry(bad), "manifest.json"))
     moved = archive.export(made.layout, [bad, good, "0" * 32], str(tmp_path / "ops.tar"))
-    assert [one.result for one in moved] == [good]
+    assert [one.key for one in moved] == [good]
 
 
 def test_a_name_of_any_length_is_exported(made, fresh, tmp_path):
@@ -44,22 +46,22 @@ def test_a_name_of_any_length_is_exported(made, fresh, tmp_path):
 
 
 def test_an_import_is_a_hit_for_the_same_sources_and_not_for_others(tmp_path, own_store, monkeypatch):
-    fakes.answering_compiler(tmp_path / "bin")
+    fake_compiler.create(tmp_path / "bin")
     monkeypatch.setenv("CXX", str(tmp_path / "bin" / "g++"))
-    cls = fakes.plain_op(tmp_path / "op")
+    cls = sample_ops.plain_op(tmp_path / "op")
     store = Store(str(own_store), ME)
     result = fake_store.publish(cls(), store)
     archive.export(store.layout, [result], str(tmp_path / "ops.tar"))
     other = Store(str(tmp_path / "other"), ME)
-    layout.prepare(str(other.layout), ME)
+    current.prepare(str(other.layout), ME)
     (moved,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
-    assert (moved.result, moved.op, moved.news) == (result, "plain", True)
-    assert cls().find(other).result == result
-    assert cls().find(other).ticket, "the second look-up is answered by stamps"
+    assert (moved.key, moved.op, moved.is_new) == (result, "plain", True)
+    assert find(cls().spec(), other).entry.key == result
+    assert find(cls().spec(), other).entry.stat_record, "the second look-up is answered by stamps"
     (again,) = archive.unpack(other.layout, str(tmp_path / "ops.tar"), ME)
-    assert not again.news
-    fakes.set_value(tmp_path / "op", 2)
-    assert cls().find(other) is None
+    assert not again.is_new
+    sample_ops.set_value(tmp_path / "op", 2)
+    assert find(cls().spec(), other).entry is None
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=lambda one: one.__module__)
@@ -69,7 +71,7 @@ def test_a_compressed_archive_is_taken(packed, fresh, compress):
         content = file.read()
     with open(path, "wb") as file:
         file.write(compress(content))
-    assert [one.result for one in archive.unpack(fresh, path, ME)] == results
+    assert [one.key for one in archive.unpack(fresh, path, ME)] == results
     assert is_whole(fresh) == set(results)
 
 

@@ -47,11 +47,11 @@ def test_everybody_may_read_a_layer_and_nobody_else_may_write_it(made, tmp_path,
     found = modes(tmp_path / "new" / "layer")
     assert {mode for name, mode in found.items() if os.path.isdir(tmp_path / "new" / "layer" / name)} == {0o755}
     assert {mode for name, mode in found.items() if name.endswith(".so")} == {0o555}
-    assert found["CACHEDIR.TAG"] == 0o644 and found[f"v1/entries/{entry.result}/manifest.json"] == 0o644
+    assert found["CACHEDIR.TAG"] == 0o644 and found[f"v1/entries/{entry.key}/manifest.json"] == 0o644
     assert stat.S_IMODE(os.stat(tmp_path / "new" / "layer").st_mode) == 0o755
     assert added.library.startswith(str(tmp_path / "new" / "layer"))
     mine = Store(str(tmp_path / "mine"), ME, (str(tmp_path / "new" / "layer"),))
-    assert mine.match(DESCRIPTION, lambda _binary: None, made.roots, (), []).result == entry.result
+    assert mine.match(DESCRIPTION, lambda _binary: None, made.roots, (), []).key == entry.key
 
 
 def test_a_draft_of_one_who_was_killed_is_swept_and_a_fresh_one_is_not(made, tmp_path):
@@ -62,7 +62,7 @@ def test_a_draft_of_one_who_was_killed_is_swept_and_a_fresh_one_is_not(made, tmp
     os.utime(entries / "old.1.ab.tmp", (1, 1))
     entry = entry_of(made, made.add("relu"))
     layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
-    assert sorted(one.name for one in entries.iterdir()) == sorted([entry.result, "fresh.2.cd.tmp"])
+    assert sorted(one.name for one in entries.iterdir()) == sorted([entry.key, "fresh.2.cd.tmp"])
 
 
 def test_an_entry_that_the_layer_has_is_left_alone(made, tmp_path):
@@ -94,9 +94,9 @@ def test_many_fill_one_layer_at_once(made, tmp_path):
         thread.join()
     assert problems == []
     place = Layout(folder)
-    assert sorted(os.listdir(place.path("entries"))) == sorted(one.result for one in entries), "no draft is left"
+    assert sorted(os.listdir(place.path("entries"))) == sorted(one.key for one in entries), "no draft is left"
     for entry in entries:
-        assert sorted(os.listdir(place.entry(entry.result))) == sorted(os.listdir(entry.folder))
+        assert sorted(os.listdir(place.entry(entry.key))) == sorted(os.listdir(entry.folder))
 
 
 def test_a_layer_that_cannot_be_written_is_an_error_that_says_so(made, tmp_path):

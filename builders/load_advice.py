@@ -1,0 +1,33 @@
+"""What to do about a library that cannot be loaded. Imported only if loading fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def advice(problem: str) -> str:
+    """Returns what to do about an error of dlopen or of Python's import."""
+    if "failed to map segment" in problem or "Operation not permitted" in problem:
+        return "The folder is probably mounted noexec: set OPFORGE_CACHE_DIR to one that allows execution"
+    if "version `GLIBC" in problem:
+        return "It was built on a newer system: build it here, or against an older sysroot"
+    if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
+        return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
+    if "undefined symbol" in problem:
+        return "Name the source or the library that defines it: in sources, or in libraries or extra_link_args (-l...)"
+    return "Rebuild it with: build-ops --force"
+
+
+def schema_advice(torch: Any, schemas: list[str]) -> str:
+    """Returns which schema torch cannot read, and why: torch does not say so across its C interface."""
+    for schema in schemas:
+        try:
+            parsed = torch._C.parse_schema(schema)
+        except RuntimeError as error:
+            return f"The schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}"
+        for value in (*parsed.arguments, *parsed.returns):
+            for kind in (value.type, *value.type.containedTypes()):
+                if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
+                    known = "Write Tensor, int (for int64_t), float (for double), bool or str"
+                    return f"{str(kind)!r} in the schema {schema!r} is no type. {known}"
+    return "Look for an op that is defined twice, or a kernel for an op that no block defines"

@@ -1,0 +1,31 @@
+"""A build plan and what is needed to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.toolchains.toolchain import Toolchain
+from opforge.cache.layout import Layout
+
+from . import ninja
+
+
+class Job(NamedTuple):
+    """A plan with everything that is needed to run it."""
+
+    plan: BuildPlan
+    roots: Mapping[str, str]
+    toolchain: Toolchain
+    jobs: int
+    layout: Layout
+    """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
+    torch_target: str
+    reuse: bool = True
+    on_progress: ninja.Progress | None = None
+
+    @property
+    def log(self) -> str:
+        """The path at which the whole output of a failed build is kept."""
+        return self.layout.path("logs", self.plan.key + ".log")

@@ -1,0 +1,57 @@
+"""Objects that an earlier build compiled from the same files: taken from the store, and put into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from opforge.builders.spec.build_plan import Step
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import key_of
+from opforge.cache.records import objects
+from opforge.cache.records.inputs import Inputs, RootedPath
+
+from .job import Job
+from .provenance import Read
+
+FORMAT = 1
+
+
+def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:
+    """Copies every stored object that still fits into the folder `work`.
+
+    Returns the inputs of each, by the name of the object.
+    """
+    digests: dict[str, str | None] = {}
+    taken = {}
+    for step in steps:
+        if step.unit:
+            target = os.path.join(work, step.output)
+            inputs = objects.reuse(job.layout, _unit_key(job, step), job.roots, disk, digests, target)
+            if inputs:
+                taken[step.output] = inputs
+    return taken
+
+
+def keep(
+    job: Job,
+    work: str,
+    steps: Sequence[Step],
+    taken: Mapping[str, Inputs],
+    reads: Mapping[str, Sequence[Read]],
+    inputs: Inputs,
+) -> None:
+    """Stores the objects that this build compiled, each with the files that it read."""
+    for step in steps:
+        if step.unit and step.output not in taken:
+            own = {read.where for read in reads[step.output]}
+            files = tuple(file for file in inputs.files if RootedPath(file.root, file.path) in own)
+            objects.keep(
+                job.layout, _unit_key(job, step), os.path.join(work, step.output), inputs._replace(files=files)
+            )
+
+
+def _unit_key(job: Job, step: Step) -> str:
+    """The key of one compilation: the same for one source in two ops that have the same flags."""
+    shared = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
+    return key_of([FORMAT, shared.components(), step.unit])

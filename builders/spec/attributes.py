@@ -1,0 +1,82 @@
+"""Attributes of a builder that `OpBuilder` does not have: other words for the same thing, slips, DeepSpeed's methods.
+
+Imported only if a builder has such an attribute.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from opforge.errors import BuilderError
+
+OTHER_WORDS = {
+    "cxx_flags": "extra_compile_args = [...]",
+    "device_flags": 'extra_compile_args = {"cxx": [...], "cuda": [...]}',
+    "link_flags": "extra_link_args = [...]",
+    "defines": 'define_macros = [("NAME", "value")]',
+    "undef_macros": 'extra_compile_args = ["-UNAME"]',
+    "library_dirs": 'extra_link_args = ["-L/the/folder"]',
+    "runtime_library_dirs": 'extra_link_args = ["-Wl,-rpath,/the/folder"]',
+    "extra_objects": 'extra_link_args = ["/the/object.o"]',
+    "extra_cflags": "extra_compile_args = [...]",
+    "extra_cuda_cflags": 'extra_compile_args = {"cxx": [...], "cuda": [...]}',
+    "extra_sycl_cflags": 'extra_compile_args = {"cxx": [...], "xpu": [...]}',
+    "extra_ldflags": "extra_link_args = [...]",
+    "extra_include_paths": "include_dirs = [...]",
+    "with_cuda": 'devices = ["cuda"]',
+    "with_sycl": 'devices = ["xpu"]',
+    "front": 'python_functions = "module:function"',
+    "calls": 'python_functions = "module:function"',
+}
+"""A word of setuptools, of torch's `load`, or of an earlier opforge -> the line to write instead."""
+
+
+def _link_words(values: Iterable[str]) -> dict[str, Any]:
+    return {"extra_link_args": [*values]}
+
+
+METHODS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "sources": lambda values: {"sources": values},
+    "include_paths": lambda values: {"include_dirs": values},
+    "cxx_args": lambda values: {"extra_compile_args": {"cxx": values}},
+    "nvcc_args": lambda values: {"extra_compile_args": {"nvcc": values}},
+    "extra_ldflags": _link_words,
+    "libraries_args": _link_words,
+}
+"""A method of DeepSpeed's builders -> the attributes that its result stands for."""
+
+
+def resolve(declared: Any, names: Iterable[str], known: Collection[str]) -> dict[str, Any]:
+    """Returns the attributes that the DeepSpeed methods among `names` stand for, with what they return.
+
+    Raises BuilderError for a name that is another word for one of the `known` attributes, or a misspelt one.
+    """
+    builder, found = type(declared).__name__, dict[str, Any]()
+    for name in names:
+        value = getattr(declared, name)
+        if name in METHODS and callable(value):
+            for attribute, part in METHODS[name](_called(builder, name, value)).items():
+                found[attribute] = _joined(found.get(attribute), part)
+        elif name in OTHER_WORDS:
+            raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {OTHER_WORDS[name]}")
+        elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            own = "or begin an attribute of your own with an underscore"
+            raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {near[0]}, {own}")
+    return found
+
+
+def _called(builder: str, name: str, method: Callable[[], Any]) -> list[str]:
+    try:
+        return [*method()]
+    except (AttributeError, TypeError) as error:
+        lines = ", ".join(f"{attribute} = ..." for attribute in METHODS[name]([]))
+        advice = f"It is DeepSpeed's way, without DeepSpeed's base class; write {lines}"
+        raise BuilderError(builder, f"{name}() fails: {error}", advice) from error
+
+
+def _joined(before: Any, part: Any) -> Any:
+    if before is None:
+        return part
+    return {**before, **part} if isinstance(part, dict) else [*before, *part]

@@ -1,0 +1,82 @@
+"""What flags name is an input too: folders that are searched, files of further arguments, the compiler's own words."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from support import sample_ops, text_files
+
+from opforge.builders.run.dependencies import folders_in_flags
+
+SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
+
+
+def value(folder, **attributes):
+    """What the op that is declared with these attributes gives back now, and where it came from."""
+    module = sample_ops.builder_class(folder, "plain", abi="c", **attributes)().load()
+    return module.value(), module.origin
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "first", tmp_path / "second"
+
+
+def test_a_header_that_appears_in_an_earlier_folder_of_a_flag_is_seen(tmp_path, folders):
+    first, second = folders
+    text_files.write(tmp_path, "plain.cpp", SOURCE)
+    text_files.write(second, "shadowed.h", "#define SHADOWED 1\n")
+    flags = [f"-I{first}", "-isystem", str(second)]
+    assert value(tmp_path, extra_compile_args=flags) == (1, "built")
+    text_files.write(first, "shadowed.h", "#define SHADOWED 2\n")
+    assert value(tmp_path, extra_compile_args=flags) == (2, "built")
+
+
+def test_a_header_that_appears_in_an_earlier_folder_of_cxxflags_is_seen(tmp_path, folders, monkeypatch):
+    text_files.write(tmp_path, "plain.cpp", SOURCE)
+    text_files.write(folders[1], "shadowed.h", "#define SHADOWED 1\n")
+    monkeypatch.setenv("CXXFLAGS", f"-I{folders[0]} -I{folders[1]}")
+    assert value(tmp_path) == (1, "built")
+    text_files.write(folders[0], "shadowed.h", "#define SHADOWED 2\n")
+    assert value(tmp_path) == (2, "built")
+
+
+def test_every_spelling_of_a_folder_to_be_searched_is_known():
+    flags = ["-O2", "-I/a", "-I", "/b", "-isystem/c", "-iquote", "/d", "-idirafter", "/e", "-L/f", "-Irelative", "/g.o"]
+    assert folders_in_flags(flags) == ["/a", "/b", "/c", "/d", "/e", "/f"]
+
+
+@pytest.mark.parametrize("kind", [".a", ".so"])
+def test_a_library_that_appears_in_an_earlier_folder_is_seen(tmp_path, folders, kind):
+    text_files.write(
+        tmp_path, "plain.cpp", 'extern "C" int two();' + sample_ops.EXPORT + " int value() { return two(); }\n"
+    )
+    for folder, number in zip(folders, (2, 1), strict=True):
+        source = text_files.write(folder, "two.cpp", f'extern "C" int two() {{ return {number}; }}\n')
+        subprocess.run(["g++", "-fPIC", "-c", source, "-o", f"{folder}/two.o"], check=True)
+    subprocess.run(["ar", "rcs", f"{folders[1]}/libtwo.a", f"{folders[1]}/two.o"], check=True)
+    flags = [f"-L{folders[0]}", f"-L{folders[1]}", f"-Wl,-rpath,{folders[0]}", "-ltwo"]
+    assert value(tmp_path, extra_link_args=flags) == (1, "built")
+    making = ["ar", "rcs"] if kind == ".a" else ["g++", "-shared", "-o"]
+    subprocess.run([*making, f"{folders[0]}/libtwo{kind}", f"{folders[0]}/two.o"], check=True)
+    assert value(tmp_path, extra_link_args=flags) == (2, "built")
+
+
+def test_a_changed_file_of_further_arguments_is_seen(tmp_path):
+    text_files.write(tmp_path, "plain.cpp", sample_ops.EXPORT + " int value() { return VALUE; }\n")
+    text_files.write(tmp_path, "flags.txt", "-DVALUE=1\n")
+    flags = [f"@{tmp_path}/flags.txt"]
+    assert value(tmp_path, extra_compile_args=flags) == (1, "built")
+    text_files.write(tmp_path, "flags.txt", "-DVALUE=2\n")
+    assert value(tmp_path, extra_compile_args=flags) == (2, "built")
+
+
+def test_a_compiler_that_another_program_starts_is_known_by_its_content(tmp_path, monkeypatch):
+    text_files.write(tmp_path, "plain.cpp", sample_ops.EXPORT + " int value() { return VALUE; }\n")
+    monkeypatch.setenv("CXX", f"env {tmp_path}/wrapper")
+    for number in (1, 2):
+        text_files.write_script(tmp_path, "wrapper", f'exec g++ -DVALUE={number} "$@"')
+        assert value(tmp_path) == (number, "built")

@@ -1,0 +1,58 @@
+"""Kernel roots with a real compiler: another package's kernels, and which of two files of one name is compiled."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support import sample_ops, text_files
+
+from opforge.builders.spec import kernel_roots
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with kernels in its csrc folder."""
+    place = tmp_path / "site" / "kernels_of_another"
+    (place / "csrc" / "include").mkdir(parents=True)
+    text_files.write(place, "__init__.py", "raise ImportError('must not be imported')")
+    text_files.write(
+        place / "csrc", "theirs.cpp", f"#include <theirs.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+    )
+    text_files.write(place / "csrc" / "include", "theirs.h", "#define VALUE 11\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return place
+
+
+def test_kernels_of_another_package_are_read_where_they_lie(folder, package):
+    folder.mkdir()
+    root = kernel_roots.package_root("theirs", "kernels_of_another")
+    cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[root])
+    assert cls().load().value() == 11
+    assert os.listdir(folder) == []
+    text_files.write(package / "csrc" / "include", "theirs.h", "#define VALUE 12\n")
+    assert cls().load().value() == 12
+
+
+def test_an_earlier_root_overrides_a_later_one(folder, package, tmp_path):
+    folder.mkdir()
+    (tmp_path / "mine").mkdir()
+    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
+    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
+    cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
+    assert cls().load().value() == 11
+    text_files.write(tmp_path / "mine", "theirs.cpp", f"{sample_ops.EXPORT} int value() {{ return 13; }}\n")
+    assert cls().load().value() == 13
+    text_files.write(folder, "theirs.cpp", f"{sample_ops.EXPORT} int value() {{ return 14; }}\n")
+    assert cls().load().value() == 14
+
+
+def test_an_earlier_roots_header_overrides_a_later_ones(folder, package, tmp_path):
+    folder.mkdir()
+    (tmp_path / "mine" / "include").mkdir(parents=True)
+    theirs = kernel_roots.package_root("theirs", "kernels_of_another")
+    mine = kernel_roots.KernelRoot("mine", str(tmp_path / "mine"))
+    cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[mine, theirs])
+    assert cls().load().value() == 11
+    text_files.write(tmp_path / "mine" / "include", "theirs.h", "#define VALUE 15\n")
+    assert cls().load().value() == 15

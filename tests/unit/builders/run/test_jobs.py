@@ -1,0 +1,50 @@
+"""How many compilers a build runs at once."""
+
+from __future__ import annotations
+
+import pytest
+from support.compilers.fake_compiler import plan_of
+from support.sample_ops import plain_op
+
+from opforge.builders.run import jobs
+from opforge.cache.current import writable_store
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return plan_of(plain_op(tmp_path)(), tmp_path), writable_store().layout
+
+
+@pytest.mark.parametrize(
+    ("cores", "left", "measured", "count"),
+    [
+        (8, None, None, 8),
+        (8, 64 << 30, None, 8),
+        (8, 1 << 30, None, 4),  # 256 MiB each until it is measured
+        (8, 1 << 30, 128 << 20, 8),
+        (8, 1 << 30, 400 << 20, 2),
+        (8, 1 << 30, 4 << 30, 1),
+        (8, 0, None, 1),
+        (1, 64 << 30, 1 << 20, 1),
+    ],
+)
+def test_as_many_compilers_run_as_cores_and_memory_allow(plan, monkeypatch, cores, left, measured, count):
+    class Cores:
+        threads = cores
+
+    monkeypatch.setattr(jobs.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(jobs, "memory_left", lambda: left)
+    if measured:
+        jobs.note_peak(*plan, measured)
+    assert jobs.compiler_jobs(None, *plan) == count
+    assert jobs.compiler_jobs(3, *plan) == 3
+    monkeypatch.setenv("OPFORGE_JOBS", "5")
+    assert jobs.compiler_jobs(None, *plan) == 5
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
+def test_a_damaged_measurement_stops_no_build(plan, text):
+    jobs.note_peak(*plan, 1)
+    with open(jobs.peak_file(*plan), "w") as file:
+        file.write(text)
+    assert jobs.compiler_jobs(None, *plan) >= 1

@@ -1,0 +1,196 @@
+"""The attributes of a builder: one vocabulary; other words are refused, DeepSpeed's methods honoured."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from support import sample_ops
+
+import opforge
+from opforge.builders.spec import attributes, op_spec
+from opforge.errors import BuilderError, OpIncompatibleError
+
+
+def declare(folder, **members):
+    return sample_ops.builder_class(folder, "plain", abi="c", **members)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    sample_ops.plain_op(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(attributes.OTHER_WORDS))
+def test_another_word_is_refused_with_the_line_to_write(folder, name):
+    with pytest.raises(BuilderError) as refused:
+        declare(folder, **{name: ["-O1"]})().spec()
+    assert f"it has the attribute {name!r}. Write {attributes.OTHER_WORDS[name]}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("source", "sources"),
+        ("include_dir", "include_dirs"),
+        ("librarys", "libraries"),
+        ("extra_compile_arg", "extra_compile_args"),
+        ("define_macro", "define_macros"),
+        ("device", "devices"),
+        ("torch_targets", "torch_target"),
+    ],
+)
+def test_a_misspelt_attribute_is_refused_with_the_right_one(folder, name, meant):
+    expected = f"it has the attribute {name!r}. Write {meant}, or begin an attribute of your own with an underscore"
+    with pytest.raises(BuilderError) as refused:
+        declare(folder, **{name: []})().spec()
+    assert expected in str(refused.value)
+
+
+def test_a_word_set_on_the_builder_itself_is_refused_too(folder):
+    builder = declare(folder)()
+    builder.cxx_flags = ["-O1"]
+    with pytest.raises(BuilderError, match="it has the attribute 'cxx_flags'"):
+        builder.spec()
+
+
+def test_an_attribute_of_the_authors_own_is_left_alone(folder):
+    def helper(self):
+        return 1
+
+    members = {"blocks": 4, "_sourcs": [], "helper": helper, "tuned": property(helper), "fast": staticmethod(helper)}
+    own, plain = declare(folder, **members)().spec(), declare(folder)().spec()
+    assert own._replace(package="") == plain._replace(package="")
+
+
+@pytest.mark.parametrize(
+    ("value", "device", "flags"),
+    [
+        (["-O1"], "cuda", (("-O1",), ())),
+        ({"cxx": ["-O1"]}, "cuda", (("-O1",), ())),
+        ({"cxx": ["-O1"], "nvcc": ["-lineinfo"]}, "cuda", (("-O1",), ("-lineinfo",))),
+        ({"nvcc": ["-a"], "hip": ["-b"], "cuda": ["-c"]}, "hip", ((), ("-a", "-b"))),
+        ({"sycl": ["-a"], "xpu": ["-b"]}, "xpu", ((), ("-a", "-b"))),
+        ({"opencl": ["-a"]}, "opencl", ((), ("-a",))),
+        ({}, "cpu", ((), ())),
+    ],
+)
+def test_compile_args_are_a_list_or_a_dict_by_compiler(folder, value, device, flags):
+    cls = declare(folder, extra_compile_args=value, devices=[device])
+    spec = cls("hip:gfx90a" if device == "hip" else device).spec()
+    assert (spec.cxx_flags, spec.device_flags) == flags
+
+
+@pytest.mark.parametrize(
+    ("value", "defines"),
+    [
+        ([("B", "2"), ("A", None)], (("A", ""), ("B", "2"))),
+        ({"A": ""}, (("A", ""),)),
+        ((), ()),
+    ],
+)
+def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
+    assert declare(folder, define_macros=value)().spec().defines == defines
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "text"),
+    [
+        ("define_macros", ["A"], 'define_macros=[\'A\']. Expected [("NAME", "value"), ...], None for a name alone'),
+        ("define_macros", [("A", 1)], 'define_macros=[(\'A\', 1)]. Expected [("NAME", "value"), ...]'),
+        ("define_macros", 5, "define_macros=5. Expected"),
+        ("extra_compile_args", "-O1", "extra_compile_args='-O1'. Expected a list of strings"),
+        ("extra_compile_args", {"cxx": "-O1"}, "extra_compile_args['cxx']='-O1'. Expected a list of strings"),
+        ("extra_compile_args", {1: []}, "extra_compile_args has the key 1. Expected 'cxx' or a device's name"),
+    ],
+)
+def test_a_value_of_another_form_is_refused(folder, attribute, value, text):
+    with pytest.raises(BuilderError) as refused:
+        declare(folder, **{attribute: value})().spec()
+    assert text in str(refused.value)
+
+
+class TestMovedFromDeepSpeed:
+    def test_the_methods_are_those_that_the_spec_looks_for(self):
+        assert set(attributes.METHODS) == op_spec.DEEPSPEED_METHODS
+
+    def test_its_methods_are_called(self, folder):
+        class Moved(opforge.OpBuilder):
+            BUILD_VAR = "DS_BUILD_PLAIN"
+            NAME = "plain"
+            abi = "c"
+            folder = ""
+
+            def __init__(self):
+                super().__init__(name=self.NAME)
+
+            def absolute_name(self):
+                return f"deepspeed.ops.{self.NAME}"
+
+            def sources(self):
+                return ["plain.cpp"]
+
+            def include_paths(self):
+                return ["."]
+
+            def cxx_args(self):
+                return ["-O1"]
+
+            def nvcc_args(self):
+                return ["-lineinfo"]
+
+            def extra_ldflags(self):
+                return ["-s"]
+
+            def libraries_args(self):
+                return ["-lm"]
+
+        Moved.folder = str(folder)
+        spec = Moved().spec()
+        assert (spec.name, spec.sources, spec.include_dirs) == ("plain", ("plain.cpp",), (".",))
+        assert (spec.cxx_flags, spec.device_flags, spec.link_flags) == (("-O1",), (), ("-s", "-lm"))
+        assert Moved().load().value() == 1
+
+    def test_a_method_that_needs_deepspeeds_base_class_is_refused_with_the_line_to_write(self, folder):
+        cls = declare(folder, cxx_args=lambda self: super(type(self), self).cxx_args())
+        with pytest.raises(BuilderError) as refused:
+            cls().spec()
+        advice = "It is DeepSpeed's way, without DeepSpeed's base class; write extra_compile_args = ..."
+        assert "cxx_args() fails: 'super' object has no attribute 'cxx_args'" in str(refused.value)
+        assert advice in str(refused.value)
+
+    def test_its_verdict_is_respected(self, folder):
+        def is_compatible(self, verbose=False):
+            return False
+
+        with pytest.raises(OpIncompatibleError, match=r"its is_compatible\(\) returns False"):
+            declare(folder, is_compatible=is_compatible)().load()
+
+    def test_a_verdict_that_asks_ours_first_is_respected(self, folder):
+        def is_compatible(self, verbose=False):
+            return super(type(self), self).is_compatible(verbose)
+
+        assert declare(folder, is_compatible=is_compatible)().load().value() == 1
+
+
+def test_load_takes_the_same_words_as_a_builder(tmp_path):
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "inc" / "two.h").write_text("#define TWO 2\n")
+    source = tmp_path / "sum.cpp"
+    source.write_text(
+        "#include <two.h>\n#include <cmath>\n"
+        'extern "C" double sum(double x) { return TWO + ONE + HALF + std::sin(x); }\n'
+    )
+    op = opforge.load(
+        sample_ops.unique_name("sum"),
+        [source],
+        extra_cflags=["-DHALF=0.5"],
+        include_dirs=[tmp_path / "inc"],
+        define_macros=[("ONE", "1")],
+        extra_compile_args={"cxx": ["-O1"]},
+        extra_link_args=["-Wl,-z,now"],
+        libraries=["m"],
+        signatures={"sum": (ctypes.c_double, [ctypes.c_double])},
+    )
+    assert op.sum(0.0) == 3.5
