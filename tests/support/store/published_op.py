@@ -35,7 +35,7 @@ def publish_op(builder, store, content="a library", headers=("value.h",)):
     provenance = Provenance(paths, store.disk)
     files = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     files += [os.path.join(paths["own"], name) for name in headers]
-    reads = [provenance.place(path) for path in files]
+    reads = [provenance.locate(path) for path in files]
     search = [os.path.join(paths[folder.root], folder.path) for folder in plan.include]
     inputs, stamps = provenance.collect(reads, search), provenance.stamps(reads)
     fields = {"components": plan.components(), "stamps": stamps, "abi": plan.abi, "target": plan.target, **LOADABLE}

@@ -78,6 +78,57 @@ def test_no_module_imports_torch_or_triton_when_it_is_imported():
     assert [location for location in top_level if not location.startswith(allowed)] == []
 
 
+VENDOR_MODULES = ("cuda", "xpu")
+VENDOR_FOLDERS = ("accelerator", "compat", "port")
+"""The only folders of the package that may name torch's modules of one vendor; the others use the accelerator."""
+
+
+def vendor_uses(tree):
+    """(line, name) of each use of `torch.cuda` or `torch.xpu`, and of their private functions in `torch._C`."""
+    modules = {f"torch.{name}" for name in VENDOR_MODULES}
+    private = tuple(f"torch._C._{name}" for name in VENDOR_MODULES)
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
+            value = node.args[1]
+            names = [f"{ast.unparse(node.args[0])}.{value.value}"] if isinstance(value, ast.Constant) else []
+        for name in names:
+            if name in modules or name.startswith(private) or ".".join(name.split(".")[:2]) in modules:
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.cuda.current_stream()",
+        "import torch.cuda",
+        "import torch.xpu.memory as memory",
+        "from torch import cuda",
+        "from torch.cuda import Stream",
+        "torch._C._cuda_getCurrentRawStream(0)",
+        "getattr(torch, 'xpu')",
+    ],
+)
+def test_a_use_of_a_vendors_module_is_recognized(code):
+    assert list(vendor_uses(ast.parse(code)))
+
+
+def test_only_the_accelerators_and_the_ports_of_other_code_use_torchs_vendor_modules():
+    allowed = tuple(os.path.join(PACKAGE, folder) + os.sep for folder in VENDOR_FOLDERS)
+    uses = []
+    for path in modules():
+        if not path.startswith(allowed):
+            with open(path, encoding="utf-8") as file:
+                uses += [f"{path}:{line}: {name}" for line, name in vendor_uses(ast.parse(file.read(), path))]
+    assert uses == []
+
+
 SCRIPTS = ("supervisor.py", "source_translation.py", "triton_worker.py", "launch/agent.py", "launch/rank.py")
 """Programs that other processes run. They may exit."""
 

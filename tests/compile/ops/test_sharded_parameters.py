@@ -1,4 +1,4 @@
-"""Optimizers over parameters that are spread over processes: DTensors, and FSDP2's."""
+"""Optimizers over parameters that are sharded over two processes: DTensors, and FSDP2's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ dist.init_process_group("gloo", store=dist.FileStore(os.environ["STORE"], 2), ra
 mesh = init_device_mesh("cpu", (2,))
 
 
-def spread(values, *placements):
+def sharded(values, *placements):
     param = torch.nn.Parameter(distribute_tensor(values.clone(), mesh, placements))
     param.grad = distribute_tensor(torch.ones_like(values), mesh, placements)
     return param
@@ -34,26 +34,27 @@ def whole(values):
 
 
 torch.manual_seed(0)
-values = torch.randn(5, 3)  # of 5 rows one process has 3, the other 2
+values = torch.randn(5, 3)  # one process has 3 of the rows, the other has 2
 for kind, placement in [(CPUAdam, Shard(0)), (FusedAdam, Shard(1)), (CPULion, Replicate()), (FusedLamb, Replicate())]:
-    param, other, plain = spread(values, placement), whole(values * 2), whole(values)
+    param, other, plain = sharded(values, placement), whole(values * 2), whole(values)
     optimizer, peer = kind([param, other], lr=0.1), kind([plain], lr=0.1)
-    for one in (optimizer, peer, optimizer, peer):
-        one.step()
+    for _ in range(2):
+        optimizer.step()
+        peer.step()
     assert torch.equal(param.full_tensor(), plain), kind
     assert isinstance(optimizer.state[param]["exp_avg"], DTensor)
 
 
-def refusal(optimizer):
+def error_of(optimizer):
     try:
         optimizer.step()
     except RuntimeError as error:
         return str(error)
 
 
-partial = spread(values, Replicate())
+partial = sharded(values, Replicate())
 partial.grad = DTensor.from_local(torch.ones(5, 3), mesh, [Partial()])
-first, second = refusal(CPUAdam([partial])), refusal(FusedLamb([spread(values, Shard(0))]))
+first, second = error_of(CPUAdam([partial])), error_of(FusedLamb([sharded(values, Shard(0))]))
 assert torch.equal(partial.full_tensor(), values)
 
 model = torch.nn.Sequential(torch.nn.Linear(8, 7), torch.nn.Linear(7, 3))
@@ -62,10 +63,10 @@ for part in [*model, model]:
     fully_shard(part, mesh=mesh)
 optimizer, peer = CPUAdam(model.parameters(), lr=0.1), torch.optim.AdamW(plain.parameters(), lr=0.1, weight_decay=0.0)
 for step in range(3):
-    for module, one in ((model, optimizer), (plain, peer)):
+    for module, its_optimizer in ((model, optimizer), (plain, peer)):
         module(torch.full((2, 8), step + 1.0)).square().mean().backward()
-        one.step()
-        one.zero_grad()
+        its_optimizer.step()
+        its_optimizer.zero_grad()
     set_optimizer_state_dict(model, optimizer, get_optimizer_state_dict(model, optimizer))
 for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
     torch.testing.assert_close(mine.full_tensor(), other)
@@ -75,18 +76,18 @@ print(first, second, sep="\\n")
 """
 
 
-def test_each_process_steps_its_own_part_and_what_needs_the_whole_is_refused(tmp_path, shared_store):
+def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_rejected(tmp_path, shared_store):
     env = {"STORE": str(tmp_path / "ranks"), "OPFORGE_CACHE_DIR": str(shared_store)}
     other = child_processes.start_python(RANK, env={**env, "RANK": "1"})
     try:
-        said = child_processes.run_python(RANK, env={**env, "RANK": "0"})
+        output = child_processes.run_python(RANK, env={**env, "RANK": "0"})
         _, err = other.communicate(timeout=60)
     finally:
         other.kill()
     assert other.returncode == 0, err
-    assert said.splitlines() == [
-        "CPUAdam: the gradient of a parameter of shape (5, 3) is spread over processes as (Partial(sum),), expected "
-        "(Replicate(),), as the parameter: redistribute it",
-        "FusedLamb: a parameter of shape (5, 3) is spread over processes as (Shard(dim=0),), expected it whole: its "
-        "rule needs norms of whole parameters; use an optimizer such as FusedAdam",
+    assert output.splitlines() == [
+        "CPUAdam: the gradient of a parameter of shape (5, 3) is sharded over processes as (Partial(sum),), expected "
+        "that of the parameter, (Replicate(),): redistribute it",
+        "FusedLamb: a parameter of shape (5, 3) is sharded over processes as (Shard(dim=0),), expected a whole one: "
+        "the rule needs norms of whole parameters; use an optimizer such as FusedAdam",
     ]

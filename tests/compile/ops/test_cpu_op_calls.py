@@ -1,4 +1,4 @@
-"""What the ops' callers rely on: DeepSpeed's functions, the texts of refusals, tracing by torch.compile."""
+"""The calls of the CPU optimizers' ops: DeepSpeed's functions, error messages, tracing by torch.compile."""
 
 import pytest
 import torch
@@ -49,12 +49,12 @@ def exact(values):
 
 def test_adam_has_deepspeeds_functions_and_argument_order(adam):
     values = tensors()
-    wanted = reference.adam(
+    expected = reference.adam(
         *exact(values), step=2, lr=1e-2, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.5, adamw_mode=False
     )
     assert adam.create_adam(7, 1e-3, 0.9, 0.999, 1e-8, 0.0, False, True) == 0
     adam.adam_update(7, 2, 1e-2, 0.9, 0.99, 1e-6, 0.5, True, *values)
-    torch.testing.assert_close(values[0].double(), wanted[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(values[0].double(), expected[0], rtol=1e-6, atol=1e-6)
     adam.adam_rollback(7, 2, 1e-2, 0.9, 0.99, 1e-6, 0.5, True, *values)
     torch.testing.assert_close(values[0], tensors()[0], rtol=1e-6, atol=1e-6)
     assert adam.destroy_adam(7) == 0
@@ -63,24 +63,24 @@ def test_adam_has_deepspeeds_functions_and_argument_order(adam):
 
 def test_adagrad_has_deepspeeds_functions_and_argument_order(adagrad):
     values = tensors(count=3)
-    wanted = reference.adagrad(*exact(values), lr=1e-2, eps=1e-6, weight_decay=0.5)
+    expected = reference.adagrad(*exact(values), lr=1e-2, eps=1e-6, weight_decay=0.5)
     assert adagrad.create_adagrad(7, 1e-2, 1e-8, 0.0, False) == 0
     adagrad.adagrad_update(7, 1, 1e-2, 1e-6, 0.5, *values)
-    torch.testing.assert_close(values[0].double(), wanted[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(values[0].double(), expected[0], rtol=1e-6, atol=1e-6)
     assert adagrad.destroy_adagrad(7) == 0
 
 
 def test_lion_has_deepspeeds_functions_and_argument_order(lion):
     values = tensors(count=3)
-    wanted = reference.lion(*exact(values), lr=1e-2, beta1=0.8, beta2=0.9, weight_decay=0.5)
+    expected = reference.lion(*exact(values), lr=1e-2, beta1=0.8, beta2=0.9, weight_decay=0.5)
     assert lion.create_lion(7, 1e-3, 0.9, 0.999, 0.0, False) == 0
     lion.lion_update(7, 1, 1e-2, 0.8, 0.9, 0.5, *values)
-    torch.testing.assert_close(values[0].double(), wanted[0], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(values[2].double(), wanted[1], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(values[0].double(), expected[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(values[2].double(), expected[1], rtol=1e-6, atol=1e-6)
     assert lion.destroy_lion(7) == 0
 
 
-def test_an_unknown_id_names_the_call_that_is_missing(adam, adagrad, lion):
+def test_the_error_for_an_unknown_id_names_the_missing_call(adam, adagrad, lion):
     for call, op in (
         (lambda: adam.adam_update(55, 1, 1e-2, 0.9, 0.99, 1e-6, 0.5, True, *tensors()), "adam"),
         (lambda: adam.adam_rollback(55, 1, 1e-2, 0.9, 0.99, 1e-6, 0.5, True, *tensors()), "adam"),
@@ -95,14 +95,14 @@ def test_an_unknown_id_names_the_call_that_is_missing(adam, adagrad, lion):
 
 
 def replaced(position, value):
-    """Lists for two parameters, the second of which has one operand replaced."""
+    """Returns lists for two parameters, with one tensor of the second parameter replaced."""
     lists = [[tensor, tensor.clone()] for tensor in tensors((2, 3))]
     lists[position][1] = value
     return lists
 
 
 @pytest.mark.parametrize(
-    ("position", "value", "text"),
+    ("position", "value", "message"),
     [
         (
             1,
@@ -168,17 +168,17 @@ def replaced(position, value):
         ),
     ],
 )
-def test_a_refused_tensor_is_named_and_nothing_is_changed(adam, position, value, text):
+def test_the_error_names_the_rejected_tensor_and_nothing_is_changed(adam, position, value, message):
     lists = replaced(position, value)
     before = [[tensor.clone() for tensor in tensors] for tensors in lists]
     with pytest.raises(RuntimeError) as caught:
         adam.multi_adam_(*lists, **NUMBERS)
-    assert str(caught.value) == text
+    assert str(caught.value) == message
     for now, then in zip(lists, before, strict=True):
         assert torch.equal(now[0], then[0])
 
 
-def test_lists_of_different_lengths_are_refused(adam):
+def test_lists_of_different_lengths_are_rejected(adam):
     lists = [[tensor] for tensor in tensors()]
     lists[2].append(torch.ones(4))
     with pytest.raises(RuntimeError) as caught:
@@ -190,12 +190,12 @@ def test_empty_lists_do_nothing(adam):
     adam.multi_adam_([], [], [], [], **NUMBERS)
 
 
-def test_a_step_of_zero_is_refused(adam):
+def test_a_step_number_of_zero_is_rejected(adam):
     with pytest.raises(RuntimeError, match=r"^step is 0, expected 1 at the first step: count it before the call$"):
         adam.multi_adam_(*([tensor] for tensor in tensors()), **{**NUMBERS, "step": 0})
 
 
-def test_a_step_that_kept_nothing_is_not_rolled_back(adam):
+def test_a_step_without_a_trace_of_the_old_state_cannot_be_rolled_back(adam):
     adam.create_adam(8)
     with pytest.raises(RuntimeError, match=r"expected none to be 0: such a step keeps nothing to go back from$"):
         adam.adam_rollback(8, 1, 1e-2, 0.0, 0.999, 1e-8, 0.0, True, *tensors())
