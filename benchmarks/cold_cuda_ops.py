@@ -52,7 +52,7 @@ def run(scratch: Scratch) -> Report:
 
 
 def _builder(name: str) -> OpBuilder:
-    from opforge.accelerator.select import make_accelerator
+    from opforge.accelerator.registry import make_accelerator
 
     kind = make_accelerator("cuda", "the benchmark").get_op_builder(name)
     made = kind(target=Target.parse(TARGET)) if kind else None

@@ -111,7 +111,7 @@ class Nvcc(DeviceToolchain):
         if self.info["refuses_host"]:
             advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
             return f"nvcc {self.release} does not accept {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
-        for code in archs.codes(arch):
+        for code in archs.resolve_ptx(arch):
             problem = self._code_problem(code)
             if problem:
                 return problem
@@ -169,7 +169,7 @@ class Nvcc(DeviceToolchain):
         own += map(_to_host, self.host.target_flags("cpu", ()))
         if "-g" in flags:
             own.append("-lineinfo")
-        return (*own, *(option for code in archs.codes(arch) for option in _gencode(code)))
+        return (*own, *(option for code in archs.resolve_ptx(arch) for option in _gencode(code)))
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
         # nvcc would read -DA=1,2 as two definitions.

@@ -54,7 +54,7 @@ def compiled_archs(arch: Sequence[str]) -> tuple[str, ...]:
             code = f"sm_{major}{minor}a" if major * 10 + minor >= EXACT else f"sm_{major}{minor}"
         codes.append(code)
     forward = [code for code in codes if code.startswith("sm_") and not code.endswith("a")]
-    newest = archs.virtual(archs.forward(forward)) if forward else PORTABLE
+    newest = archs.virtual(archs.newest_portable(forward)) if forward else PORTABLE
     return archs.canonical("cuda", [newest if code == "ptx" else code for code in codes])
 
 
@@ -98,7 +98,7 @@ class TritonToolchain(Toolchain):
             return f"Triton compiles for {' and '.join(DEVICES)}, not for {device}"
         if not arch:
             return f"no architecture of {device} is named, and there is no such device here"
-        for code in archs.codes(arch) if device == "cuda" else ():
+        for code in archs.resolve_ptx(arch) if device == "cuda" else ():
             major, minor, _letter = archs.numbers(code)
             if (major, minor) < OLDEST:
                 return f"Triton compiles for sm_{OLDEST[0]}{OLDEST[1]} and later, not for {code}"
@@ -133,7 +133,7 @@ class TritonToolchain(Toolchain):
         kernels = [json.loads(text) for _name, text in plan.kernels]
         names = {kernel["source"] for kernel in kernels}
         kernel_files = {name: path for name in names for path in plan.sources if _is_source(path, name)}
-        arches = archs.codes(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
+        arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
         pairs = [(number, arch) for arch in arches for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}

@@ -115,7 +115,7 @@ from prebuilt_op.builders import SquaredReluBuilder
 SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 """
     done = elsewhere(code, OPFORGE_PREBUILT="require")
-    assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids to build" in done.stderr
+    assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids building" in done.stderr
     for level in ("x86-64", "x86-64-v3"):
         assert f"it is built for cpu:{level}, and cpu:x86-64-v2 is wanted" in done.stderr
     done = elsewhere(code)

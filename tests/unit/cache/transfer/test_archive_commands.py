@@ -45,7 +45,7 @@ def test_export_takes_the_beginning_of_a_key_and_everything_without_a_name(mine,
 def test_export_of_an_op_that_is_not_stored_names_those_that_are(mine, tmp_path):
     mine.add("relu")
     said = run("export", str(tmp_path / "ops.tar"), "gelu")
-    assert said.exit_code == 2 and "the cache has no entry of 'gelu'; it holds: relu." in said.output
+    assert said.exit_code == 2 and "'gelu' is neither an op nor a key in the cache, which holds: relu." in said.output
     assert not (tmp_path / "ops.tar").exists()
 
 
@@ -76,4 +76,4 @@ def test_an_archive_that_cannot_be_written_is_a_sentence(made):
     made.add("relu")
     done = CliRunner().invoke(export_command, [str(made.layout.root) + "/no/such/dir/x.tar"])
     assert done.exit_code == 2
-    assert "x.tar cannot be written: No such file or directory. Choose another place." in done.output
+    assert "x.tar cannot be written: No such file or directory. Choose another path." in done.output
