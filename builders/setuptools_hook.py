@@ -1,4 +1,4 @@
-"""The hook that setuptools calls for every project, if opforge is installed. It must be fast and must not break other projects."""
+"""The hook that setuptools calls for every project, if opforge is installed: fast, and harmless to other projects."""
 
 from __future__ import annotations
 
