@@ -103,6 +103,11 @@ class Devices:
         """Returns the number of devices that this process may use."""
         return int(self._device_module().device_count())
 
+    def multiprocessor_count(self, device_index: int | None = None) -> int:
+        """Returns the number of multiprocessors (AMD: compute units) of the device; 1 if torch does not report it."""
+        properties = self._device_function("get_device_properties")
+        return 1 if properties is None else int(getattr(properties(device_index), "multi_processor_count", 1))
+
     def synchronize(self, device_index: int | None = None) -> None:
         """Waits until the device has finished all its work. Returns immediately if the device is synchronous."""
         if not self.is_synchronized_device():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .device import Devices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -69,6 +70,21 @@ class Streams(Devices):
         from opforge.accelerator.fallback.streams import DEFAULT_STREAM
 
         return DEFAULT_STREAM
+
+    def raw_stream_function(self) -> Callable[[int], int]:
+        """Returns a function from a device's number to the driver's handle of the stream that is current there.
+
+        Kernel launchers keep the function and call it at every launch, so it is torch's own C function. On a device
+        without streams it returns 0. Raises NotImplementedError if torch has no such function for the device.
+        """
+        if not self._has_streams():
+            return lambda device_index: 0
+        import torch
+
+        function: Callable[[int], int] | None = getattr(torch._C, f"_{self.torch_device}_getCurrentRawStream", None)
+        if function is None:
+            raise NotImplementedError(f"{self.name}: torch has no function for the handle of the current stream")
+        return function
 
 
 class Graphs(Devices):

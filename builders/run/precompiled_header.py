@@ -18,7 +18,7 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4}
 """The number of units, for each compiler that runs at once, from which on it saves time to make the header first.
 
-The other compilers wait while it is made. See benchmarks/precompiled_header.py.
+The other compilers wait while it is made. See benchmarks/building/precompiled_header.py.
 """
 NAME = "first.h"
 COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"

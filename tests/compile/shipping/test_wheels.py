@@ -125,6 +125,7 @@ SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 
 def test_an_installed_source_that_was_edited_is_not_answered_by_the_wheel(elsewhere):
     look = """
+from opforge.builders.lookup.finder import find
 from prebuilt_op.builders import SquaredReluBuilder
 builder = SquaredReluBuilder()
 entry, rejected = find(builder.spec())

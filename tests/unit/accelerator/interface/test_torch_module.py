@@ -6,6 +6,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from opforge.accelerator.fallback.streams import HostEvent, HostStream
 from opforge.accelerator.interface.accelerator import Accelerator
@@ -86,6 +87,24 @@ def test_the_modules_own_streams_are_used():
 def test_the_current_stream_is_returned_if_the_module_has_no_default_stream():
     device = FakeAccelerator(Stream=object, current_stream=lambda index: "current")
     assert device.default_stream() == "current"
+
+
+def test_the_function_for_raw_streams_is_torchs_own(monkeypatch):
+    function = object()
+    monkeypatch.setattr(torch._C, "_fake_getCurrentRawStream", function, raising=False)
+    assert FakeAccelerator(Stream=object).raw_stream_function() is function
+    monkeypatch.undo()
+    with pytest.raises(NotImplementedError, match="fake: torch has no function for the handle"):
+        FakeAccelerator(Stream=object).raw_stream_function()
+    assert FakeAccelerator().raw_stream_function()(1) == 0, "a device without streams"
+
+
+def test_torch_reports_the_number_of_multiprocessors_or_it_is_one():
+    counts = {None: 7, 1: 9}
+    device = FakeAccelerator(get_device_properties=lambda index: SimpleNamespace(multi_processor_count=counts[index]))
+    assert (device.multiprocessor_count(), device.multiprocessor_count(1)) == (7, 9)
+    assert FakeAccelerator().multiprocessor_count() == 1
+    assert FakeAccelerator(get_device_properties=lambda index: "text").multiprocessor_count() == 1
 
 
 def test_the_modules_own_graphs_are_used():
