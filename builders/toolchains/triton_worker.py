@@ -149,8 +149,7 @@ def _constant(value: Any) -> Any:
 
 def hidden_parameters(ptx: str, kinds: list[str]) -> int:
     """How many null pointers the entry point takes after the arguments of these types. Raises ValueError where it takes
-    anything else: the launcher would pass what the code does not mean.
-    """
+    anything else: the launcher would pass what the code does not mean."""
     head = ptx[ptx.index(".entry") :]
     found = [int(bits) // 8 for bits in re.findall(r"\.param\s+\.[a-z](\d+)", head[: head.index(")")])]
     wanted = [8 if kind.startswith("*") else BYTES[kind.partition(":")[0]] for kind in kinds]
