@@ -1,6 +1,6 @@
-"""What the device is and what it can do, and which one is in use.
+"""Accelerators: which one is in use, and what its device can do.
 
-The names below are read on first use, so that importing this package costs next to nothing.
+Each name below is imported on first use, so that importing this package imports nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .select import get_accelerator, set_accelerator, use_accelerator
     from .target import Target
 
-_HOME = {
+_MODULES = {
     "Accelerator": "interface.accelerator",
     "CPUAccelerator": "devices.cpu",
     "INTERFACE_VERSION": "interface.accelerator",
@@ -42,4 +42,4 @@ __all__ = [
     "set_accelerator",
     "use_accelerator",
 ]
-__getattr__, __dir__ = lazy.names(__name__, _HOME)
+__getattr__, __dir__ = lazy.names(__name__, _MODULES)

@@ -1,7 +1,8 @@
-"""Architectures of devices, read by rule, so that one announced tomorrow is read too; and what runs on what.
+"""Architectures of devices: their names, parsed by rule so that future ones are accepted, and which runs on which.
 
-CUDA: `sm_90`, `sm_90a` (this chip alone), `sm_100f` (its family), `compute_90` (PTX, which the driver compiles on
-anything newer), `ptx` (PTX of the newest one named), `Hopper`. HIP: `gfx942`, `gfx942:sramecc+:xnack-`. Both: `native`.
+CUDA: `sm_90`, `sm_90a` (this chip only), `sm_100f` (its family), `compute_90` (PTX, which the driver compiles for any
+newer device), `ptx` (PTX of the newest architecture in the list), `Hopper`. HIP: `gfx942`, `gfx942:sramecc+:xnack-`.
+Both: `native`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NAMES = {
     "blackwell+tegra": "11.0",
     "blackwell": "10.0;10.3;12.0;12.1+PTX",
 }
-"""The names that torch's TORCH_CUDA_ARCH_LIST knows, and what each stands for there."""
+"""The names that torch accepts in TORCH_CUDA_ARCH_LIST, and what each stands for there."""
 VARIABLES = {"cuda": "TORCH_CUDA_ARCH_LIST", "hip": "PYTORCH_ROCM_ARCH", "xpu": "TORCH_XPU_ARCH_LIST"}
 SEPARATORS = {"cuda": "[; ]", "hip": "[;, ]", "xpu": "[;, ]"}
 EXPECTED = {
@@ -44,41 +45,44 @@ CUDA = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 NUMBER = re.compile(r"(\d+)\.(\d)([a-z]?)")
 
 
-def read(device: str, rest: str, column: int, setting: str, text: str) -> tuple[str, ...]:
-    """The architectures of a target, `rest` being what follows its colon at `column`. Raises SettingError."""
-    found: list[str] = []
-    typed: list[str] = []
-    for at, word in _words(device, rest):
-        expanded = _expand(device, word)
-        if not expanded:
-            raise SettingError(setting, text, f"{EXPECTED[device]} at column {column + at}, not {word!r}")
-        if word in typed:
+def parse(device: str, rest: str, column: int, setting: str, text: str) -> tuple[str, ...]:
+    """Parses the architectures of a target: `rest` is what follows the colon of `text`, and begins at `column`.
+
+    Raises SettingError for `setting`.
+    """
+    arch: list[str] = []
+    words: list[str] = []
+    for offset, word in _words(device, rest):
+        expansion = _expand(device, word)
+        if not expansion:
+            raise SettingError(setting, text, f"{EXPECTED[device]} at column {column + offset}, not {word!r}")
+        if word in words:
             raise SettingError(
-                setting, text, f"each architecture once, but {word!r} is repeated at column {column + at}"
+                setting, text, f"each architecture once, but {word!r} is repeated at column {column + offset}"
             )
-        typed.append(word)
-        found += codes(expanded) if word.lower() in NAMES else expanded
-    if found == ["ptx"]:
-        raise SettingError(setting, text, f"the architecture whose PTX is wanted at column {column}, such as sm_90+ptx")
-    named = any(word.lower() in NAMES for word in typed)
-    return canonical(device, found) if named else tuple(dict.fromkeys(found))
+        words.append(word)
+        arch += resolve_ptx(expansion) if word.lower() in NAMES else expansion
+    if arch == ["ptx"]:
+        raise SettingError(setting, text, f"an architecture beside ptx at column {column}, such as sm_90+ptx")
+    has_name = any(word.lower() in NAMES for word in words)
+    return canonical(device, arch) if has_name else tuple(dict.fromkeys(arch))
 
 
 def _words(device: str, rest: str) -> Iterable[tuple[int, str]]:
-    """The words between the `+`, each with its place; a `+` that switches a feature of HIP on belongs to its word."""
+    """Yields the words between the `+`, each with its offset; a `+` that enables a feature of HIP is part of a word."""
     pattern = r"[^+:]*(?::[^+:-]*[+-]?)*" if device == "hip" else r"[^+]*"
-    at = 0
+    offset = 0
     while True:
-        found = re.compile(pattern).match(rest, at)
-        end = found.end() if found else at
-        yield at, rest[at:end]
+        match = re.compile(pattern).match(rest, offset)
+        end = match.end() if match else offset
+        yield offset, rest[offset:end]
         if end >= len(rest):
             return
-        at = end + 1
+        offset = end + 1
 
 
 def _expand(device: str, word: str) -> list[str]:
-    """What one word stands for; nothing where it is none."""
+    """Returns the architectures that one word stands for, an empty list if it is invalid."""
     lower = word.lower()
     if lower == "native":
         return [lower]
@@ -88,94 +92,97 @@ def _expand(device: str, word: str) -> list[str]:
         return [lower]
     if NUMBER.fullmatch(lower):
         return ["sm_" + lower.replace(".", "")]
-    return list(listed("cuda", "target", NAMES[lower])) if lower in NAMES else []
+    return list(parse_list("cuda", "target", NAMES[lower])) if lower in NAMES else []
 
 
-def listed(device: str, variable: str, value: str) -> tuple[str, ...]:
-    """The architectures of a list as torch's variables hold them: "8.0 9.0a 10.0f+PTX;12.0", "gfx90a;gfx942:xnack-".
+def parse_list(device: str, variable: str, value: str) -> tuple[str, ...]:
+    """Parses a list in the form of torch's variables: "8.0 9.0a 10.0f+PTX;12.0", "gfx90a;gfx942:xnack-".
 
-    Raises SettingError, which names the column of the first that is wrong.
+    Raises SettingError, which names the column of the first error.
     """
-    found: list[str] = []
+    arch: list[str] = []
     for part in re.finditer(f"(?:(?!{SEPARATORS[device]}).)+", value):
-        word, with_ptx = part[0], ""
+        word, with_ptx = part[0], False
         if device == "cuda" and word.lower().endswith("+ptx"):
-            word, with_ptx = word[:-4], "ptx"
-        expanded = _expand(device, word) if word.lower() != "ptx" else []
-        if not expanded:
+            word, with_ptx = word[:-4], True
+        expansion = _expand(device, word) if word.lower() != "ptx" else []
+        if not expansion:
             expected = "architectures such as 9.0, 9.0a, 10.0f+PTX or Hopper" if device == "cuda" else EXPECTED[device]
             raise SettingError(variable, value, f"{expected} at column {part.start() + 1}, not {word!r}")
-        found += codes(expanded)  # a name that brings PTX brings its own, whatever else is in the list
+        arch += resolve_ptx(expansion)  # the PTX of a name is that of its own architectures, not of the whole list's
         if with_ptx:
-            found += ["ptx"] if expanded == ["native"] else [virtual(forward(expanded))]
-    return canonical(device, found)
+            arch += ["ptx"] if expansion == ["native"] else [virtual(newest_portable(expansion))]
+    return canonical(device, arch)
 
 
 def from_environment(device: str) -> tuple[str, ...]:
-    """What torch's variable for this device asks for; nothing where it is unset. Raises SettingError."""
+    """Returns the architectures in torch's variable for this device, empty if it is unset. Raises SettingError."""
     variable = VARIABLES.get(device)
     value = os.environ.get(variable, "").strip() if variable else ""
-    return listed(device, variable, value) if variable and value else ()
+    return parse_list(device, variable, value) if variable and value else ()
 
 
 # -- CUDA: what each word means to the compiler and to a device --------------------------------------------------------
 
 
 def numbers(word: str) -> tuple[int, int, str]:
-    """Major, minor and letter of `sm_90a` or `compute_90a`."""
-    found = CUDA.fullmatch(word)
-    assert found, word
-    return int(found[2]), int(found[3]), found[4]
+    """Returns major, minor and letter of `sm_90a` or `compute_90a`."""
+    match = CUDA.fullmatch(word)
+    assert match, word
+    return int(match[2]), int(match[3]), match[4]
 
 
 def virtual(word: str) -> str:
-    """`compute_90a` for `sm_90a`."""
+    """Returns `compute_90a` for `sm_90a`."""
     return word.replace("sm_", "compute_")
 
 
-def forward(words: Iterable[str]) -> str:
-    """The newest architecture of these whose PTX newer devices can take; the newest one where all have a letter."""
-    real = sorted((one for one in words if one.startswith("sm_")), key=numbers)
-    return next((one for one in reversed(real) if not numbers(one)[2]), real[-1] if real else "")
+def newest_portable(words: Iterable[str]) -> str:
+    """Returns the newest architecture of which newer devices accept the PTX: one without a letter.
+
+    If all have a letter, the newest one; "" if there is none.
+    """
+    real = sorted((word for word in words if word.startswith("sm_")), key=numbers)
+    return next((word for word in reversed(real) if not numbers(word)[2]), real[-1] if real else "")
 
 
 def canonical(device: str, words: Iterable[str]) -> tuple[str, ...]:
-    """The one way to write these architectures: sorted, each once, so that one target has one key."""
+    """Returns the canonical form of these architectures: sorted, each once, so that equal targets have one key."""
     words = tuple(dict.fromkeys(words))
     if device != "cuda" or "native" in words:
         return words if device == "cuda" else tuple(sorted(words))
-    real = sorted((one for one in words if one.startswith("sm_")), key=numbers)
-    newest = virtual(forward(real))
-    ptx = {one for one in words if one.startswith("compute_")} | ({newest} if "ptx" in words and newest else set())
+    real = sorted((word for word in words if word.startswith("sm_")), key=numbers)
+    newest = virtual(newest_portable(real))
+    ptx = {word for word in words if word.startswith("compute_")} | ({newest} if "ptx" in words and newest else set())
     rest = sorted(ptx - {newest}, key=numbers)
     return (*real, *rest, *(["ptx"] if newest in ptx else []))
 
 
-def codes(arch: Sequence[str]) -> tuple[str, ...]:
-    """The words with `ptx` replaced by the PTX that it stands for."""
-    return tuple(virtual(forward(arch)) if one == "ptx" else one for one in arch)
+def resolve_ptx(arch: Sequence[str]) -> tuple[str, ...]:
+    """Returns the architectures with `ptx` replaced by the `compute_` architecture that it stands for."""
+    return tuple(virtual(newest_portable(arch)) if word == "ptx" else word for word in arch)
 
 
-def runs(device: str, here: str, arch: Sequence[str]) -> str:
-    """How code for `arch` runs on a device of the architecture `here`: "native", "ptx" (compiled by the driver), ""."""
-    if device == "cuda" and CUDA.fullmatch(here):
-        answers = [_cuda_runs(numbers(here), one) for one in codes(arch)]
-        return "native" if "native" in answers else "ptx" if "ptx" in answers else ""
+def run_mode(device: str, device_arch: str, arch: Sequence[str]) -> str:
+    """Returns how code for `arch` runs on a `device_arch` device: "native", "ptx" (the driver compiles it), or ""."""
+    if device == "cuda" and CUDA.fullmatch(device_arch):
+        modes = [_cuda_run_mode(numbers(device_arch), code) for code in resolve_ptx(arch)]
+        return "native" if "native" in modes else "ptx" if "ptx" in modes else ""
     if device == "hip":
-        return "native" if any(_hip_runs(here, one) for one in arch) else ""
-    return "native" if not arch or here in arch else ""
+        return "native" if any(_runs_on_hip(device_arch, code) for code in arch) else ""
+    return "native" if not arch or device_arch in arch else ""
 
 
-def _cuda_runs(here: tuple[int, int, str], code: str) -> str:
+def _cuda_run_mode(device_numbers: tuple[int, int, str], code: str) -> str:
     major, minor, letter = numbers(code)
     real = code.startswith("sm_")
-    same, newer = (major, minor) == here[:2], (major, minor) <= here[:2]
-    fits = same if letter == "a" else newer and (major == here[0] or not (real or letter))
+    same, not_newer = (major, minor) == device_numbers[:2], (major, minor) <= device_numbers[:2]
+    fits = same if letter == "a" else not_newer and (major == device_numbers[0] or not (real or letter))
     return ("native" if real else "ptx") if fits else ""
 
 
-def _hip_runs(here: str, code: str) -> bool:
-    name, *features = code.split(":")
-    own, *offered = here.split(":")
-    # Code that does not name a feature runs with it on or off; a device that does not tell has what is asked.
-    return name == own and (not offered or all(one in offered for one in features))
+def _runs_on_hip(device_arch: str, code: str) -> bool:
+    name, *required = code.split(":")
+    device_name, *features = device_arch.split(":")
+    # Code without a feature's name runs with the feature on or off. A device that lists none may have any of them.
+    return name == device_name and (not features or all(feature in features for feature in required))

@@ -1,66 +1,71 @@
-"""Every accelerator that could be in use here, each with why it can be used or not. For `opforge report`."""
+"""Every accelerator that could be in use on this machine, each with its reason. `opforge report` shows them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .select import BUILT_IN, NEVER_PICKED, attempt, external
+from . import registry
+
+if TYPE_CHECKING:
+    from .entry_points import EntryPoint
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One accelerator that selection looks at, in the order in which it looks."""
+    """One accelerator that could be chosen."""
 
     name: str
     available: bool
-    """Whether it can be used here when it is chosen by name."""
+    """Whether it can be used on this machine if it is named."""
     reason: str
-    """Why it is rejected; what is to be said of it where it is not."""
+    """Why it cannot be used; a remark if it can."""
     source: str
-    """Who provides it: `opforge`, a distribution's name and version, or `torch` for a device without a class."""
+    """Who provides it: `opforge`, a distribution's name and version, or `torch` for a device without an accelerator."""
 
 
 def candidates() -> tuple[Candidate, ...]:
-    """Give every accelerator that could be in use here, in the order of choice, each with its reason.
+    """Returns every accelerator that could be in use on this machine, in the order of choice, each with its reason.
 
-    Devices that torch sees but no accelerator serves are listed too, rejected.
+    Devices that torch knows and no accelerator serves are included, as unavailable ones.
     """
-    added = [_tried(*one) for one in external()]
-    own = [_tried(name, place, "opforge") for name, place in BUILT_IN.items()]
-    return (*added, *torch_only(frozenset(one.name for one in (*added, *own))), *own)
+    external = [_candidate(point) for point in registry.external()]
+    built_in = [_candidate(point) for point in registry.built_in()]
+    names = frozenset(candidate.name for candidate in (*external, *built_in))
+    return (*external, *torch_only(names), *built_in)
 
 
-def _tried(name: str, place: str, source: str) -> Candidate:
-    made, reason, _problem = attempt(name, place, source)
-    remark = "runs nothing: used only when it is named" if name in NEVER_PICKED else "available"
-    return Candidate(name, made is not None, reason or remark, source)
+def _candidate(point: EntryPoint) -> Candidate:
+    accelerator, reason, _ = registry.make_if_available(point)
+    remark = "runs nothing: used only if it is named" if point.name in registry.ONLY_BY_NAME else "available"
+    return Candidate(point.name, accelerator is not None, reason or remark, point.source)
 
 
-def torch_only(known: frozenset[str]) -> tuple[Candidate, ...]:
-    """Give the devices that torch has a name for and none of the `known` accelerators serves."""
+def torch_only(served: frozenset[str]) -> tuple[Candidate, ...]:
+    """Returns the devices that torch has a name for, except those in `served`. None if torch is not installed."""
     try:
         import torch
     except ImportError:
-        return ()  # then no device is seen by it
+        return ()
 
     names = ["cuda", "xpu", "mtia", "mps"]
-    other = torch._C._get_privateuse1_backend_name()
-    if other != "privateuseone":  # torch's own placeholder: no vendor has taken the name
-        names.append(other)
-    return tuple(Candidate(name, False, _why_not(name), "torch") for name in names if name not in known)
+    private = torch._C._get_privateuse1_backend_name()
+    if private != "privateuseone":  # torch's placeholder, until a vendor renames it
+        names.append(private)
+    return tuple(Candidate(name, False, _torch_reason(name), "torch") for name in names if name not in served)
 
 
-def _why_not(name: str) -> str:
+def _torch_reason(name: str) -> str:
+    """Returns what torch reports of a device that no accelerator serves."""
     import torch
 
     missing = f"no accelerator class for {name!r} is installed"
     try:
         module: Any = torch.get_device_module(name)
-        seen = bool(module.is_available())
-        count = int(module.device_count()) if seen else 0
-    except (AttributeError, RuntimeError) as problem:
-        return f"{missing}, and torch cannot tell whether there is such a device: {problem}"
-    if seen:
+        available = bool(module.is_available())
+        count = int(module.device_count()) if available else 0
+    except (AttributeError, RuntimeError) as error:
+        return f"{missing}, and torch cannot report whether there is such a device: {error}"
+    if available:
         return f"torch sees {count} {name} device{'' if count == 1 else 's'}, but {missing}"
     return f"{missing}, and torch.{name}.is_available() is False"

@@ -1,4 +1,4 @@
-"""What one accelerator can do, as one frozen value. Builders gate on it and on nothing else."""
+"""What one accelerator can do, as one frozen value: the only thing that a builder's `gate` sees."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """One accelerator's facts, probed once. Memory is in bytes; counts are of what this process may use."""
+    """What one accelerator can do, probed once. Memory is in bytes; counts include only what this process may use."""
 
     device: str
     """The accelerator's name, as OPFORGE_ACCELERATOR takes it."""
     device_name: str
-    """The model, in the maker's words; the accelerator's name where the machine does not tell."""
+    """The vendor's name of the model; the accelerator's name if it is not known."""
     device_count: int
-    """Devices; for the CPU, NUMA nodes with cores."""
+    """Number of devices; for the CPU, of NUMA nodes with cores."""
     dtypes: tuple[str, ...]
     """Names of the torch dtypes that the device computes in, such as `float32`."""
     arch: str
-    """The architecture an op is built for, as in `Target.arch`; empty where it has none."""
+    """The architectures that an op is built for, joined by `+`, as in `Target.arch`; empty if it has none."""
     simd: tuple[str, ...]
-    """Vector features of a CPU by the kernel's names, sorted; empty for other devices."""
+    """A CPU's vector features by the kernel's names, sorted; empty for other devices."""
     triton: bool
     """Whether Triton compiles for it."""
     graphs: bool
-    """Whether the device itself captures and replays graphs, rather than a stand-in on the host."""
+    """Whether the device itself captures and replays graphs; if not, they are emulated on the host."""
     total_memory: int
-    """Bytes that the device has; for the CPU, that the machine and the cgroup grant."""
+    """The device's bytes; for the CPU, the machine's memory or the cgroup's limit, whichever is lower."""
     numa_nodes: tuple[int, ...]
     """Numbers of the host's NUMA nodes on whose cores this process may run."""
     memory_only_nodes: tuple[int, ...]
@@ -34,10 +34,10 @@ class Capabilities:
     cores: int
     """Physical cores of the host that this process may use, no more than the cgroup's quota rounded up."""
     threads: int
-    """Hardware threads, likewise."""
+    """Hardware threads of the host, with the same limits."""
     compute_capability: tuple[int, int] | None
-    """CUDA's major and minor number; None for other devices."""
+    """CUDA's major and minor number. None for other devices."""
 
     def as_dict(self) -> dict[str, object]:
-        """Give the fields by name in plain JSON types (tuples become lists)."""
+        """Returns the fields by name, in JSON types (tuples become lists)."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

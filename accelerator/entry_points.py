@@ -1,8 +1,8 @@
-"""Entry points of other packages, from an index that spares most processes the scan.
+"""Entry points of other packages, from an index that spares most processes the scan of sys.path.
 
-The index holds, for each folder of sys.path, its modification time and what was found there; a folder that changed is
-scanned again. It lives in the cache folder where there is one already, is read only if it is ours alone, and may be
-lost, stale or damaged without harm: what is missing from it is found the long way.
+For each folder of sys.path the index holds the folder's modification time and the entry points that were found there. A
+folder that changed is scanned again. The index is kept in the cache folder if that exists, and is read only if nobody
+else can write it. It may be lost, stale or damaged: whatever it lacks is scanned.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 GROUPS = ("opforge.accelerators", "opforge.op_builders")
 _FORMAT = 1
-_LONGEST = 1 << 20
-# Two environments that meet in one name share a file, which is harmless: it is keyed by folders.
+_MAX_BYTES = 1 << 20
+# Two environments whose checksums are equal share a file. That is harmless, because its records are keyed by folder.
 _INDEX = f"entry_points-{zlib.crc32(os.fsencode(sys.prefix)):08x}.json"
-_YOUNG_NS = 2_000_000_000
-"""A folder changed less than this ago may change again within the same tick of its clock: it is not remembered."""
+_RACY_NS = 2_000_000_000
+"""A folder changed less than this long ago is not recorded: a second change could leave its coarse time the same."""
 
 
 class EntryPoint:
@@ -39,33 +39,34 @@ class EntryPoint:
 
 
 def entry_points(group: str) -> list[EntryPoint]:
-    """Give the entry points of one of GROUPS, in the order of sys.path; where two distributions of one name are
-    installed, the first counts, as it does for imports.
+    """Returns the entry points of one of GROUPS, in the order of sys.path.
+
+    If two distributions of one name are installed, the first one on sys.path counts, as it does for imports.
     """
-    name = _index_path()
-    index = _read(name)
-    found: list[EntryPoint] = []
-    seen: dict[str, str] = {}
-    learned = False
+    path = _index_path()
+    index = _read(path)
+    points: list[EntryPoint] = []
+    folder_of: dict[str, str] = {}
+    changed = False
     for folder in _folders():
         stamp = _stamp(folder)
         if stamp is None:
             continue
-        known = index.get(folder)
-        if known is None or known[0] != stamp or not _unchanged(known[2]):
-            before, known = known, [stamp, *_scan(folder)]
-            if time.time_ns() - stamp > _YOUNG_NS:
-                index[folder] = known
-                # A script's own folder changes with each file that is put there, and has nothing to tell.
-                learned = learned or before is None or before[1:] != known[1:] or any(known[1:])
+        record = index.get(folder)
+        if record is None or record[0] != stamp or not _are_unchanged(record[2]):
+            previous, record = record, [stamp, *_scan(folder)]
+            if time.time_ns() - stamp > _RACY_NS:
+                index[folder] = record
+                # A new time alone is not worth writing: a folder of scripts, without packages, changes with every file.
+                changed = changed or previous is None or previous[1:] != record[1:] or any(record[1:])
             else:
                 index.pop(folder, None)
-        for in_group, entry, value, distribution, version in known[1]:
-            if in_group == group and seen.setdefault(distribution, folder) == folder:
-                found.append(EntryPoint(in_group, entry, value, f"{distribution} {version}"))
-    if learned and name is not None:
-        _write(name, {folder: known for folder, known in index.items() if _stamp(folder) == known[0]})
-    return found
+        for row_group, name, value, distribution, version in record[1]:
+            if row_group == group and folder_of.setdefault(distribution, folder) == folder:
+                points.append(EntryPoint(row_group, name, value, f"{distribution} {version}"))
+    if changed and path is not None:
+        _write(path, {folder: record for folder, record in index.items() if _stamp(folder) == record[0]})
+    return points
 
 
 def _folders() -> list[str]:
@@ -79,16 +80,19 @@ def _stamp(path: str) -> int | None:
         return None
 
 
-def _unchanged(stamps: dict[str, int | None]) -> bool:
+def _are_unchanged(stamps: dict[str, int | None]) -> bool:
     return all(_stamp(path) == stamp for path, stamp in stamps.items())
 
 
 def _scan(folder: str) -> tuple[list[list[str]], dict[str, int | None]]:
-    """Give [group, name, value, distribution, version] of each entry point, and the stamps of files that may change
-    while the folder's own does not: those that development installs rewrite in place.
+    """Returns the folder's entry points, and the stamps of files that can change without changing the folder's.
+
+    An entry point is [group, name, value, distribution, version]. The files are those of development installs, which
+    are rewritten in place.
     """
     try:
-        names = os.listdir(folder) if os.path.isdir(folder) else [".egg-info"]  # a zip file: importlib looks into it
+        # importlib looks into a zip file on sys.path, so scan it as if it held a distribution.
+        names = os.listdir(folder) if os.path.isdir(folder) else [".egg-info"]
     except OSError:
         return [], {}
     if not any(name.endswith((".dist-info", ".egg-info", ".egg")) for name in names):
@@ -103,38 +107,38 @@ def _scan(folder: str) -> tuple[list[list[str]], dict[str, int | None]]:
     for distribution in importlib.metadata.distributions(path=[folder]):
         try:
             points = [point for point in distribution.entry_points if point.group in GROUPS]
-            known_as = [str(distribution.metadata["Name"]), str(distribution.version)] if points else []
-        except Exception:  # noqa: S112  # a stranger's broken metadata must not take every other package down
+            identity = [str(distribution.metadata["Name"]), str(distribution.version)] if points else []
+        except Exception:  # noqa: S112  # one package's broken metadata must not hide every other package
             continue
-        rows += [[point.group, point.name, point.value, *known_as] for point in points]
+        rows += [[point.group, point.name, point.value, *identity] for point in points]
     return rows, stamps
 
 
 def _index_path() -> str | None:
-    """Give the index's path, one for each environment; None where no cache folder that is ours alone exists."""
+    """Returns the path of this environment's index. None if there is no cache folder that only this user can write."""
     cache = settings.cache_dir()[0]
     try:
-        return f"{cache}/index/{_INDEX}" if _is_ours(os.stat(cache), stat.S_ISDIR) else None
+        return f"{cache}/index/{_INDEX}" if _is_private(os.stat(cache), stat.S_ISDIR) else None
     except OSError:
         return None
 
 
-def _is_ours(status: os.stat_result, kind: Any) -> bool:
-    return bool(kind(status.st_mode)) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+def _is_private(status: os.stat_result, is_kind: Any) -> bool:
+    return bool(is_kind(status.st_mode)) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def _read(name: str | None) -> dict[str, list[Any]]:
-    if name is None:
+def _read(path: str | None) -> dict[str, list[Any]]:
+    if path is None:
         return {}
     import json
 
     try:
-        if not _is_ours(os.lstat(os.path.dirname(name)), stat.S_ISDIR):
+        if not _is_private(os.lstat(os.path.dirname(path)), stat.S_ISDIR):
             return {}
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(handle)
-            if not _is_ours(status, stat.S_ISREG) or status.st_size > _LONGEST:
+            if not _is_private(status, stat.S_ISREG) or status.st_size > _MAX_BYTES:
                 return {}
             content = json.loads(os.read(handle, status.st_size))
         finally:
@@ -142,13 +146,13 @@ def _read(name: str | None) -> dict[str, list[Any]]:
         if content["format"] != _FORMAT:
             return {}
         folders: dict[str, list[Any]] = content["folders"]
-        return folders if all(_is_sound(known) for known in folders.values()) else {}
+        return folders if all(_is_valid(record) for record in folders.values()) else {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def _is_sound(known: Any) -> bool:
-    stamp, rows, stamps = known
+def _is_valid(record: Any) -> bool:
+    stamp, rows, stamps = record
     return (
         isinstance(stamp, int)
         and isinstance(stamps, dict)
@@ -156,25 +160,25 @@ def _is_sound(known: Any) -> bool:
     )
 
 
-def _write(name: str, folders: Iterable[Any]) -> None:
+def _write(path: str, folders: Iterable[Any]) -> None:
     import json
     import tempfile
 
     text = json.dumps({"format": _FORMAT, "folders": folders})
-    folder = os.path.dirname(name)
+    folder = os.path.dirname(path)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        if not _is_ours(os.lstat(folder), stat.S_ISDIR):
+        if not _is_private(os.lstat(folder), stat.S_ISDIR):
             return
-        handle, draft = tempfile.mkstemp(prefix=".entry_points-", dir=folder)
+        handle, temporary = tempfile.mkstemp(prefix=".entry_points-", dir=folder)
     except OSError:
         return
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(draft, name)
+        os.replace(temporary, path)
     except OSError:
         try:
-            os.unlink(draft)
+            os.unlink(temporary)
         except OSError:
             pass

@@ -1,19 +1,19 @@
-"""What an op is built for: a device and its architectures, as one frozen value read from one string."""
+"""What an op is built for: a device and its architectures, as one frozen value parsed from one string."""
 
 from __future__ import annotations
 
 from opforge.errors import SettingError
 
 CPU_ARCHS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "native")
-WITH_RULES = ("cuda", "hip", "xpu")
-"""The devices whose architectures `archs.py` reads; of another's, only the letters are checked."""
+PARSED_DEVICES = ("cuda", "hip", "xpu")
+"""The devices whose architectures `archs.py` parses. For other devices only the characters are checked."""
 
 
 class Target:
-    """A device and the architectures wanted on it, such as `cpu:x86-64-v3` or `cuda:sm_80+sm_90a+ptx`.
+    """A device and its requested architectures, such as `cpu:x86-64-v3` or `cuda:sm_80+sm_90a+ptx`.
 
-    Equal, hashable and immutable; `parse` reads what `str` gives back. Written out rather than declared as a
-    dataclass because it lies on the path of every cache hit, and defining a dataclass costs more than the hit's stats.
+    An immutable, hashable value; `parse` reads what `str` returns. It is not a dataclass because every cache hit
+    imports it, and defining a dataclass takes longer than all the file checks of a hit.
     """
 
     __slots__ = ("arch", "device")
@@ -27,10 +27,11 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read `device` or `device:arch+arch`; SettingError names the column of the first thing that is wrong.
+        """Parses `device` or `device:arch+arch`.
 
-        A name such as `Hopper` becomes what it stands for. `native` stands for the machine that builds, and whoever
-        builds replaces it by that machine's own architecture.
+        A name such as `Hopper` is replaced by its architectures. `native` stands for the architecture of the machine
+        that builds, and is replaced when the op is built. Raises SettingError, which names the column of the first
+        error.
         """
         device, colon, rest = text.partition(":")
         if not (device.isascii() and device.replace("_", "a").isalnum() and device[0].isalpha()):
@@ -38,20 +39,20 @@ class Target:
         if not colon:
             return cls(device)
         column = len(device) + 2
-        if device in WITH_RULES:
-            from .archs import read  # not on the way of an op for the CPU
+        if device in PARSED_DEVICES:
+            from .archs import parse  # a hit on an op for the CPU does not need it
 
-            return cls(device, read(device, rest, column, "target", text))
+            return cls(device, parse(device, rest, column, "target", text))
         words = rest.split("+")
         for index, word in enumerate(words):
             if device == "cpu" and word not in CPU_ARCHS:
                 raise SettingError("target", text, f"one of {', '.join(CPU_ARCHS)} at column {column}, not {word!r}")
             if not _is_word(word):
-                wrong = column + next((at for at, char in enumerate(word) if not _is_word(char)), 0)
+                error_column = column + next((index for index, char in enumerate(word) if not _is_word(char)), 0)
                 raise SettingError(
                     "target",
                     text,
-                    f"architectures of letters, digits, '_', '.' and '-' joined by '+' at column {wrong}",
+                    f"architectures of letters, digits, '_', '.' and '-' joined by '+' at column {error_column}",
                 )
             if word in words[:index]:
                 raise SettingError(
@@ -59,7 +60,7 @@ class Target:
                 )
             if device == "cpu" and index:
                 raise SettingError(
-                    "target", text, f"one level, as a library is built for one, but there is another at column {column}"
+                    "target", text, f"one level, because a library has one, but there is another at column {column}"
                 )
             column += len(word) + 1
         return cls(device, tuple(words))
@@ -68,7 +69,7 @@ class Target:
         raise AttributeError(f"a Target cannot be changed: build a new one instead of setting {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Target cannot be changed: {name!r} stays")
+        raise AttributeError(f"a Target cannot be changed: {name!r} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and self.device == other.device and self.arch == other.arch

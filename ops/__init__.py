@@ -1,6 +1,6 @@
 """The op library's front ends: torch optimizers whose steps run in opforge's own kernels.
 
-Importing this package imports nothing; a front end is imported, and torch with it, when its name is first used.
+Importing this package imports nothing else. A front end, and torch with it, is imported when its name is first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DeepSpeed's calls of the fused optimizers' ops, over ours. The first argument is the loaded op, whose module has them
-bound.
+"""DeepSpeed's functions of the fused optimizers' ops, over opforge's ops.
 
-`chunk_size` is taken as given and not used: the kernels cut the tensors themselves, and no result depends on it.
-Nothing is changed where `noop_flag`, one int32 or float32 number on the tensors' device, is not zero.
+The first argument of each function is the loaded op; the op's module holds the functions with that argument bound.
+`chunk_size` is accepted and ignored: the kernels split the tensors themselves, and no result depends on it. If
+`noop_flag`, one int32 or float32 number on the tensors' device, is not zero, nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 
-def _lists(call: str, tensor_lists: Sequence[Sequence[Tensor]], names: str) -> list[list[Tensor]]:
-    wanted = names.count(",") + 1
-    if len(tensor_lists) not in (wanted, wanted + 1):
+def _lists(function: str, tensor_lists: Sequence[Sequence[Tensor]], names: str) -> list[list[Tensor]]:
+    """Returns the named lists and the list of copies, which is empty if `tensor_lists` has none."""
+    expected = names.count(",") + 1
+    if len(tensor_lists) not in (expected, expected + 1):
         raise ValueError(
-            f"{call}: tensor_lists has {len(tensor_lists)} lists, expected {wanted} or {wanted + 1}: [{names}], and "
-            "where each new parameter is also to be written in a dtype of its own"
+            f"{function}: tensor_lists has {len(tensor_lists)} lists, expected {expected} or {expected + 1}: [{names}],"
+            " and optionally a list of tensors for copies of the new parameters"
         )
-    return [list(tensors) for tensors in (*tensor_lists, ())[: wanted + 1]]
+    return [list(tensors) for tensors in (*tensor_lists, ())[: expected + 1]]
 
 
 def multi_tensor_adam(
@@ -39,10 +40,10 @@ def multi_tensor_adam(
     bias_correction: int,
     weight_decay: float,
 ) -> None:
-    """One step of Adam for [grads, params, exp_avg, exp_avg_sq]; `mode` 0 is Adam, 1 AdamW. `step` counts from 1.
+    """Performs one step of Adam (`mode` 0) or AdamW (`mode` 1) on [grads, params, exp_avg, exp_avg_sq].
 
-    A fifth list takes copies of the new parameters, in a dtype of their own: with bfloat16 copies of float32 parameters
-    a step of mixed precision is one pass.
+    `step` counts from 1. A fifth list receives copies of the new parameters in a dtype of its own: with bfloat16 copies
+    of float32 parameters, a mixed-precision step is one pass.
     """
     grads, params, exp_avgs, exp_avg_sqs, copies = _lists(
         "multi_tensor_adam", tensor_lists, "grads, params, exp_avg, exp_avg_sq"
@@ -76,8 +77,9 @@ def multi_tensor_lion(
     step: int,
     weight_decay: float,
 ) -> None:
-    """One step of Lion for [grads, params, exp_avg], and copies of the parameters if given. The rule has no use for
-    `step`.
+    """Performs one step of Lion on [grads, params, exp_avg]; a fourth list receives copies of the new parameters.
+
+    `step` is ignored: the rule does not depend on it.
     """
     grads, params, exp_avgs, copies = _lists("multi_tensor_lion", tensor_lists, "grads, params, exp_avg")
     op.fused_lion_(
@@ -104,10 +106,13 @@ def lamb(
     bias_correction: int,
     decay: float,
 ) -> Tensor:
-    """One step of LAMB for one parameter: the ratio of norms it used, one float32 number on the parameter's device.
+    """Performs one step of LAMB on one parameter.
 
-    `mode` 0 adds eps inside the square root, 1 outside. The gradient is divided by `grad_scale`. An empty `p_copy` is
-    left alone; otherwise the new parameter is written there too.
+    `mode` 0 adds eps inside the square root, 1 outside. The gradient is divided by `grad_scale`. The new parameter is
+    also written to `p_copy`, unless that is empty.
+
+    Returns:
+        The ratio of norms that was used, one float32 number on the parameter's device.
     """
     ratios = torch.ones(1, device=p.device)
     op.fused_lamb_(

@@ -1,10 +1,11 @@
-"""Group quantization to 8 and 4 bits: DeepSpeed's calls, over our ops. The first argument is the loaded op; its module
-has them bound.
+"""Group quantization to 8 and 4 bits: DeepSpeed's functions, over opforge's ops.
 
-A tensor is cut, in memory order, into `groups` of equal size. A group's codes are whole numbers in [-128, 127] or
-[-8, 7], and value = code * scale, symmetric, or code * scale + offset, asymmetric. Its params are float32: [groups, 1]
-with the scale, or [groups, 2] with scale and offset. Of two 4-bit codes in a byte the first has the upper half.
-A group that holds an inf or a NaN comes back as NaN.
+The first argument of each function is the loaded op; the op's module holds the functions with that argument bound.
+
+A tensor is split, in memory order, into `groups` groups of equal size. The codes of a group are integers in
+[-128, 127] for 8 bits and [-8, 7] for 4 bits. Symmetric: value = code * scale. Asymmetric: value = code * scale +
+offset. The params of the groups are float32: [groups, 1] with the scale, or [groups, 2] with scale and offset. Of two
+4-bit codes in a byte, the first is in the upper half. A group with an inf or a NaN is dequantized to NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 
 class QuantizationType(enum.IntEnum):
-    """Whether a group has an offset: Symmetric has none."""
+    """Whether a group has an offset; Symmetric has none."""
 
     Symmetric = 0
     Asymmetric = 1
@@ -38,12 +39,15 @@ def quantize(
     seed: int = 0,
     offset: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """The codes, int8 of the input's shape (half as long in the last dimension for 4 bits), and the groups' params.
+    """Quantizes a tensor.
 
-    `stochastic` rounds up with the probability of the fraction, to 2^-16, by Philox numbers that depend on `seed`,
-    `offset` and an element's place alone, so results repeat; a new `offset` gives new ones.
+    `stochastic` rounds up with a probability that is the fraction, to 2^-16. Its Philox random numbers depend only on
+    `seed`, `offset` and the element's index, so results repeat. Another `offset` gives other numbers.
+
+    Returns:
+        The codes, int8 of the input's shape (with 4 bits the last dimension is half as long), and the groups' params.
     """
-    shape = _packed(input_vals, num_bits)
+    shape = _codes_shape(input_vals, num_bits)
     codes = torch.empty(shape, dtype=torch.int8, device=input_vals.device)
     params = _params(input_vals, groups, quant_type)
     op.quantize_(
@@ -61,21 +65,21 @@ def quantize(
 
 
 def dequantize(op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int) -> Tensor:
-    """The values, in float16."""
+    """Returns the values, in float16."""
     return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.float16)
 
 
 def dequantize_fp32(
     op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int
 ) -> Tensor:
-    """The values, in float32."""
+    """Returns the values, in float32."""
     return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.float32)
 
 
 def dequantize_bf16(
     op: Any, quantized_data: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int
 ) -> Tensor:
-    """The values, in bfloat16."""
+    """Returns the values, in bfloat16."""
     return _dequantize(op, quantized_data, params, groups, num_bits, quant_type, torch.bfloat16)
 
 
@@ -89,8 +93,13 @@ def swizzle_quant(
     nodes: int,
     devices_per_node: int,
 ) -> tuple[Tensor, Tensor]:
-    """As quantize, with the groups, and their params, in the order in which they are sent: the partition for device d
-    of node n goes to place d * nodes + n. With a pipeline, all partitions' first slices come first. The codes are flat.
+    """Quantizes as `quantize` does, and orders the groups and their params as they are sent.
+
+    The partition for device d of node n is written at index d * nodes + n. With a pipeline, the first slices of all
+    partitions come first.
+
+    Returns:
+        The codes, flat int8, and the groups' params.
     """
     codes = torch.empty(input_vals.numel() * num_bits // 8, dtype=torch.int8, device=input_vals.device)
     params = _params(input_vals, groups, quant_type)
@@ -118,9 +127,13 @@ def quantized_reduction(
     quant_type: int,
     devices_per_node: int,
 ) -> tuple[Tensor, Tensor]:
-    """The sum of `devices_per_node` quantized tensors that lie one after the other, quantized again into `out_groups`.
+    """Adds `devices_per_node` quantized tensors that are stored one after the other, and quantizes the sum.
 
-    `in_groups` counts the groups of all of them. Sums are in float32, in the tensors' order.
+    `in_groups` is the number of groups of all tensors together, `out_groups` that of the sum. Sums are in float32, in
+    the tensors' order.
+
+    Returns:
+        The codes, int8 with a last dimension `devices_per_node` times shorter, and the groups' params.
     """
     shape = list(input_vals.shape)
     shape[-1] //= devices_per_node
@@ -143,7 +156,7 @@ def quantized_reduction(
 def dequantize_int4_to_half_experimental(
     op: Any, data_in: Tensor, scale_buffer: Tensor, min_val_buffer: Tensor, num_group: int, group_size: int
 ) -> Tensor:
-    """float16 values code / scale + minimum of unsigned 4-bit codes, [num_group, group_size]; by torch's own ops."""
+    """Returns code / scale + minimum of unsigned 4-bit codes, float16 [num_group, group_size], by torch's own ops."""
     pairs = data_in.view(torch.uint8).reshape(-1)
     codes = torch.stack((pairs >> 4, pairs & 0xF), dim=-1)
     return _from_unsigned(codes, scale_buffer, min_val_buffer, num_group, group_size)
@@ -152,7 +165,7 @@ def dequantize_int4_to_half_experimental(
 def dequantize_int8_to_half_experimental(
     op: Any, data_in: Tensor, scale_buffer: Tensor, min_val_buffer: Tensor, num_group: int, group_size: int
 ) -> Tensor:
-    """float16 values code / scale + minimum of unsigned 8-bit codes, [num_group, group_size]; by torch's own ops."""
+    """Returns code / scale + minimum of unsigned 8-bit codes, float16 [num_group, group_size], by torch's own ops."""
     return _from_unsigned(data_in.view(torch.uint8), scale_buffer, min_val_buffer, num_group, group_size)
 
 
@@ -171,7 +184,7 @@ def _dequantize(
     return out
 
 
-def _packed(values: Tensor, num_bits: int) -> list[int]:
+def _codes_shape(values: Tensor, num_bits: int) -> list[int]:
     shape = list(values.shape)
     if num_bits == 4:
         if not shape or shape[-1] % 2:

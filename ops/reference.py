@@ -1,6 +1,7 @@
-"""The optimizers' rules in plain torch, out of place and in the inputs' own dtype: what the kernels are tested against.
+"""The rules of the optimizers and of the quantizer in plain torch: references that the kernels are tested against.
 
-All tensors of a call have one shape. Pass float64 tensors for a reference that rounds only in the last of 53 bits.
+The functions work out of place and in the dtype of their inputs. All tensors of a call have one shape. Pass float64
+tensors for a reference that rounds only in the last of 53 bits.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 
 
-def corrections(step: int, beta1: float, beta2: float, wanted: bool) -> tuple[float, float]:
-    """What averages that began at 0 are divided by at a step, which counts from 1; 1 where that is not wanted."""
-    return (1.0 - beta1**step, 1.0 - beta2**step) if wanted else (1.0, 1.0)
+def corrections(step: int, beta1: float, beta2: float, enabled: bool) -> tuple[float, float]:
+    """Returns the divisors that correct two averages for their start at 0. `step` counts from 1. 1 unless `enabled`."""
+    return (1.0 - beta1**step, 1.0 - beta2**step) if enabled else (1.0, 1.0)
 
 
 def adam(
@@ -32,9 +33,9 @@ def adam(
     bias_correction: bool = True,
     maximize: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Adam (arXiv:1412.6980, algorithm 1) or AdamW (arXiv:1711.05101, algorithm 2): the new param, exp_avg, exp_avg_sq.
+    """Returns the param, exp_avg and exp_avg_sq after a step of Adam or AdamW. `step` counts from 1.
 
-    `step` counts from 1.
+    Adam: arXiv:1412.6980, algorithm 1. AdamW (`adamw_mode`): arXiv:1711.05101, algorithm 2.
     """
     grad = -grad if maximize else grad
     if adamw_mode:
@@ -63,7 +64,10 @@ def adam_rollback(
     adamw_mode: bool = True,
     bias_correction: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `adam` started from, given its results and its gradient. beta1, beta2, 1 - lr * weight_decay are not 0."""
+    """Returns what `adam` started from, given its results and the gradient.
+
+    beta1, beta2 and 1 - lr * weight_decay must not be 0.
+    """
     correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     param = param + lr / correction1 * exp_avg / (exp_avg_sq.sqrt() / math.sqrt(correction2) + eps)
     if adamw_mode:
@@ -85,7 +89,7 @@ def adagrad(
     weight_decay: float,
     maximize: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Diagonal Adagrad (jmlr.org/papers/v12/duchi11a.html): the new param and sum of squares."""
+    """Returns the param and the sum of squares after a step of diagonal Adagrad (jmlr.org/papers/v12/duchi11a.html)."""
     grad = -grad if maximize else grad
     if weight_decay != 0.0:
         grad = grad + weight_decay * param
@@ -104,7 +108,10 @@ def lion(
     weight_decay: float,
     maximize: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Lion (arXiv:2302.06675, algorithm 2): the new param and exp_avg. A direction of NaN makes the parameter NaN."""
+    """Returns the param and exp_avg after a step of Lion (arXiv:2302.06675, algorithm 2).
+
+    An element whose direction is NaN becomes NaN.
+    """
     grad = -grad if maximize else grad
     direction = beta1 * exp_avg + (1.0 - beta1) * grad
     sign = torch.where(direction.isnan(), direction, direction.sign())
@@ -131,9 +138,10 @@ def lamb(
     scale: float = 1.0,
     maximize: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, float]:
-    """LAMB (arXiv:1904.00962, algorithm 2) in DeepSpeed's form: the new param, exp_avg, exp_avg_sq, and the ratio.
+    """Returns the param, exp_avg, exp_avg_sq and the ratio of norms after a step of LAMB.
 
-    Bias correction scales the step instead of the moments; the ratio of norms is held in [min_coeff, max_coeff].
+    arXiv:1904.00962, algorithm 2. The rule has DeepSpeed's form: bias correction scales the step instead of the
+    moments, and the ratio of norms is clamped to [min_coeff, max_coeff].
     """
     grad = (-grad if maximize else grad) / scale
     exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
@@ -148,22 +156,25 @@ def lamb(
 
 
 def group_params(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor]:
-    """The scale and the offset of each row of [groups, elements], as [groups, 1]; a row of one value has scale 1."""
+    """Returns the scale and the offset of each row of [groups, elements], each [groups, 1].
+
+    The scale is 1 if it would be 0.
+    """
     levels = 2.0 ** (bits - 1)
     high, low = values.amax(1, keepdim=True), values.amin(1, keepdim=True)
-    reach = values.abs().amax(1, keepdim=True) if symmetric else (high - low) / 2
-    offset = torch.zeros_like(reach) if symmetric else (high + low) / 2
-    return torch.where(reach == 0, torch.ones_like(reach), reach / levels), offset
+    radius = values.abs().amax(1, keepdim=True) if symmetric else (high - low) / 2
+    offset = torch.zeros_like(radius) if symmetric else (high + low) / 2
+    return torch.where(radius == 0, torch.ones_like(radius), radius / levels), offset
 
 
 def quantize(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Group quantization of each row of [groups, elements]: the codes, as whole numbers, and group_params."""
+    """Returns the codes of [groups, elements], integers in the values' dtype, and each row's scale and offset."""
     levels = 2.0 ** (bits - 1)
     scale, offset = group_params(values, bits, symmetric)
     return ((values - offset) / scale).round().clamp(-levels, levels - 1), scale, offset
 
 
 def swizzled(groups: Tensor, pipeline_size: int, nodes: int, devices_per_node: int) -> Tensor:
-    """The rows of [groups, ...] in the order in which swizzle_quant writes them."""
-    cut = groups.reshape(nodes, devices_per_node, pipeline_size, -1, *groups.shape[1:])
-    return cut.movedim(2, 0).transpose(1, 2).reshape(groups.shape)
+    """Returns the rows of [groups, ...] in the order in which swizzle_quant writes them."""
+    partitions = groups.reshape(nodes, devices_per_node, pipeline_size, -1, *groups.shape[1:])
+    return partitions.movedim(2, 0).transpose(1, 2).reshape(groups.shape)

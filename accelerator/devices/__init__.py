@@ -1,1 +1,1 @@
-"""The accelerators that opforge knows: one file for each."""
+"""opforge's accelerators: one file for each."""

@@ -1,4 +1,4 @@
-"""The CPU as an accelerator: work is done when a call returns, memory is the process's own, devices are NUMA nodes."""
+"""The CPU as an accelerator: its work is synchronous, its memory the process's own, its devices are NUMA nodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from opforge.accelerator.host.process_memory import ProcessMemory
 
 VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
-"""A comma list of NUMA node numbers: the only ones that count as devices."""
+"""The variable that lists the NUMA nodes that count as devices, such as `0,2-3`."""
 
 
 class CPUAccelerator(OneGenerator, Accelerator):
     """The host's processors.
 
-    `torch` knows one CPU device, so a device number does no more than tell the processes of one machine apart.
-    Memory figures are of the whole process and what it may use, whatever the number.
+    torch has one CPU device, so a device number only distinguishes the processes on a machine. Memory figures are
+    those of the whole process and of what it may use, whatever the number.
     """
 
     name = torch_device = "cpu"
@@ -47,21 +47,24 @@ class CPUAccelerator(OneGenerator, Accelerator):
     # devices
 
     def is_available(self) -> bool:
-        """Whether the CPU can be used: always."""
+        """Returns True: the CPU can always be used."""
         return True
 
     def device_name(self, device_index: int | None = None) -> str:
-        """Give `cpu`: torch has one CPU device, and tensors on `cpu:1` would not compare equal to it."""
+        """Returns `cpu`: torch has one CPU device, and `cpu:1` would not compare equal to it."""
         return "cpu"
 
     def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
-        """Give a context manager in which `current_device` is this number, in the calling thread."""
+        """Returns a context manager in which `current_device` is this number, in the calling thread."""
         from opforge.accelerator.fallback.device_scope import device_scope
 
         return device_scope(self, device_index)
 
     def set_device(self, device_index: int) -> None:
-        """Make `current_device` this number, in the calling thread. Binds no core: that is the launcher's work."""
+        """Makes this number the result of `current_device`, in the calling thread.
+
+        No core is bound: the launcher does that.
+        """
         if self._thread is None:
             from threading import local
 
@@ -69,14 +72,14 @@ class CPUAccelerator(OneGenerator, Accelerator):
         self._thread.device = int(device_index)
 
     def current_device(self) -> int:
-        """Give the number set in this thread, else LOCAL_RANK, else 0."""
-        chosen: int | None = getattr(self._thread, "device", None)
-        return _whole_number("LOCAL_RANK", "a process's number on its machine, from 0") if chosen is None else chosen
+        """Returns the number set in this thread, else LOCAL_RANK, else 0."""
+        number: int | None = getattr(self._thread, "device", None)
+        return _whole_number("LOCAL_RANK", "a process's number on its machine, from 0") if number is None else number
 
     def device_count(self) -> int:
-        """Give LOCAL_SIZE where a launcher set it, else the number of NUMA nodes with cores that this process may use.
+        """Returns LOCAL_SIZE if a launcher set it, else the number of NUMA nodes on whose cores this process may run.
 
-        OPFORGE_VISIBLE_NUMA_NODES leaves only the nodes that it lists; there is always at least one.
+        Only the nodes in OPFORGE_VISIBLE_NUMA_NODES count, if it is set. The result is at least 1.
         """
         local_size = _whole_number("LOCAL_SIZE", "the number of processes on this machine")
         if local_size:
@@ -88,7 +91,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return len([node for node in nodes if not visible or node.number in visible]) or 1
 
     def synchronize(self, device_index: int | None = None) -> None:
-        """Return at once: nothing is ever under way."""
+        """Returns immediately, because all work is synchronous."""
 
     def _find_target(self) -> Target:
         level = cpu_level(self.root)
@@ -100,7 +103,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
     def _simd(self) -> tuple[str, ...]:
         return read_cpuinfo(self.root).simd
 
-    # random numbers: torch keeps one generator for the host, in `torch` itself
+    # random numbers: the functions for the host's one generator are in `torch` itself
 
     def _device_module(self) -> Any:
         import torch
@@ -108,7 +111,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return torch
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
-        """Give the host's one generator."""
+        """Returns the host's one generator."""
         import torch
 
         return torch.default_generator
@@ -123,48 +126,48 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return self._memory
 
     def get_rss(self) -> int:
-        """Give the bytes of the process's resident set."""
+        """Returns the bytes of the process's resident set."""
         return self._process().resident()
 
     def reset_rss(self) -> int:
-        """Let the peak start from the present resident set, and give that."""
+        """Resets the peak to the current resident set, and returns its bytes."""
         self._process().reset_peak()
         return self.get_rss()
 
     def empty_cache(self) -> None:
-        """Do nothing: torch keeps no cache of host memory."""
+        """Does nothing, because torch keeps no cache of host memory."""
 
     def memory_allocated(self, device_index: int | None = None) -> int:
-        """Give the bytes of the process's resident set: all its memory, not the tensors' alone."""
+        """Returns the bytes of the process's resident set: all its memory, not only the tensors'."""
         return self.get_rss()
 
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        """Give the largest resident set since the start or the last reset, as the kernel counted it."""
+        """Returns the largest resident set since the start or the last reset, as the kernel counted it."""
         return self._process().peak()
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        """Let the peak start from the present resident set; see ProcessMemory for kernels that forbid it."""
+        """Resets the peak to the current resident set; see ProcessMemory for kernels that forbid it."""
         self._process().reset_peak()
 
     memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
     reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
     def total_memory(self, device_index: int | None = None) -> int:
-        """Give the bytes of the machine's memory, or of the cgroup's limit where that is lower."""
+        """Returns the bytes of the machine's memory, or the cgroup's limit if that is lower."""
         return self._process().total()
 
     def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
-        """Give (available, total) bytes, both within the cgroup's limit."""
+        """Returns (available, total) bytes, both within the cgroup's limit."""
         return self._process().available(), self._process().total()
 
     # data types
 
     def is_bf16_supported(self) -> bool:
-        """Whether the CPU computes in bfloat16: always, if slowly where it has no instructions for it."""
+        """Returns True: a CPU without instructions for bfloat16 computes it slowly."""
         return True
 
     def is_fp16_supported(self) -> bool:
-        """Whether matrix products in float16 are native; elsewhere torch goes through float32."""
+        """Returns whether matrix products in float16 are native; if not, torch computes them in float32."""
         import torch
 
         try:
@@ -187,7 +190,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         maker: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
         return maker
 
-    # pinning: there is no device that would copy, so nothing needs page-locking
+    # pinning: no device copies from host memory, so nothing needs page-locking
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
@@ -196,13 +199,13 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return tensor.new_empty(tuple(shape))
 
     def pin_memory(self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True) -> torch.Tensor:
-        """Give the tensor itself (flat, where neither a copy nor its shape is asked for): no device copies from it."""
+        """Returns the tensor itself, as one dimension if neither a copy nor its shape is requested."""
         return tensor if make_copy or match_shape else tensor.reshape(-1)
 
-    # surroundings
+    # environment
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call back at once, and give the result: there is nothing to set up."""
+        """Calls `callback` immediately, and returns its result."""
         return callback()
 
 

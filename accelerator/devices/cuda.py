@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs by CUDA, and AMD's by ROCm, whose torch answers to the same names."""
+"""NVIDIA's GPUs through CUDA, and AMD's through ROCm, whose torch uses the same names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.accelerator.vendors import nvidia, nvml, rocm
-from opforge.accelerator.vendors.vendor import Vendor
+from opforge.accelerator.vendors.host_registration import HostRegistration
+from opforge.accelerator.vendors.vendor import Vendor, torch_version
 
 if TYPE_CHECKING:
     from typing import Any
@@ -21,47 +22,43 @@ if TYPE_CHECKING:
 log = logging.getLogger("opforge")
 
 
-class CUDAAccelerator(Vendor):
-    """One GPU, or one MIG part of one, a device. On ROCm the target's device is `hip`, everything else is `cuda`."""
+class CUDAAccelerator(HostRegistration, Vendor):
+    """A device is one GPU, or one MIG device. With ROCm the target's device is `hip`; all other names are `cuda`."""
 
-    name = torch_device = "cuda"
+    name = torch_device = runtime_prefix = "cuda"
     package = "torch"
+    torch_builds = {"cuda": "CUDA", "hip": "ROCm"}
+    range_module = "nvtx"
     _communication_backend = "nccl"
 
-    def _hip(self) -> bool:
-        return getattr(_torch_version(), "hip", None) is not None
+    def _is_rocm(self) -> bool:
+        return getattr(torch_version(), "hip", None) is not None
 
-    def _package_obstacle(self) -> str:
-        version = _torch_version()
-        if version is None or version.cuda or version.hip:
-            return super()._package_obstacle()
-        return f"this torch ({version.__version__}) is built without CUDA and without ROCm"
+    def _visibility_problem(self) -> str | None:
+        return super()._visibility_problem() if self._is_rocm() else None  # for CUDA it is part of the device problem
 
-    def _hidden(self) -> str:
-        return super()._hidden() if self._hip() else ""  # CUDA's list is read with the devices
-
-    def _device_obstacle(self) -> str:
-        if self._hip():
-            return rocm.obstacle(self.root)
-        toolkit = getattr(_torch_version(), "cuda", None)
-        return nvidia.obstacle(toolkit, self.root) if toolkit else ""
+    def _device_problem(self) -> str | None:
+        if self._is_rocm():
+            return rocm.device_problem(self.root)
+        toolkit = getattr(torch_version(), "cuda", None)
+        return nvidia.device_problem(toolkit, self.root) if toolkit else None
 
     def visible_devices_envs(self) -> list[str]:
-        """Give CUDA_VISIBLE_DEVICES, with ROCm its own name for it first."""
-        return ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"] if self._hip() else ["CUDA_VISIBLE_DEVICES"]
+        """Returns CUDA_VISIBLE_DEVICES, with ROCm HIP_VISIBLE_DEVICES before it."""
+        return ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"] if self._is_rocm() else ["CUDA_VISIBLE_DEVICES"]
 
     def export_envs(self) -> list[str]:
-        """Give the beginnings of NCCL's variables, with ROCm of RCCL's and the HSA runtime's too."""
-        return ["NCCL_", "TORCH_NCCL_", *(["RCCL_", "HSA_"] if self._hip() else [])]
+        """Returns the prefixes of NCCL's variables, with ROCm also those of RCCL and the HSA runtime."""
+        return ["NCCL_", "TORCH_NCCL_", *(["RCCL_", "HSA_"] if self._is_rocm() else [])]
 
     # architectures
 
     def _find_target(self) -> Target:
         from opforge.accelerator.target import Target
 
-        if self._hip():
+        if self._is_rocm():
             properties = self._device_module().get_device_properties
-            # gcnArchName is the processor and its settings: gfx90a:sramecc+:xnack-
+            # gcnArchName is the processor and its features: gfx90a:sramecc+:xnack-
             names = {properties(index).gcnArchName.partition(":")[0] for index in range(self.device_count())}
             return Target("hip", tuple(sorted(names)))
         return Target("cuda", tuple(f"sm_{major}{minor}" for major, minor in sorted(set(self._all_capabilities()))))
@@ -71,113 +68,92 @@ class CUDAAccelerator(Vendor):
         if not module.is_initialized():
             try:
                 return nvml.compute_capabilities()
-            except nvml.NvmlUnavailableError as problem:
-                log.debug("cuda: the architectures are asked of torch: %s", problem)
+            except nvml.NvmlUnavailableError as error:
+                log.debug("cuda: torch is asked for the architectures: %s", error)
         return [module.get_device_capability(index) for index in range(self.device_count())]
 
     def _compute_capability(self) -> tuple[int, int] | None:
-        if self._hip():
+        if self._is_rocm():
             return None
         major, minor = self._device_module().get_device_capability()
         return int(major), int(minor)
 
     def is_bf16_supported(self) -> bool:
-        """Whether the current device computes in bfloat16: from compute capability 8.0 on, and with ROCm."""
-        numbers = self._compute_capability()
-        return numbers is None or numbers >= (8, 0)
+        """Returns whether the current device computes in bfloat16: from compute capability 8.0 on, and with ROCm."""
+        capability = self._compute_capability()
+        return capability is None or capability >= (8, 0)
 
     def is_fp16_supported(self) -> bool:
-        """Whether the current device computes in float16: from compute capability 7.0 on, and with ROCm.
+        """Returns whether the current device computes in float16: from compute capability 7.0 on, and with ROCm.
 
-        On 6.x it is slow, and allowed by OPFORGE_ALLOW_DEPRECATED_FP16=1 (or DS_ALLOW_DEPRECATED_FP16=1).
+        On 6.x it is slow, and counts only with OPFORGE_ALLOW_DEPRECATED_FP16=1 (or DS_ALLOW_DEPRECATED_FP16=1).
         """
-        numbers = self._compute_capability()
-        return numbers is None or numbers >= ((6, 0) if settings.allow_deprecated_fp16() else (7, 0))
+        capability = self._compute_capability()
+        return capability is None or capability >= ((6, 0) if settings.allow_deprecated_fp16() else (7, 0))
 
     def is_triton_supported(self) -> bool:
-        """Whether Triton is installed and compiles for the current device: from 8.0 on, and with ROCm."""
-        numbers = self._compute_capability()
-        return self._triton_is_installed() and (numbers is None or numbers >= (8, 0))
+        """Returns whether Triton is installed and compiles for the current device: from 8.0 on, and with ROCm."""
+        capability = self._compute_capability()
+        return self._triton_is_installed() and (capability is None or capability >= (8, 0))
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a grouped matrix product is faster in Triton: on 8.x, for which torch has no fused kernel."""
-        numbers = self._compute_capability()
-        return numbers is not None and (8, 0) <= numbers < (9, 0) and self._triton_is_installed()
+        """Returns whether a grouped matrix product is faster in Triton: on 8.x, for which torch has no fused kernel."""
+        capability = self._compute_capability()
+        return capability is not None and (8, 0) <= capability < (9, 0) and self._triton_is_installed()
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
-        """Give the device's own generator."""
-        self._device_module().init()  # torch makes the generators only then
+        """Returns the device's default generator."""
+        self._device_module().init()  # before it torch has no generators
         return super().default_generator(device_index)
 
     # memory
 
     def available_memory(self, device_index: int | None = None) -> int:
-        """Give the free bytes, counting what other processes took: by NVML where it is there, else as torch tells.
+        """Returns the free bytes, without what other processes use: from NVML if it is installed, else from torch.
 
-        NVML needs nvidia-ml-py (`opforge[cuda]`), and unlike torch starts no context, which would take memory itself.
+        NVML needs nvidia-ml-py (`opforge[cuda]`). Unlike torch it creates no context, which would itself use memory.
         """
         module = self._device_module()
-        if not self._hip():
+        if not self._is_rocm():
             started = module.is_initialized()
             index = (module.current_device() if started else 0) if device_index is None else device_index
             try:
-                return nvml.memory(index, f"GPU-{module.get_device_properties(index).uuid}" if started else "")[0]
-            except nvml.NvmlUnavailableError as problem:
-                log.debug("cuda: free memory is asked of torch: %s", problem)
+                return nvml.memory_info(index, f"GPU-{module.get_device_properties(index).uuid}" if started else "")[0]
+            except nvml.NvmlUnavailableError as error:
+                log.debug("cuda: torch is asked for the free memory: %s", error)
         return int(module.mem_get_info(device_index)[0])
 
     def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
-        """Give (free, total) bytes of the device, the first as `available_memory` does."""
+        """Returns (free, total) bytes of the device; the first is that of `available_memory`."""
         total = self.total_memory(device_index)
         return min(self.available_memory(device_index), total), total
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock the memory for all devices; torch's CudaError where that fails."""
-        module = self._device_module()
-        module.check_error(int(module.cudart().cudaHostRegister(address, num_bytes, 0)))
-        return True
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo that."""
-        module = self._device_module()
-        module.check_error(int(module.cudart().cudaHostUnregister(address)))
 
     # ranges
 
     @property
     def supports_nvtx_domain(self) -> bool:
-        """Whether `range_push` heeds its `domain` and `category`: where the package nvtx is installed."""
-        return not self._hip() and _nvtx() is not None
+        """Whether `range_push` respects its `domain` and `category`: if the package nvtx is installed."""
+        return not self._is_rocm() and nvtx_package() is not None
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a named range in the profiler's timeline, by NVTX, with ROCm by ROCTX."""
+        """Opens a named range in the profiler's timeline, by NVTX, with ROCm by ROCTX."""
         if self.supports_nvtx_domain:
-            _nvtx().push_range(msg, domain=domain, category=category)
+            nvtx_package().push_range(msg, domain=domain, category=category)
         else:
             super().range_push(msg)
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the range of the domain that was opened last."""
+        """Closes the most recent open range of the domain."""
         if self.supports_nvtx_domain:
-            _nvtx().pop_range(domain)
+            nvtx_package().pop_range(domain)
         else:
             super().range_pop()
 
-    def _ranges(self) -> Any:
-        return self._device_module().nvtx
-
 
 @cache
-def _nvtx() -> Any:
+def nvtx_package() -> Any:
+    """Returns the module of the package nvtx. None if it is not installed."""
     try:
         return importlib.import_module("nvtx")
     except ImportError:
         return None
-
-
-def _torch_version() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch.version

@@ -1,4 +1,4 @@
-"""Huawei's Ascend devices, by torch_npu."""
+"""Huawei's Ascend devices, through torch_npu."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from opforge.accelerator.target import Target
 
 _MAPPED = 2
-"""ACL_HOST_REG_MAPPED of CANN's aclrtHostRegisterV2: page-locked, and mapped into the device's addresses."""
+"""ACL_HOST_REG_MAPPED of CANN's aclrtHostRegisterV2: page-locked, and mapped into the device's address space."""
 
 
 class NPUAccelerator(Vendor):
-    """One Ascend processor a device."""
+    """A device is one Ascend processor."""
 
     name = torch_device = "npu"
     package = "torch_npu"
@@ -41,16 +41,16 @@ class NPUAccelerator(Vendor):
         return self._mstx
 
     def pin_memory_alignment(self) -> int:
-        """Give 4096: CANN maps whole pages."""
+        """Returns 4096, because CANN maps whole pages."""
         return 4096
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock the memory and map it; False where this torch_npu cannot, or CANN refuses."""
+        """Page-locks and maps the memory. Returns False if this torch_npu has no such function, or CANN refuses."""
         runtime = self._device_function("npurt")
         return runtime is not None and runtime().npuHostRegister(address, num_bytes, _MAPPED) == 0
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo that. RuntimeError where CANN refuses, for then the memory must not be freed."""
+        """Reverts `register_host_memory`. Raises RuntimeError if CANN refuses: the memory must then not be freed."""
         runtime = self._device_function("npurt")
         code = 0 if runtime is None else runtime().npuHostUnregister(address)
         if code:
@@ -58,17 +58,17 @@ class NPUAccelerator(Vendor):
 
 
 class _Ranges:
-    """MSTX gives a number for each range; the open ones are kept by thread, so that the last one closes first."""
+    """Push and pop over MSTX, which returns a number for each range. Open ranges are kept by thread."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
         self._open = local()
 
     def range_push(self, msg: str) -> None:
-        opened = self._module.mstx.range_start(msg, self._module.current_stream())
-        self._open.__dict__.setdefault("ranges", []).append(opened)
+        number = self._module.mstx.range_start(msg, self._module.current_stream())
+        self._open.__dict__.setdefault("ranges", []).append(number)
 
     def range_pop(self) -> None:
-        ranges = self._open.__dict__.get("ranges")
-        if ranges:
-            self._module.mstx.range_end(ranges.pop())
+        numbers = self._open.__dict__.get("ranges")
+        if numbers:
+            self._module.mstx.range_end(numbers.pop())

@@ -1,6 +1,6 @@
-"""An accelerator that allocates and runs nothing, so that what stands above it is tested without a device.
+"""An accelerator that allocates and runs nothing, to test the code above it without a device.
 
-Its tensors are on torch's `meta` device: shapes and dtypes without memory. It is chosen by name only.
+Its tensors are on torch's `meta` device: they have shapes and dtypes, and no memory. It is used only if it is named.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NullAccelerator(OneGenerator, Accelerator):
-    """One device with no memory that does nothing at once."""
+    """One device without memory, on which every operation finishes immediately."""
 
     name = "null"
     torch_device = "meta"
@@ -32,39 +32,39 @@ class NullAccelerator(OneGenerator, Accelerator):
         self._generator: torch.Generator | None = None
 
     def _device_module(self) -> Any:
-        """Give an empty module: torch has none for a device that is not there."""
+        """Returns an empty module, because torch has none for `meta`."""
         from types import SimpleNamespace
 
         return SimpleNamespace()
 
     def is_available(self) -> bool:
-        """Whether the null accelerator can be used: always."""
+        """Returns True: it can always be used."""
         return True
 
     def device_name(self, device_index: int | None = None) -> str:
-        """Give `meta`, what `torch.device` takes for tensors without memory."""
+        """Returns `meta`, which `torch.device` takes for tensors without memory."""
         return "meta"
 
     def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
-        """Give a context manager in which `current_device` is this number."""
+        """Returns a context manager in which `current_device` is this number."""
         from opforge.accelerator.fallback.device_scope import device_scope
 
         return device_scope(self, device_index)
 
     def set_device(self, device_index: int) -> None:
-        """Make `current_device` this number."""
+        """Makes this number the result of `current_device`."""
         self._device = int(device_index)
 
     def current_device(self) -> int:
-        """Give the number that was set, else 0."""
+        """Returns the number that was set, else 0."""
         return self._device
 
     def device_count(self) -> int:
-        """Give 1."""
+        """Returns 1."""
         return 1
 
     def default_generator(self, device_index: int | None = None) -> torch.Generator:
-        """Give a generator of its own: seeding it leaves the host's alone."""
+        """Returns a generator of its own, so that seeding it does not seed the host's."""
         if self._generator is None:
             import torch
 
@@ -72,19 +72,19 @@ class NullAccelerator(OneGenerator, Accelerator):
         return self._generator
 
     def manual_seed(self, seed: int) -> torch.Generator | None:
-        """Seed its generator, and give it."""
+        """Seeds its generator, and returns it."""
         return self.default_generator().manual_seed(seed)
 
     def total_memory(self, device_index: int | None = None) -> int:
-        """Give 0: there is no memory."""
+        """Returns 0, because there is no memory."""
         return 0
 
     def is_bf16_supported(self) -> bool:
-        """Whether it takes bfloat16: it computes nothing in any dtype equally well."""
+        """Returns True: nothing is computed, so every dtype works."""
         return True
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call back at once, and give the result."""
+        """Calls `callback` immediately, and returns its result."""
         return callback()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

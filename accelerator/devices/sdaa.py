@@ -1,4 +1,4 @@
-"""Tecorigin's devices, by torch_sdaa."""
+"""Tecorigin's devices, through torch_sdaa."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from opforge.accelerator.vendors.vendor import Vendor
 
 
 class SDAAAccelerator(Vendor):
-    """One core group of a Teco card a device; without graphs, which the host records and repeats instead."""
+    """A device is one core group of a Teco card. It captures no graphs, so they are emulated on the host."""
 
     name = torch_device = "sdaa"
     package = "torch_sdaa"

@@ -1,4 +1,4 @@
-"""Intel's GPUs, by torch's own xpu build."""
+"""Intel's GPUs, through a torch that is built for XPU."""
 
 from __future__ import annotations
 
@@ -14,42 +14,34 @@ _INTEL = "0x8086"
 
 
 class XPUAccelerator(Vendor):
-    """One GPU, or one tile of one, a device."""
+    """A device is one GPU, or one tile of a GPU."""
 
     name = torch_device = "xpu"
     package = "torch"
+    torch_builds = {"xpu": "XPU"}
     device_files = "dev/dri/renderD[0-9]*"
-    hiding = ()
+    hiding_values = ()
     triton_backend = True
-    _communication_backend = "xccl"  # which torch brings along
+    _communication_backend = "xccl"  # part of torch
     _oneccl = True
     _visible_devices = ("ZE_AFFINITY_MASK",)
     _exported = ("CCL_", "FI_", "I_MPI_")
 
-    def _package_obstacle(self) -> str:
-        obstacle = super()._package_obstacle()
-        if obstacle:
-            return obstacle
-        import torch
-
-        built = getattr(torch.version, "xpu", None) is not None
-        return "" if built else f"this torch ({torch.__version__}) is built without XPU"
-
-    def _device_obstacle(self) -> str:
+    def _device_problem(self) -> str | None:
         nodes = [path.rpartition("/")[2] for path in self._files(self.device_files)]
-        # On WSL the driver makes one file for all makers, and /sys does not tell whose device it is.
+        # WSL's driver makes one file for all vendors' devices, and /sys does not show whose device it is.
         if self._files("dev/dxg") or any(
             (read_text(self.root, f"sys/class/drm/{node}/device/vendor") or "").strip() == _INTEL for node in nodes
         ):
-            return ""
-        return f"no device: none of {', '.join(nodes)} is Intel's" if nodes else super()._device_obstacle()
+            return None
+        return f"no device: none of {', '.join(nodes)} is Intel's" if nodes else super()._device_problem()
 
     def is_fp16_supported(self) -> bool:
-        """Whether the current device has float16."""
+        """Returns whether the current device computes in float16."""
         return bool(self._properties().has_fp16)
 
     def is_fp64_supported(self) -> bool:
-        """Whether the current device has float64: many client GPUs have not."""
+        """Returns whether the current device computes in float64; many client GPUs do not."""
         return bool(self._properties().has_fp64)
 
     def _properties(self) -> Any:

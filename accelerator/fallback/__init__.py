@@ -1,1 +1,1 @@
-"""Stand-ins for devices without an own implementation: device scopes, streams and graphs."""
+"""Emulations on the host, for devices without device scopes, streams or graphs."""

@@ -1,4 +1,4 @@
-"""A device number that holds inside a block, for devices that are only numbers."""
+"""A device number that applies inside a block, for devices that are only numbers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Protocol
 
 
 class Numbered(Protocol):
-    """What has a current device number."""
+    """An object with a current device number."""
 
     def current_device(self) -> int:
-        """Give the number."""
+        """Returns the number."""
         ...
 
     def set_device(self, device_index: int) -> None:
-        """Change the number."""
+        """Changes the number."""
         ...
 
 
 @contextmanager
 def device_scope(accelerator: Numbered, device_index: int | None) -> Iterator[None]:
-    """Make the number the current one within the block; None changes nothing."""
-    before = accelerator.current_device()
+    """Makes the number the current one within the block; None changes nothing."""
+    previous = accelerator.current_device()
     if device_index is not None:
         accelerator.set_device(device_index)
     try:
         yield
     finally:
-        accelerator.set_device(before)
+        accelerator.set_device(previous)

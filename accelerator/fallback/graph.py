@@ -1,8 +1,8 @@
-"""A graph for devices that capture none: records the torch operations of a block, and replays them on the same tensors.
+"""A graph for devices that capture none: it records a block's torch operations, and replays them on the same tensors.
 
 As with a device's graph, the tensors are fixed at capture: copy new values into the inputs, replay, read the outputs.
-Python between the operations (branches, `.item()`) is not recorded, and what the block allocated stays alive.
-Imported only by the functions that make or fill a graph, for it needs torch to define its classes.
+Python between the operations (branches, `.item()`) is not recorded, and tensors that the block allocated stay alive.
+This module imports torch, because a base class comes from it; so only functions that need a graph import the module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 _thread = local()
 _Step = tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]
-"""An operation, its arguments, and its results: None in place of one that shares memory with an argument."""
+"""An operation, its arguments, and its results: None instead of a result that shares memory with an argument."""
 
 
 class RecordedGraph:
@@ -29,18 +29,21 @@ class RecordedGraph:
         self._inference = False
 
     def replay(self) -> None:
-        """Run the operations again, leaving results in the tensors that the capture gave. Autograd sees none of it."""
+        """Runs the operations again, and writes the results into the tensors of the capture. Autograd records nothing.
+
+        Raises RuntimeError if the graph is empty.
+        """
         if self._steps is None:
             raise RuntimeError("The graph is empty: fill it with capture_to_graph(graph) before replaying it.")
-        # Tensors made in inference mode may be written there only.
+        # Tensors created in inference mode can be written only in inference mode.
         with torch.inference_mode() if self._inference else torch.no_grad():
             for operation, args, kwargs, results in self._steps:
-                for old, new in zip(results, tree_leaves(operation(*args, **kwargs)), strict=True):
-                    if old is not None:
-                        old.detach().copy_(new)
+                for result, new in zip(results, tree_leaves(operation(*args, **kwargs)), strict=True):
+                    if result is not None:
+                        result.detach().copy_(new)
 
     def reset(self) -> None:
-        """Forget what was captured, and let its memory go."""
+        """Drops the captured operations and their memory."""
         self._steps = None
 
 
@@ -54,8 +57,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
     ) -> Any:
         kwargs = kwargs or {}
         results = func(*args, **kwargs)
-        # Running the operation again writes a result that shares memory with an argument; the others need a copy. The
-        # schema cannot tell: reshape may or may not copy.
+        # Replaying the operation updates a result that shares memory with an argument; every other result must be
+        # copied. The operation's schema does not tell which one it is: reshape may or may not copy.
         shared = {_memory(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
         fresh = [
             value if isinstance(value, torch.Tensor) and _memory(value) not in shared else None
@@ -74,20 +77,23 @@ def _memory(tensor: torch.Tensor) -> int:
 
 @contextmanager
 def recording(graph: RecordedGraph) -> Iterator[RecordedGraph]:
-    """Run the block, and keep its operations in the graph; a block that raises leaves the graph empty."""
+    """Runs the block, and stores its operations in the graph; a block that raises leaves the graph empty.
+
+    Raises RuntimeError if the graph is not empty.
+    """
     if graph._steps is not None:
         raise RuntimeError("The graph is full: create another, or reset() this one, before capturing again.")
     graph._inference = torch.is_inference_mode_enabled()
-    before = is_recording()
+    previous = is_recording()
     _thread.recording = True
     try:
         with _Recorder() as recorder:
             yield graph
     finally:
-        _thread.recording = before
+        _thread.recording = previous
     graph._steps = recorder.steps
 
 
 def is_recording() -> bool:
-    """Whether the calling thread is inside `recording`."""
+    """Returns whether the calling thread is inside `recording`."""
     return bool(getattr(_thread, "recording", False))

@@ -1,1 +1,1 @@
-"""What the operating system reports about the host: processors, memory, cgroups."""
+"""The host as the operating system reports it: processors, memory and cgroups."""

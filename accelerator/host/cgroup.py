@@ -1,6 +1,6 @@
-"""The limits that control groups set on this process: memory and processor time, version 1 and 2.
+"""The limits that control groups set on this process: memory and processor time, in version 1 and 2.
 
-A limit binds everything below it, so each one is sought from the process's own group up to the top of the mount.
+A limit applies to all groups below it, so every group from the process's own up to the top of the mount is read.
 """
 
 from __future__ import annotations
@@ -13,37 +13,40 @@ from .files import read_fields, read_number, read_text
 
 
 def memory_limit(root: str = "/") -> int | None:
-    """Give the bytes that this process and those in its group may use together; None where nothing limits them."""
+    """Returns the bytes that the processes of this group may use together. None if there is no limit."""
     limits = [limit for limit, _ in _memory_limits(root)]
     return min(limits, default=None)
 
 
 def memory_left(root: str = "/") -> int | None:
-    """Give the bytes that are left of the tightest limit; page cache that can be dropped counts as free."""
+    """Returns the bytes left of the tightest limit. None if there is no limit.
+
+    Page cache that the kernel can drop counts as free.
+    """
     return min((max(0, limit - used) for limit, used in _memory_limits(root)), default=None)
 
 
 def cpu_quota(root: str = "/") -> float | None:
-    """Give the processor time granted, in cores (1.5: one and a half); None where nothing limits it."""
+    """Returns the limit of processor time, in cores (1.5: one and a half). None if there is no limit."""
     quotas = []
     for folder in _folders(root, "cpu"):
         quota, _, period = (read_text(root, f"{folder}/cpu.max") or "").partition(" ")
         if quota.isdecimal() and period.strip().isdecimal():
             quotas.append(int(quota) / int(period))
-        granted = read_number(root, f"{folder}/cpu.cfs_quota_us")
-        of = read_number(root, f"{folder}/cpu.cfs_period_us")
-        if granted is not None and of and granted > 0:
-            quotas.append(granted / of)
+        quota_us = read_number(root, f"{folder}/cpu.cfs_quota_us")
+        period_us = read_number(root, f"{folder}/cpu.cfs_period_us")
+        if quota_us is not None and period_us and quota_us > 0:
+            quotas.append(quota_us / period_us)
     return min(quotas, default=None)
 
 
 def cap_cores(count: int, quota: float | None) -> int:
-    """Give how many of `count` cores a quota keeps busy: rounded up, at least one."""
+    """Returns how many of `count` cores a quota can keep busy: rounded up, at least one."""
     return count if quota is None else max(1, min(count, math.ceil(quota)))
 
 
 def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
-    """Give (limit, used) in bytes of each group that has a limit."""
+    """Yields (limit, used) in bytes of each group that has a limit."""
     for folder in _folders(root, "memory"):
         for limit_file, used_file, cache in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -57,7 +60,7 @@ def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
 
 
 def _folders(root: str, controller: str) -> Iterator[str]:
-    """Give the folders, relative to root, of the groups that hold this process: its own first, then those above."""
+    """Yields the folders, relative to root, of the process's group and of those above it, in this order."""
     mounts = _mounts(root)
     for line in (read_text(root, "proc/self/cgroup") or "").splitlines():
         hierarchy, _, rest = line.partition(":")
@@ -73,24 +76,24 @@ def _folders(root: str, controller: str) -> Iterator[str]:
 
 
 def _mounts(root: str) -> dict[str, tuple[str, str]]:
-    """Give, by controller ('' for version 2), the group that is mounted and where it is mounted."""
+    """Returns, by controller ('' for version 2), the group that is mounted and its mount point."""
     mounts: dict[str, tuple[str, str]] = {}
     for line in (read_text(root, "proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(), right.split()
         if len(fields) < 5 or len(kinds) < 3:
             continue
-        place = (fields[3], fields[4].lstrip("/"))
+        mount = (fields[3], fields[4].lstrip("/"))
         if kinds[0] == "cgroup2":
-            mounts.setdefault("", place)
+            mounts.setdefault("", mount)
         elif kinds[0] == "cgroup":
             for option in kinds[2].split(","):
-                mounts.setdefault(option, place)
+                mounts.setdefault(option, mount)
     return mounts
 
 
 def _below(top: str, path: str) -> str:
-    """Give the group's path below the mounted one; '' where it lies elsewhere, as a container's view may have it."""
+    """Returns the group's path below the mounted group. '' if it is not below it, as in some containers."""
     if top == "/":
         below = path
     elif path == top or path.startswith(f"{top}/"):

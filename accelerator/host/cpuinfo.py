@@ -1,7 +1,7 @@
-"""The processor's vector features and level, from the first block of /proc/cpuinfo where nothing quicker tells.
+"""The processor's vector features and level: the level from the C library if it has it, else from /proc/cpuinfo.
 
-The levels are those of the x86-64 psABI, "Micro-Architecture Levels"; the kernel lists a feature only where it also
-saves the registers that the feature needs. Cores of different kinds are not told apart: the first one speaks for all.
+The levels are those of the x86-64 psABI, "Micro-Architecture Levels". The kernel lists a feature only if it also saves
+the registers that the feature needs. Only the first core is read, so cores of different kinds are not distinguished.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _VECTOR = {
     "x86_64": (("sse", "ssse", "avx", "amx"), frozenset({"fma", "f16c"})),
     "aarch64": (("asimd", "sve", "sme"), frozenset({"fphp", "bf16", "i8mm"})),
 }
-"""How the names of vector features begin, and the names that begin otherwise."""
-_LONGEST_BLOCK = 1 << 16
+"""Prefixes of the names of vector features, and the names that have none of these prefixes."""
+_MAX_BLOCK_BYTES = 1 << 16
 
 
 class CPUInfo:
@@ -35,36 +35,36 @@ class CPUInfo:
 
     @property
     def level(self) -> str:
-        """The highest level whose features are all here, such as `x86-64-v3` or `aarch64`; empty for other machines."""
+        """The highest level of which all features are present, such as `x86-64-v3` or `aarch64`; empty if unknown."""
         if self.machine == "aarch64":
             return "aarch64"
         reached = ""
         if self.machine == "x86_64":
-            for level, needs in _LEVELS:
-                if not needs <= self.flags:
+            for level, flags in _LEVELS:
+                if not flags <= self.flags:
                     break
                 reached = level
         return reached
 
     @property
     def simd(self) -> tuple[str, ...]:
-        """Vector features by the kernel's names, sorted; its `pni` is given as the sse3 that it means."""
-        beginnings, others = _VECTOR.get(self.machine, ((), frozenset()))
-        found = {flag for flag in self.flags if flag.startswith(beginnings) or flag in others}
-        return tuple(sorted(found | {"sse3"} if "pni" in self.flags else found))
+        """Vector features by the kernel's names, sorted; except that its `pni` is listed as sse3."""
+        prefixes, others = _VECTOR.get(self.machine, ((), frozenset()))
+        features = {flag for flag in self.flags if flag.startswith(prefixes) or flag in others}
+        return tuple(sorted(features | {"sse3"} if "pni" in self.flags else features))
 
 
 @cache
 def cpu_level(root: str = "/") -> str:
-    """Give the level that code may be built for here, such as `x86-64-v3` or `aarch64`; empty where none is known."""
+    """Returns the level that code can be built for, such as `x86-64-v3` or `aarch64`; empty if none is known."""
     return (cpuid.level() if root == "/" else None) or read_cpuinfo(root).level
 
 
 @cache
 def read_cpuinfo(root: str = "/") -> CPUInfo:
-    """Read the first processor's block, and no further: the whole file takes long on machines of hundreds of cores.
+    """Reads the first processor's block only, because reading the whole file is slow on machines with many cores.
 
-    Where there is no such file, the machine's name is all that is known, and its baseline is assumed.
+    Without such a file only the machine's name is known, and its baseline is assumed.
     """
     block = _first_block(os.path.join(root, "proc/cpuinfo"))
     flags = _field(block, "flags")
@@ -81,11 +81,11 @@ def read_cpuinfo(root: str = "/") -> CPUInfo:
 
 
 def _field(block: str, name: str) -> str:
-    """The value of a `name : value` line, or nothing. Searched for: to take all lines apart takes longer."""
+    """Returns the value of a `name : value` line, empty if there is none. Splitting all lines would take longer."""
     start = block.find("\n" + name)
     while start >= 0:
-        found, colon, value = block[start + 1 :].partition("\n")[0].partition(":")
-        if colon and found.strip() == name:
+        key, colon, value = block[start + 1 :].partition("\n")[0].partition(":")
+        if colon and key.strip() == name:
             return value.strip()
         start = block.find("\n" + name, start + 1)
     return ""
@@ -98,7 +98,7 @@ def _first_block(path: str) -> str:
         return ""
     text = b""
     try:
-        while b"\n\n" not in text and len(text) < _LONGEST_BLOCK and (part := os.read(handle, 4096)):
+        while b"\n\n" not in text and len(text) < _MAX_BLOCK_BYTES and (part := os.read(handle, 4096)):
             text += part
     finally:
         os.close(handle)

@@ -1,14 +1,14 @@
-"""The kernel's files under /proc and /sys, read below a root that tests replace by a made-up tree."""
+"""The kernel's files under /proc and /sys. Tests replace the root by a folder of their own."""
 
 from __future__ import annotations
 
 import os
 
-LONGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def read_text(root: str, path: str) -> str | None:
-    """Give a file's text, or None where it cannot be read: containers hide many of these files."""
+    """Returns a file's text. None if it cannot be read, because containers hide many of these files."""
     try:
         handle = os.open(os.path.join(root, path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -16,24 +16,24 @@ def read_text(root: str, path: str) -> str | None:
     try:
         parts: list[bytes] = []
         size = 0
-        while size < LONGEST and (part := os.read(handle, 1 << 16)):
+        while size < _MAX_BYTES and (part := os.read(handle, 1 << 16)):
             parts.append(part)
             size += len(part)
         return b"".join(parts).decode("utf-8", "replace")
-    except OSError:  # some files open and then refuse to be read
+    except OSError:  # some files can be opened but not read
         return None
     finally:
         os.close(handle)
 
 
 def read_number(root: str, path: str) -> int | None:
-    """Give a file's one whole number, or None where there is none (`max`, an unreadable file)."""
+    """Returns a file's one whole number. None if it has none (`max`), or cannot be read."""
     text = (read_text(root, path) or "").strip()
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def read_fields(root: str, path: str) -> dict[str, int]:
-    """Give the first number after each name of a file such as /proc/meminfo, by name; kB are turned into bytes."""
+    """Returns the first number after each name in a file such as /proc/meminfo, by name; kB are converted to bytes."""
     fields: dict[str, int] = {}
     for line in (read_text(root, path) or "").splitlines():
         name, *rest = line.replace(":", " ").split()[:3] or [""]
@@ -43,7 +43,7 @@ def read_fields(root: str, path: str) -> dict[str, int]:
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """Give the numbers of a kernel list such as `0-3,8`, sorted; an empty list is empty."""
+    """Returns the numbers of a kernel list such as `0-3,8`, sorted."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")

@@ -1,6 +1,6 @@
-"""Cores and NUMA nodes that this process may use: /sys within the affinity mask, the cpuset and the cgroup's quota.
+"""Cores and NUMA nodes that this process may use: those of /sys within the affinity mask, cpuset and cgroup quota.
 
-A cpuset needs no reading of its own: the kernel has cut the affinity mask and `Mems_allowed` down to it already.
+The cpuset itself is not read, because the kernel already limits the affinity mask and `Mems_allowed` to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NumaNode:
     cpus: tuple[int, ...]
     """Numbers of its hardware threads that this process may run on."""
     memory: int
-    """Bytes of memory on it; 0 where the machine does not tell."""
+    """Bytes of memory on it; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Topology:
     """The part of the machine that this process may use."""
 
     nodes: tuple[NumaNode, ...]
-    """NUMA nodes with hardware threads that it may run on; at least one."""
+    """NUMA nodes with hardware threads that the process may run on; at least one."""
     memory_only_nodes: tuple[NumaNode, ...]
-    """NUMA nodes with memory that it may use and no processors at all, such as HBM in flat mode."""
+    """NUMA nodes with memory that the process may use and without processors, such as HBM in flat mode."""
     cores: int
     """Physical cores, no more than the cgroup's quota rounded up."""
     threads: int
-    """Hardware threads, likewise."""
+    """Hardware threads, with the same limit."""
 
     @classmethod
     def read(cls, root: str = "/", allowed: Collection[int] | None = None) -> Topology:
-        """Read /sys and /proc below `root`; `allowed` is the affinity mask's threads, ours by default."""
+        """Reads /sys and /proc below `root`. `allowed` replaces this process's affinity mask."""
         cpus = usable_cpus(root, allowed)
         nodes = usable_nodes(root, cpus) or (NumaNode(0, cpus, read_fields(root, "proc/meminfo").get("MemTotal", 0)),)
         quota = cpu_quota(root)
@@ -54,7 +54,7 @@ class Topology:
 
 
 def usable_cpus(root: str = "/", allowed: Collection[int] | None = None) -> tuple[int, ...]:
-    """Give the numbers of the hardware threads that are online and in the affinity mask."""
+    """Returns the numbers of the hardware threads that are online and in the affinity mask."""
     if allowed is None:
         # macOS has no affinity masks.
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
@@ -63,13 +63,13 @@ def usable_cpus(root: str = "/", allowed: Collection[int] | None = None) -> tupl
 
 
 def usable_nodes(root: str, cpus: Collection[int]) -> tuple[NumaNode, ...]:
-    """Give the NUMA nodes that hold some of these hardware threads, by number; none where /sys does not tell."""
-    found = []
+    """Returns the NUMA nodes that hold some of these hardware threads, by number; empty if /sys lists no nodes."""
+    nodes = []
     for number, all_cpus in _node_cpus(root):
         usable = tuple(cpu for cpu in all_cpus if cpu in cpus)
         if usable:
-            found.append(NumaNode(number, usable, _node_memory(root, number)))
-    return tuple(found)
+            nodes.append(NumaNode(number, usable, _node_memory(root, number)))
+    return tuple(nodes)
 
 
 def _memory_only_nodes(root: str) -> tuple[NumaNode, ...]:
@@ -82,10 +82,10 @@ def _memory_only_nodes(root: str) -> tuple[NumaNode, ...]:
 
 
 def nodes_with_memory(root: str) -> frozenset[int]:
-    """Give the NUMA nodes whose memory the cpuset lets this process have; none where the kernel does not tell."""
+    """Returns the NUMA nodes whose memory the cpuset lets this process use; empty if the kernel reports none."""
     status = (read_text(root, "proc/self/status") or "").splitlines()
-    granted = (line.partition(":")[2] for line in status if line.startswith("Mems_allowed_list:"))
-    return frozenset(parse_list(next(granted, "")))
+    lists = (line.partition(":")[2] for line in status if line.startswith("Mems_allowed_list:"))
+    return frozenset(parse_list(next(lists, "")))
 
 
 def _node_cpus(root: str) -> list[tuple[int, tuple[int, ...]]]:
@@ -102,5 +102,5 @@ def _node_memory(root: str, number: int) -> int:
 
 
 def _siblings(root: str, cpu: int) -> str:
-    """Give what is the same for the hardware threads of one core, and for no other."""
+    """Returns a text that the hardware threads of one core have in common, and no other has."""
     return (read_text(root, f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)).strip()

@@ -1,1 +1,1 @@
-"""The accelerator interface: one file for each group of methods."""
+"""The accelerator interface: one file for each subject."""

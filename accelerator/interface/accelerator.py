@@ -1,8 +1,8 @@
-"""The accelerator interface: one class, put together from a part for each subject.
+"""The accelerator interface: one class, composed of one base class for each subject.
 
-The names and arguments are those of DeepSpeed's accelerator interface, so that code moves over by an import.
-A new accelerator subclasses `Accelerator`, sets four class attributes and overrides where its device differs from what
-`torch.get_device_module` offers; `null.py` is the smallest whole one.
+Names and arguments are those of DeepSpeed's accelerator interface, so that code moves over by changing an import.
+A new accelerator subclasses `Accelerator`, sets four class attributes, and overrides the methods for which its device
+differs from what `torch.get_device_module` offers. `devices/null.py` is the smallest complete one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from .dtypes import DataTypes
 from .environment import Environment
-from .memory import Memory
+from .memory import Memory, Pinning
 from .op_builders import BuilderLink
-from .pinning import Pinning
 from .rng import RandomNumbers
 from .streams import Graphs, Streams
 
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
 
 INTERFACE_VERSION = 1
-"""Raised when a change to the interface breaks accelerators written for the version before."""
+"""The version of this interface. A change that breaks existing accelerators increments it."""
 
 
 class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, BuilderLink, Environment):
     """What one kind of device is and can do.
 
-    Sizes are in bytes, `device_index` None means the current device, and a device without a feature gets a working
-    stand-in or a no-op: nothing that a caller will call is ever None. A subclass sets `name`, `torch_device`,
-    `synchronous` and `interface_version`, and its constructor takes no argument.
+    Sizes are in bytes, and `device_index` None means the current device. If a device lacks a feature, the method does
+    nothing or returns an emulation: no method that returns a callable or a class ever returns None. A subclass sets
+    `name`, `torch_device`, `synchronous` and `interface_version`, and its constructor takes no argument.
     """
 
     interface_version: ClassVar[int]
-    """The INTERFACE_VERSION that the class was written for, as a plain number; another one is refused by name."""
+    """The INTERFACE_VERSION that the class was written for, as a number; opforge rejects a class with another one."""
 
     def capabilities(self) -> Capabilities:
-        """Give what the accelerator can do, as one frozen value. Found once."""
+        """Returns what the accelerator can do, as one frozen value; the first call probes the device."""
         if self._capabilities is None:
             self._capabilities = self._find_capabilities()
         return self._capabilities
@@ -66,8 +65,8 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         )
 
     def _model(self) -> str:
-        named = self._device_function("get_device_name")
-        return self.name if named is None else str(named())
+        get_name = self._device_function("get_device_name")
+        return self.name if get_name is None else str(get_name())
 
     def _simd(self) -> tuple[str, ...]:
         return ()

@@ -1,4 +1,4 @@
-"""What an accelerator expects of an op's builder: all that this folder knows of the builders."""
+"""What an accelerator needs of an op's builder; this folder uses nothing else of the builders."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 
 class Compatibility(Protocol):
-    """An answer that is true or false, and says why it is false."""
+    """A result that is true or false, with the reasons if it is false."""
 
     @property
     def reasons(self) -> Iterable[str]:
-        """Why the op cannot be used; empty where it can."""
+        """Why the op cannot be used; empty if it can."""
         ...
 
     def __bool__(self) -> bool: ...
@@ -26,18 +26,20 @@ class Builder(Protocol):
         ...
 
     def is_compatible(self) -> Compatibility:
-        """Whether the op can be used for the builder's target, with the reasons."""
+        """Returns whether the op can be used for the builder's target, with the reasons."""
         ...
 
     def load(self, verbose: bool = False) -> Any:
-        """Find the op or build it, and give its functions."""
+        """Finds or builds the op, and returns its functions."""
         ...
 
 
 class BuilderClass(Protocol):
-    """Makes builders: called with the target as its only argument, or None for the host.
+    """A builder's class: called with the target as its only argument, or with None for the host.
 
-    It may state `devices`, those that it can be built for; otherwise it takes any.
+    It may have an attribute `devices`, the devices that it can be built for; without one it accepts any.
     """
 
-    def __call__(self, *, target: Any) -> Builder: ...
+    def __call__(self, *, target: Any) -> Builder:
+        """Makes a builder for the target."""
+        ...

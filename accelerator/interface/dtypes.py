@@ -1,4 +1,4 @@
-"""Data types: which ones the device computes in, and makers of tensors of each."""
+"""Data types: which ones the device computes in, and a function for each that makes tensors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class DataTypes(Devices):
     """The dtype part of the interface."""
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device computes in bfloat16."""
-        ask = self._device_function("is_bf16_supported")
-        return ask is not None and bool(ask())
+        """Returns whether the device computes in bfloat16."""
+        is_supported = self._device_function("is_bf16_supported")
+        return is_supported is not None and bool(is_supported())
 
     def is_fp16_supported(self) -> bool:
-        """Whether the device computes in float16."""
+        """Returns whether the device computes in float16."""
         return True
 
     def is_fp64_supported(self) -> bool:
-        """Whether the device computes in float64."""
+        """Returns whether the device computes in float64."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
-        """Give the floating-point dtypes that the device computes in, float32 first."""
+        """Returns the floating-point dtypes that the device computes in, float32 first."""
         import torch
 
         optional = (
@@ -37,7 +37,7 @@ class DataTypes(Devices):
             (torch.bfloat16, self.is_bf16_supported),
             (torch.float64, self.is_fp64_supported),
         )
-        return [torch.float32, *(dtype for dtype, supported in optional if supported())]
+        return [torch.float32, *(dtype for dtype, is_supported in optional if is_supported())]
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
         import functools

@@ -1,7 +1,7 @@
 """Op builders that other packages add to an accelerator, through the entry-point group `opforge.op_builders`.
 
-An entry is named "accelerator.ClassName" and holds "module:Class". A builder has no interface version of its own: it
-is data that the installed `OpBuilder` reads, so the range of opforge that the package requires says all.
+An entry point's name is "accelerator.ClassName", its value "module:Class". A builder has no interface version: the
+package that adds it requires a range of opforge versions.
 """
 
 from __future__ import annotations
@@ -23,55 +23,60 @@ GROUP = "opforge.op_builders"
 log = logging.getLogger("opforge")
 
 
-class AddedBuilders:
-    """Those added to one accelerator, and to its host after that. Imports none of them.
+class ExternalBuilders:
+    """The builders that other packages add to one accelerator and to its host. Imports none of them.
 
-    `own` are the accelerator's package and the host's, each with its table: names that nobody may take.
+    `tables` are the accelerator's builder package and the host's, each with its table; their names cannot be added.
     """
 
-    def __init__(self, accelerator: str, host: str, own: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-        self.found: dict[str, tuple[str, EntryPoint]] = {}
-        """Class name -> whose op it is (the accelerator's or the host's), and the entry point."""
-        self.refused: dict[str, str] = {}
-        """The entry point's name and distribution -> why it counts for nothing."""
+    def __init__(self, accelerator: str, host: str, tables: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+        self.entries: dict[str, tuple[str, EntryPoint]] = {}
+        """Class name -> the op's owner (the accelerator or the host), and the entry point."""
+        self.rejected: dict[str, str] = {}
+        """Entry point's name and distribution -> why it is left out."""
         points = entry_points(GROUP)
-        for whose, packages in {accelerator: own, host: own[-1:]}.items():
-            taken = {name: package for package, table in reversed(packages) for name in table}
+        for owner, packages in {accelerator: tables, host: tables[-1:]}.items():
+            owners = {name: package for package, table in reversed(packages) for name in table}
             for point in points:
-                to, _, name = point.name.partition(".")
-                if not name.isidentifier():
-                    reason = "expected a name such as 'cpu.MyOpBuilder': the accelerator's, then the class's"
-                elif to != whose:
+                accelerator_name, _, class_name = point.name.partition(".")
+                if not class_name.isidentifier():
+                    problem = "expected a name such as 'cpu.MyOpBuilder': the accelerator's, then the class's"
+                elif accelerator_name != owner:
                     continue
-                elif name in taken:
-                    reason = f"the name {name!r} is taken by {taken[name]}, so {point.source} must choose another"
+                elif class_name in owners:
+                    problem = (
+                        f"the name {class_name!r} belongs to {owners[class_name]}: {point.source} must choose another"
+                    )
                 else:
-                    taken[name] = point.source
-                    self.found.setdefault(name, (whose, point))
+                    owners[class_name] = point.source
+                    self.entries.setdefault(class_name, (owner, point))
                     continue
-                self.refused[f"{point.name} of {point.source}"] = reason
-        for label, reason in self.refused.items():
-            log.warning("the op builder %s is left out: %s", label, reason)
+                self.rejected[f"{point.name} of {point.source}"] = problem
+        for label, problem in self.rejected.items():
+            log.warning("the op builder %s is left out: %s", label, problem)
 
     def get(self, class_name: str) -> BuilderClass | None:
-        """Give the builder class of that name, imported now; None: nobody adds it. BuilderError: it cannot be used."""
-        if class_name not in self.found:
+        """Imports and returns the builder class of that name. None if no package adds it.
+
+        Raises BuilderError if the class cannot be imported, or is not a builder.
+        """
+        if class_name not in self.entries:
             return None
-        _, point = self.found[class_name]
-        what = f"the op builder {point.name} of {point.source}"
+        _, point = self.entries[class_name]
+        label = f"the op builder {point.name} of {point.source}"
         module, _, attribute = point.value.partition("[")[0].strip().partition(":")
         try:
-            found: Any = getattr(importlib.import_module(module), attribute)
-        except (Exception, SystemExit) as problem:  # a package that ends the process when imported ends none here
+            value: Any = getattr(importlib.import_module(module), attribute)
+        except (Exception, SystemExit) as error:  # a package may call sys.exit() when it is imported
             raise BuilderError(
-                what,
-                f"{point.value} cannot be had: {type(problem).__name__}: {problem}",
-                "Mend that package, or uninstall it",
-            ) from problem
-        whole = isinstance(found, type) and all(hasattr(found, name) for name in ("name", "is_compatible", "load"))
-        if not whole:
+                label,
+                f"{point.value} cannot be imported: {type(error).__name__}: {error}",
+                "Fix that package, or uninstall it.",
+            ) from error
+        is_builder = isinstance(value, type) and all(hasattr(value, name) for name in ("name", "is_compatible", "load"))
+        if not is_builder:
             raise BuilderError(
-                what, f"{point.value} is {found!r}, and no builder", "Name a subclass of opforge.OpBuilder there"
+                label, f"{point.value} is {value!r}, and no builder", "Name a subclass of opforge.OpBuilder there."
             )
-        kind: BuilderClass = found
-        return kind
+        builder_class: BuilderClass = value
+        return builder_class

@@ -1,1 +1,1 @@
-"""What several accelerators share: device files, drivers, vendor libraries."""
+"""What several accelerators share: device files, drivers and vendor libraries."""

@@ -1,4 +1,4 @@
-"""Streams and events for Metal's one queue: every stream is a name for it, so only events and waiting are real."""
+"""Streams and events for Metal, which has one queue: every stream stands for it, and only events and waits do work."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from opforge.accelerator.fallback.streams import HostStream
 
 
 def queue_classes(metal: Any) -> tuple[type[Any], type[Any]]:
-    """Give (Stream, Event) over `torch.mps`. The event is torch's own, which takes no stream: there is one."""
-    theirs: Any = metal.Event
+    """Returns (Stream, Event) over `torch.mps`. Its own events take no stream, because there is one queue."""
+    metal_event: Any = metal.Event
 
-    class Event(theirs):  # type: ignore[misc]  # the base is known only where torch is
+    class Event(metal_event):  # type: ignore[misc]  # the base class is known only at run time
         def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
             super().__init__(enable_timing)
 
@@ -26,7 +26,7 @@ def queue_classes(metal: Any) -> tuple[type[Any], type[Any]]:
             metal.synchronize()
 
         def query(self) -> bool:
-            metal.synchronize()  # Metal does not tell whether the queue is empty
+            metal.synchronize()  # Metal cannot report whether the queue is empty, so empty it
             return True
 
         def record_event(self, event: Any = None) -> Any:

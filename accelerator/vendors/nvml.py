@@ -1,13 +1,15 @@
-"""NVIDIA's management library: memory as all processes together left it, and architectures, without opening a device.
+"""NVIDIA's management library: memory in use by all processes, and architectures, without opening a device.
 
-It comes from the package nvidia-ml-py (the extra `opforge[cuda]`). It knows all devices of the machine, so that those
-this process may use must be found among them.
+It comes from the package nvidia-ml-py (the extra `opforge[cuda]`). It lists all devices of the machine, so the devices
+that this process may use must be found among them.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .nvidia import visible_devices
@@ -16,31 +18,40 @@ if TYPE_CHECKING:
     from typing import Any
 
 _started: tuple[int, Any] | None = None
-"""The process in which the library was started, and the module: a fork starts it again."""
+"""The process in which the library was started, and its module. A fork must start it again."""
 
 
 class NvmlUnavailableError(Exception):
-    """NVML cannot answer; the text says why. The caller asks torch instead."""
+    """NVML cannot be used, with the reason. The caller uses torch instead."""
 
 
-def memory(index: int, uuid: str = "") -> tuple[int, int]:
-    """Give (free, total) bytes of the device that CUDA numbers so; `uuid` is exact where CUDA has told it."""
-    nvml = _start()
-    try:
-        found = nvml.nvmlDeviceGetMemoryInfo(_device(nvml, index, uuid))
-    except nvml.NVMLError as problem:
-        raise NvmlUnavailableError(f"NVML: {problem}") from None
-    return int(found.free), int(found.total)
+def memory_info(index: int, uuid: str = "") -> tuple[int, int]:
+    """Returns (free, total) bytes of the device that CUDA numbers `index`, or that has `uuid` if that is not empty."""
+    with _nvml() as nvml:
+        info = nvml.nvmlDeviceGetMemoryInfo(_device(nvml, index, uuid))
+        return int(info.free), int(info.total)
 
 
 def compute_capabilities() -> list[tuple[int, int]]:
-    """Give the compute capability of each device that this process may use."""
+    """Returns (major, minor) of each device that this process may use."""
+    with _nvml() as nvml:
+        pairs = [nvml.nvmlDeviceGetCudaComputeCapability(device) for device in _visible(nvml)]
+        return [(int(major), int(minor)) for major, minor in pairs]
+
+
+def reset() -> None:
+    """Forgets that the library was started, so that the next call starts it again. For tests."""
+    global _started
+    _started = None
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
     nvml = _start()
     try:
-        found = [nvml.nvmlDeviceGetCudaComputeCapability(device) for device in _visible(nvml)]
-    except nvml.NVMLError as problem:
-        raise NvmlUnavailableError(f"NVML: {problem}") from None
-    return [(int(major), int(minor)) for major, minor in found]
+        yield nvml
+    except nvml.NVMLError as error:
+        raise NvmlUnavailableError(f"NVML: {error}") from None
 
 
 def _start() -> Any:
@@ -54,16 +65,16 @@ def _start() -> Any:
             ) from None
         try:
             nvml.nvmlInit()
-        except nvml.NVMLError as problem:
-            raise NvmlUnavailableError(f"NVML does not start: {problem}") from None
+        except nvml.NVMLError as error:
+            raise NvmlUnavailableError(f"NVML does not start: {error}") from None
         _started = os.getpid(), nvml
     return _started[1]
 
 
 def _device(nvml: Any, index: int, uuid: str) -> Any:
-    known = _by_uuid(nvml) if uuid else {}
-    if uuid in known:
-        return known[uuid]
+    by_uuid = _by_uuid(nvml) if uuid else {}
+    if uuid in by_uuid:
+        return by_uuid[uuid]
     devices = _visible(nvml)
     if index >= len(devices):
         raise NvmlUnavailableError(f"NVML sees {len(devices)} devices that this process may use, and no cuda:{index}")
@@ -71,50 +82,53 @@ def _device(nvml: Any, index: int, uuid: str) -> Any:
 
 
 def _visible(nvml: Any) -> list[Any]:
-    """The devices in CUDA's order."""
+    """Returns the devices that this process may use, in CUDA's order."""
+    visible: list[Any] = []
     entries = visible_devices()
     if entries and not entries[0].isdecimal():
-        known = _by_uuid(nvml)
-        found = []
+        by_uuid = _by_uuid(nvml)
         for entry in entries:
-            fitting = [device for uuid, device in known.items() if uuid.startswith(entry)]
-            if len(fitting) != 1:  # CUDA ends its list at the first id that names no device, or several
+            matches = [device for uuid, device in by_uuid.items() if uuid.startswith(entry)]
+            if len(matches) != 1:  # CUDA ends its list at the first id that matches no device, or several
                 break
-            found += fitting
-        return found
-    devices = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+            visible += matches
+        return visible
+    devices = _all_devices(nvml)
     models = {nvml.nvmlDeviceGetName(device) for device in devices}
     if len(models) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise NvmlUnavailableError(
-            "CUDA numbers devices of several models by speed, NVML by place: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            "CUDA numbers devices of different models by speed, NVML by bus position: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
     numbers = range(len(devices)) if entries is None else [int(entry) for entry in entries]
-    chosen = []
     for number in numbers:
         if number >= len(devices):
             break
-        chosen.append(devices[number])
-    return [(_parts(nvml, device) or [device])[0] for device in chosen]
+        visible.append((_mig_devices(nvml, devices[number]) or [devices[number]])[0])
+    return visible
+
+
+def _all_devices(nvml: Any) -> list[Any]:
+    return [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
 
 
 def _by_uuid(nvml: Any) -> dict[str, Any]:
-    devices = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-    devices += [part for device in devices for part in _parts(nvml, device)]
+    devices = _all_devices(nvml)
+    devices += [part for device in devices for part in _mig_devices(nvml, device)]
     return {str(nvml.nvmlDeviceGetUUID(device)): device for device in devices}
 
 
-def _parts(nvml: Any, device: Any) -> list[Any]:
-    """The MIG devices that a GPU is divided into; where there are some, CUDA uses them and not the whole."""
+def _mig_devices(nvml: Any, device: Any) -> list[Any]:
+    """Returns the MIG devices that a GPU is divided into. If there are any, CUDA uses them and not the whole GPU."""
     try:
         if not nvml.nvmlDeviceGetMigMode(device)[0]:
             return []
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(device)
-    except nvml.NVMLError:  # a model that cannot be divided
+    except nvml.NVMLError:  # the model does not support MIG
         return []
-    found = []
-    for number in range(count):
+    parts = []
+    for index in range(count):
         try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, number))
-        except nvml.NVMLError:  # this place holds none
+            parts.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+        except nvml.NVMLError:  # there is no MIG device of this index
             continue
-    return found
+    return parts

@@ -1,4 +1,4 @@
-"""What AMD's kernel driver tells without the HIP runtime, after whose start a fork could not use the device."""
+"""AMD's devices as its kernel driver reports them: after a start of the HIP runtime no fork could use a device."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import os
 from opforge.accelerator.host.files import read_number
 
 _DRIVER = "dev/kfd"
+_WSL_DRIVER = "dev/dxg"
 _NODES = "sys/class/kfd/kfd/topology/nodes/*/gpu_id"
 
 
-def obstacle(root: str = "/") -> str:
-    """Why there is no device for HIP, or nothing where there is one."""
+def device_problem(root: str = "/") -> str | None:
+    """Returns why HIP has no device on this machine. None if it has one."""
     driver = os.path.join(root, _DRIVER)
     if not os.path.exists(driver):
-        # WSL's driver makes one file for all makers' devices.
-        return "" if os.path.exists(os.path.join(root, "dev/dxg")) else f"no driver: there is no /{_DRIVER}"
+        # WSL's driver makes one file for all vendors' devices.
+        return None if os.path.exists(os.path.join(root, _WSL_DRIVER)) else f"no driver: there is no /{_DRIVER}"
     if not os.access(driver, os.R_OK | os.W_OK):
         return f"this user may not open /{_DRIVER}: it must be in the group that owns it (render)"
-    # The processors are nodes of the same tree, with the number 0.
+    # Processors are nodes too, with the number 0.
     if not any(read_number("/", path) for path in glob.glob(os.path.join(root, _NODES))):
         return f"no device: no /{_NODES} names a GPU"
-    return ""
+    return None

@@ -1,4 +1,4 @@
-"""The CPU's ops, by the names that `create_op_builder` takes."""
+"""The CPU's ops, by the builder names that `create_op_builder` accepts."""
 
 BUILDERS: dict[str, str] = {
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",

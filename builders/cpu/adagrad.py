@@ -13,5 +13,5 @@ class CPUAdagradBuilder(OpBuilder):
 
     name = "cpu_adagrad"
     sources = ["cpu/adagrad.cpp", "cpu/adagrad_kernel.cpp", "cpu/optimizer.cpp"]
-    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,4 +1,4 @@
-"""The builder of FusedAdam's op on the CPU, by host kernels."""
+"""The builder of FusedAdam's op on the CPU."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class FusedAdamBuilder(OpBuilder):
     name = "fused_adam"
     sources = ["fused/adam.cpp", "cpu/adam_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.multi_tensor:adam_functions"
-    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,4 +1,4 @@
-"""The builder of FusedLamb's op on the CPU, by host kernels."""
+"""The builder of FusedLamb's op on the CPU."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class FusedLambBuilder(OpBuilder):
     name = "fused_lamb"
     sources = ["fused/lamb.cpp", "cpu/lamb_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.multi_tensor:lamb_functions"
-    # Vector code calls no libm and reads no flags, so neither errno nor traps need be kept.
+    # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

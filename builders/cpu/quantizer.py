@@ -1,4 +1,4 @@
-"""The builder of the group quantizer on the CPU, by host kernels."""
+"""The builder of the group quantizer on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from opforge.builders.base import OpBuilder
 
 
 class QuantizerBuilder(OpBuilder):
-    """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and their kin.
+    """Group quantization to 8 and 4 bits: quantize, dequantize, swizzle_quant, quantized_reduction and others.
 
     See opforge.ops.quantizer for the functions, ops/csrc/fused/quantizer.cpp for the schemas.
     """

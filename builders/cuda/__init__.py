@@ -1,4 +1,4 @@
-"""The ops of CUDA GPUs, by the names that `create_op_builder` takes. HIP builds the same sources."""
+"""The ops of CUDA GPUs, by the builder names that `create_op_builder` accepts. HIP builds the same sources."""
 
 from opforge.builders.triton import TRITON_BUILDERS
 

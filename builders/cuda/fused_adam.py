@@ -6,7 +6,7 @@ from opforge.builders.cpu import fused_adam
 
 
 class FusedAdamBuilder(fused_adam.FusedAdamBuilder):
-    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
+    """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
     sources = ["fused/adam.cpp", "cuda/fused_adam.cu", "cpu/optimizer.cpp"]

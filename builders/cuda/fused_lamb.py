@@ -6,7 +6,7 @@ from opforge.builders.cpu import fused_lamb
 
 
 class FusedLambBuilder(fused_lamb.FusedLambBuilder):
-    """The host's op by this name, with kernels for GPUs in place of the host's: the same functions and schemas."""
+    """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
     sources = ["fused/lamb.cpp", "cuda/fused_lamb.cu", "cpu/optimizer.cpp"]

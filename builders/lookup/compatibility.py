@@ -80,7 +80,8 @@ def capabilities_for(target: Target, op: str) -> Capabilities:
 
     Every accelerator offers the host's ops too: these get the host's capabilities.
     """
-    from opforge.accelerator.select import get_accelerator, make_accelerator
+    from opforge.accelerator.registry import make_accelerator
+    from opforge.accelerator.select import get_accelerator
 
     active = get_accelerator()
     is_host_op = target.device == "cpu" and active.target().device != "cpu"

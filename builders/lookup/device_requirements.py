@@ -19,7 +19,7 @@ def device_problem(record: Mapping[str, Any], wanted: Sequence[str], jit: bool =
     device, _, text = str(record["target"]).partition(":")
     arch = Target.parse(f"{device}:{text}").arch if text else ()
     here = targets.present(device)
-    how = {name: archs.runs(device, name, arch) for name in here or wanted if name != "ptx"}
+    how = {name: archs.run_mode(device, name, arch) for name in here or wanted if name != "ptx"}
     missing = [name for name, kind in how.items() if not kind]
     if missing:
         whose = f"the {device} device here is" if here else "wanted is"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Used if nothing names an architecture: every CUDA compiler since 11.8 builds it, and newer devices run the PTX."""
-ACCELERATORS = {"hip": "cuda"}
-"""The accelerator of a device, if it has another name."""
 NEEDS_ARCH = ("hip",)
 """The devices whose code runs on nothing but what it was compiled for."""
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
@@ -58,10 +56,10 @@ def concrete(target: Target) -> Target:
 
 def present(device: str) -> tuple[str, ...]:
     """Returns the architectures of the devices of this kind that this process can use; empty if there are none."""
-    from opforge.accelerator.select import get_accelerator, make_accelerator
+    from opforge.accelerator.registry import accelerator_named
+    from opforge.accelerator.select import get_accelerator
 
-    name = ACCELERATORS.get(device, device)
-    makers: list[Callable[[], Accelerator]] = [get_accelerator, partial(make_accelerator, name, "the target")]
+    makers: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
     for make in makers:
         try:
             accelerator = make()
@@ -136,7 +134,7 @@ def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]
     library = TORCH_LIBRARY.get(device)
     if abi != PLAIN and library and (problem := missing_library_problem([library])):
         problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
-    missing = [arch for arch in present(device) if not archs.runs(device, arch, target.arch)]
+    missing = [arch for arch in present(device) if not archs.run_mode(device, arch, target.arch)]
     if missing:
         problems.append(f"the {device} device here is {'+'.join(missing)}, which does not run code for {target}")
     return problems

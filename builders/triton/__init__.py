@@ -1,4 +1,4 @@
-"""Ops whose kernels are written in Triton, for NVIDIA's and AMD's GPUs; `TRITON_BUILDERS` lists opforge's own."""
+"""Ops with kernels written in Triton, for NVIDIA's and AMD's GPUs. `TRITON_BUILDERS` lists opforge's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builders of GELU and SwiGLU."""
+"""The builders of the GELU and SwiGLU ops."""
 
 from __future__ import annotations
 

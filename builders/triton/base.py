@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,10 +12,10 @@ from opforge.builders import toolchains
 from opforge.builders.base import OpBuilder
 from opforge.builders.loader import python_functions
 from opforge.builders.spec import abi, kernel_roots
-from opforge.builders.toolchains.triton import LAUNCHER, exact
+from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 
-from .kernels import Kernel, check, declared
+from .kernels import Kernel, check_kernels, kernel_texts
 from .launching import PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
@@ -55,13 +54,13 @@ class TritonOpBuilder(OpBuilder):
         builder = type(self).__name__
         if not self.kernels:
             raise BuilderError(builder, "it declares no kernels", "Give it at least one in `kernels`")
-        check(builder, self.kernels)
+        check_kernels(builder, self.kernels)
         spec = super().spec()
         own, *others, opforge = spec.roots
         target = spec.target
         if target.device == "cuda":
-            target = Target("cuda", exact(target.arch))
-        kernels = tuple(declared(self.kernels).items())
+            target = Target("cuda", compiled_archs(target.arch))
+        kernels = tuple(kernel_texts(self.kernels).items())
         return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
 
     def load(self, verbose: bool = False) -> TritonOp:
@@ -88,14 +87,3 @@ class TritonOpBuilder(OpBuilder):
 
     def _with_functions(self, op: TritonOp) -> TritonOp:
         return op.add_functions(python_functions(self.python_functions, op.kernels))
-
-
-def present_device() -> Target | None:
-    """The GPU that torch uses here, as a target; None where there is none, or torch has not been imported."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return None
-    if torch.version.hip:
-        return Target("hip", (torch.cuda.get_device_properties().gcnArchName,))
-    major, minor = torch.cuda.get_device_capability()
-    return Target("cuda", (f"sm_{major}{minor}",))

@@ -76,7 +76,8 @@ class PrebuiltKernels:
         self._find, self._launch, self._library = library.opforge_find, library.opforge_launch, library
         self._packing = {kernel.name: struct.Struct(kernel.packing()).pack for kernel in kernels}
         self._ready: dict[tuple[str, int], ctypes.c_void_p] = {}
-        self._stream: Callable[[int], int] | None = None
+        self.raw_stream: Callable[[int], int] | None = None
+        """From a device's number to the handle of its current stream; the accelerator's, from the first launch on."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._packing
@@ -100,7 +101,7 @@ class PrebuiltKernels:
             )
         except struct.error as error:
             raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
-        problem = self._launch(ready, self._stream(device), *grid, packed)  # type: ignore[misc]
+        problem = self._launch(ready, self.raw_stream(device), *grid, packed)  # type: ignore[misc]
         if problem is not None:
             raise KernelLaunchError(self.op, name, problem.decode(errors="replace"))
 
@@ -115,9 +116,9 @@ class PrebuiltKernels:
         problem = self._find(name.encode(), device, ctypes.byref(handle))
         if problem is not None:
             raise KernelLaunchError(self.op, name, problem.decode(errors="replace"))
-        if self._stream is None:
-            import torch
+        if self.raw_stream is None:
+            from opforge.accelerator.by_device import accelerator_of
 
-            self._stream = torch._C._cuda_getCurrentRawStream
+            self.raw_stream = accelerator_of(tensor.device.type).raw_stream_function()
         self._ready[name, device] = handle
         return handle

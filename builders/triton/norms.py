@@ -1,21 +1,21 @@
-"""The builders of layer norm and RMS norm."""
+"""The builders of the layer norm and RMS norm ops."""
 
 from __future__ import annotations
 
 from .base import TritonOpBuilder
 from .kernels import Kernel
-from .rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, KEPT, Size, mixed
+from .rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, REGISTER_ROW, Size, dtype_pairs
 
 SOURCE = "kernels/norm.py"
 
 
 def forward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
-    """The sizes of rows of this dtype that the forward of layer norm (`centred`) or RMS norm has kernels for."""
+    """Returns the row sizes for which layer norm (`centred`) or RMS norm has forward kernels of this dtype."""
     return HEAVY if centred or dtype == "fp32" else FORWARD
 
 
 def backward_sizes(dtype: str, centred: bool) -> tuple[Size, ...]:
-    """The sizes of rows of this dtype that the backward of layer norm (`centred`) or RMS norm has kernels for."""
+    """Returns the row sizes for which layer norm (`centred`) or RMS norm has backward kernels of this dtype."""
     return BACKWARD if centred or dtype == "fp32" else BACKWARD_RMS
 
 
@@ -29,18 +29,18 @@ def _forward(dtype: str, weight: str, size: Size, centred: bool) -> Kernel:
 
 def _backward(dtype: str, weight: str, size: Size, centred: bool) -> list[Kernel]:
     row, column = size.pointer(dtype), size.pointer(weight)
-    given = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32"}
+    inputs = {"dy": row, "x": row, "weight": column, "means": "*fp32", "rstds": "*fp32"}
     columns, stride = {"columns": size.integer("i32")}, size.integer("i64")
     strides = {"dy_stride": stride, "x_stride": stride}
-    written = {"dx": row, "dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32"), "rows": "i32"}
-    arguments = {**given, "sums": "*fp32", **written, **columns, **strides, "dx_stride": stride}
+    outputs = {"dx": row, "dweights": size.pointer("fp32"), "dbiases": size.pointer("fp32"), "rows": "i32"}
+    arguments = {**inputs, "sums": "*fp32", **outputs, **columns, **strides, "dx_stride": stride}
     constants: dict[str, int] = {"CENTRED": centred, "ONCE": size.once, "BLOCK": size.block}
-    constants["AGAIN"] = size.once and size.block > KEPT
-    found = [_kernel("backward", dtype, weight, size, arguments, constants)]
+    constants["AGAIN"] = size.once and size.block > REGISTER_ROW
+    kernels = [_kernel("backward", dtype, weight, size, arguments, constants)]
     if not size.once:
-        sums, constants = {**given, "sums": "*fp32", **columns, **strides}, {"CENTRED": centred, "BLOCK": size.block}
-        found.append(_kernel("backward_sums", dtype, weight, size, sums, constants))
-    return found
+        sums, constants = {**inputs, "sums": "*fp32", **columns, **strides}, {"CENTRED": centred, "BLOCK": size.block}
+        kernels.append(_kernel("backward_sums", dtype, weight, size, sums, constants))
+    return kernels
 
 
 def _kernel(
@@ -49,20 +49,20 @@ def _kernel(
     absent = () if constants["CENTRED"] else ("bias", "means", "dbiases")
     if function == "backward" and size.once:
         absent = (*absent, "sums")
-    there = {name: kind for name, kind in arguments.items() if name not in absent}
-    gone = dict.fromkeys(name for name in arguments if name in absent)
+    passed = {name: kind for name, kind in arguments.items() if name not in absent}
+    omitted = dict.fromkeys(name for name in arguments if name in absent)
     name = f"{function}_{dtype}_{weight}_{size.name}"
-    return Kernel(name, SOURCE, function, there, {**constants, **gone}, warps=size.warps)
+    return Kernel(name, SOURCE, function, passed, {**constants, **omitted}, warps=size.warps)
 
 
 def _kernels(centred: bool) -> list[Kernel]:
-    found = []
-    for dtype, weight in mixed():
-        found += [_forward(dtype, weight, size, centred) for size in forward_sizes(dtype, centred)]
-        found += [
+    kernels = []
+    for dtype, weight in dtype_pairs():
+        kernels += [_forward(dtype, weight, size, centred) for size in forward_sizes(dtype, centred)]
+        kernels += [
             kernel for size in backward_sizes(dtype, centred) for kernel in _backward(dtype, weight, size, centred)
         ]
-    return found
+    return kernels
 
 
 class TritonLayerNormBuilder(TritonOpBuilder):

@@ -1,4 +1,4 @@
-"""The builders of the optimizers: Adam, Lion and LAMB over many tensors at once."""
+"""The builders of the optimizers' ops: Adam, Lion and LAMB over many tensors at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .kernels import Kernel
 
 BLOCK, WARPS = 1024, 4
 ELEMENTS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""A dtype in the words of the signatures -> in Triton's own; the order is that of their codes in the table's rows."""
+"""A dtype's name in signatures -> its name in Triton. The order is that of the codes in a table's rows."""
 
 
 class Dtypes(NamedTuple):
-    """Of the tensors that are updated together. `copy` is "none" where the new parameters go to no second list."""
+    """The dtypes of tensors that are updated together. `copy` is "none" if there is no list of copies."""
 
     param: str
     grad: str
@@ -23,7 +23,7 @@ class Dtypes(NamedTuple):
 
 
 ANY = Dtypes("any", "any", "any", "any")
-"""Every mix of dtypes, at every address: slower, for the dtypes are looked up as it runs."""
+"""Every mix of dtypes at every address. Slower, because the kernel looks the dtypes up while it runs."""
 SIGNATURES = (
     Dtypes("fp32", "fp32", "fp32", "none"),
     *(
@@ -38,18 +38,18 @@ SIGNATURES = (
         )
     ),
 )
-"""The mixes with wide loads: those of opforge.ops.FusedAdam and its like, and DeepSpeed's with copies."""
+"""The mixes with wide loads: those of opforge.ops.FusedAdam, FusedLion and FusedLamb, and DeepSpeed's with copies."""
 USES = {
     "update": ("param", "grad", "state", "copy"),
     "accumulate": ("param", "grad", "state"),
     "descend": ("param", "state", "copy"),
 }
-"""Which of the dtypes a kernel's function is compiled for."""
+"""A kernel's function -> the dtypes that it is compiled for."""
 
 
 def kernel_name(function: str, dtypes: Dtypes) -> str:
-    """The name of a function's kernel for these dtypes."""
-    return "_".join((function, *(["any"] if dtypes == ANY else [getattr(dtypes, one) for one in USES[function]])))
+    """Returns the name of the kernel of a function for these dtypes."""
+    return "_".join((function, *(["any"] if dtypes == ANY else [getattr(dtypes, field) for field in USES[function]])))
 
 
 def _constant(dtype: str) -> str | None:
@@ -63,12 +63,12 @@ def _kernels(
 ) -> list[Kernel]:
     arguments = {"table": "*i64", "noop": "*i32", **dict.fromkeys(pointers, "*fp32")}
     arguments |= {**dict.fromkeys(addresses, "i64"), **dict.fromkeys(numbers, "fp32")}
-    found = {}
+    kernels = {}
     for dtypes in (*SIGNATURES, ANY):
         name = kernel_name(function, dtypes)
-        constants = {one.upper(): _constant(getattr(dtypes, one)) for one in USES[function]}
-        found[name] = Kernel(name, source, function, arguments, {**constants, "BLOCK": BLOCK}, warps=WARPS)
-    return list(found.values())
+        constants = {field.upper(): _constant(getattr(dtypes, field)) for field in USES[function]}
+        kernels[name] = Kernel(name, source, function, arguments, {**constants, "BLOCK": BLOCK}, warps=WARPS)
+    return list(kernels.values())
 
 
 MOMENTS = ("weight1", "factor1", "weight2", "factor2")

@@ -1,4 +1,4 @@
-"""The builder of group quantisation."""
+"""The builder of the group quantization op."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .kernels import Kernel
 from .rows import DTYPES
 
 GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8), (16384, 1, 16))
-"""(greatest size of a group, groups a program, warps)."""
+"""(largest group size, groups per program, warps)."""
 ANY = GROUPS[1]
 """The same for groups without wide loads."""
 LONG = {"aligned": (8192, 16), "any": (1024, 4)}
-"""Of longer groups, where there are many of them: values that are read at once, and warps."""
+"""For many longer groups, one program each: the number of values that it reads at once, and its warps."""
 PART = 1 << 14
-"""Values of a longer group that one program takes, where there are few of them."""
+"""For few longer groups: the number of values of a group that one program processes."""
 BLOCK = 1024
-"""Values that such a program reads at once."""
-BACK = {"aligned": 4096, "any": 1024}
-"""Values that one program makes of codes."""
+"""The number of values that such a program reads at once."""
+DEQUANTIZE_BLOCK = {"aligned": 4096, "any": 1024}
+"""The number of values that one program computes from codes."""
 SOURCE = "kernels/quantize.py"
 WIDTHS = (("aligned", ":16"), ("any", ""))
 
 
 def _kernels() -> Iterator[Kernel]:
-    """Each with wide loads, for groups of a multiple of 16 values, and without, for any."""
+    """Yields each kernel with wide loads, for groups of a multiple of 16 values, and without, for any groups."""
     for dtype in DTYPES:
         for suffix, wide in WIDTHS:
             arguments = {"x": f"*{dtype}{wide}", "found": "*fp32", "size": f"i32{wide}"}
@@ -33,10 +33,10 @@ def _kernels() -> Iterator[Kernel]:
         for bits in (8, 4):
             for way, symmetric in (("symmetric", True), ("asymmetric", False)):
                 offsets = {} if symmetric else {"offsets": "*fp32"}
-                gone: dict[str, None] = {"offsets": None} if symmetric else {}
-                common: dict[str, int | None] = {"BITS": bits, "SYMMETRIC": symmetric, **gone}
+                omitted: dict[str, None] = {"offsets": None} if symmetric else {}
+                common: dict[str, int | None] = {"BITS": bits, "SYMMETRIC": symmetric, **omitted}
                 name = f"{way}_{bits}_{dtype}"
-                for (size, rows, warps), wide in (*((one, ":16") for one in GROUPS), (ANY, "")):
+                for (size, rows, warps), wide in (*((group, ":16") for group in GROUPS), (ANY, "")):
                     arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "scales": "*fp32", **offsets}
                     arguments |= {"groups": "i64", "size": f"i32{wide}"}
                     constants = {**common, "ROWS": rows, "BLOCK": size}
@@ -53,9 +53,9 @@ def _kernels() -> Iterator[Kernel]:
                     yield Kernel(f"encode_{name}_{suffix}", SOURCE, "encode", arguments, constants)
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
-                    full = f"dequantize_{name}_{suffix}"
+                    full, block = f"dequantize_{name}_{suffix}", DEQUANTIZE_BLOCK[suffix]
                     each = 16 if wide else 8 // bits
-                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": BACK[suffix]})
+                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": block})
 
 
 class TritonQuantizerBuilder(TritonOpBuilder):

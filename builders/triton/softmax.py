@@ -1,4 +1,4 @@
-"""The builder of softmax."""
+"""The builder of the softmax op."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .kernels import Kernel
 from .rows import DTYPES, FORWARD, HEAVY, Size
 
 SIZES = {"forward": FORWARD, "backward": HEAVY}
-"""The sizes of rows that each function has kernels for."""
+"""Function -> the row sizes that it has kernels for."""
 
 
 def _kernel(function: str, dtype: str, size: Size) -> Kernel:
@@ -16,7 +16,7 @@ def _kernel(function: str, dtype: str, size: Size) -> Kernel:
     arguments |= {f"{tensor}_stride": size.integer("i64") for tensor in tensors}
     constants: dict[str, int] = {"ONCE": size.once, "BLOCK": size.block}
     if function == "forward":
-        constants["EACH"] = 1 if not size.aligned else 4 if dtype == "fp32" else 8  # of 16 bytes
+        constants["EACH"] = 1 if not size.aligned else 4 if dtype == "fp32" else 8  # values in 16 bytes
     name = f"{function}_{dtype}_{size.name}"
     return Kernel(name, "kernels/softmax.py", function, arguments, constants, warps=size.warps)
 

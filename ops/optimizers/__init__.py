@@ -1,1 +1,1 @@
-"""The optimizers: classes for the host and for GPUs."""
+"""Torch optimizers, for the CPU and for GPUs."""

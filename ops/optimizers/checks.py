@@ -1,4 +1,4 @@
-"""What the optimizers refuse, and in what words: place, value, what was expected, what to do."""
+"""Checks of an optimizer's options and tensors, with messages that say what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def check_range(owner: str, name: str, value: Any, low: float, high: float | None = None) -> None:
-    """Raises ValueError unless `value` is one number, low <= value, and value < high where that is given."""
+    """Raises ValueError unless `value` is one number with low <= value, and value < high if `high` is given."""
     try:
         if value >= low and (high is None or value < high):
             return
-    except (TypeError, RuntimeError):  # a string, None; a tensor of several
+    except (TypeError, RuntimeError):  # a string or None; a tensor with several elements
         raise ValueError(f"{owner}: {name} is {value!r}, expected one number") from None
-    wanted = f"at least {low:g}" if high is None else f"in [{low:g}, {high:g})"
-    raise ValueError(f"{owner}: {name} is {value!r}, expected {wanted}")
+    expected = f"at least {low:g}" if high is None else f"in [{low:g}, {high:g})"
+    raise ValueError(f"{owner}: {name} is {value!r}, expected {expected}")
 
 
 def check_real(owner: str, group: int, params: Sequence[Tensor]) -> None:
-    """Raises ValueError for a complex parameter among those of a group."""
+    """Raises ValueError if a parameter of the group is complex."""
     for i, param in enumerate(params):
         if param.is_complex():
             raise ValueError(
@@ -40,12 +40,19 @@ def check_pairs(
     grads: Sequence[Tensor],
     device: str | None,
 ) -> None:
-    """Raises RuntimeError for a parameter or a gradient that no kernel takes. `members` are all of the group's
-    parameters, `params` those that have gradients. `device` is the type of device they must be on, if it is one.
+    """Raises RuntimeError for a parameter or a gradient that no kernel supports.
+
+    Args:
+        owner: the optimizer's name, for the message.
+        group: index of the parameter group.
+        members: all parameters of the group.
+        params: the parameters that have gradients.
+        grads: their gradients, in the same order.
+        device: the type of device that they must be on; None if any will do.
     """
-    places = {id(param): i for i, param in enumerate(members)}
+    index_of = {id(param): i for i, param in enumerate(members)}
     for param, grad in zip(params, grads, strict=True):
-        where = f"param_groups[{group}]['params'][{places[id(param)]}]"
+        where = f"param_groups[{group}]['params'][{index_of[id(param)]}]"
         if grad.layout != torch.strided:
             raise RuntimeError(
                 f"{owner}: the gradient of {where} is sparse ({grad.layout}), expected a dense one: build the layer "
@@ -54,7 +61,7 @@ def check_pairs(
         if device is not None and param.device.type != device:
             raise RuntimeError(
                 f"{owner}: {where} is on {param.device}, expected {device}: move the model with .{device}() before "
-                "the step, or use an optimizer made for that device, such as torch.optim.AdamW(fused=True)"
+                "the step, or use an optimizer for that device, such as torch.optim.AdamW(fused=True)"
             )
         if param.dtype not in DTYPES:
             raise RuntimeError(

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Group, Launch, Params, load_op
+from .cpu_optimizer import CPUOptimizer, load_op
+from .launch import Group, Launch
+from .list_optimizer import Params
 
 
 class CPUAdagrad(CPUOptimizer):
-    """Adagrad (jmlr.org/papers/v12/duchi11a.html), one kernel call a step for all parameters of a group.
+    """Adagrad (jmlr.org/papers/v12/duchi11a.html) with one kernel call per step for all parameters of a group.
 
     Args:
         model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
         lr: learning rate, at least 0; step t uses lr / (1 + (t - 1) * lr_decay).
         eps: added to the square root, at least 0.
-        weight_decay: added to the gradient, times the weight; at least 0.
-        amsgrad: only False; it has no meaning here and is taken for DeepSpeed's sake.
-        fp32_optimizer_states: False keeps the sums of bfloat16 and float16 parameters in bfloat16: half the memory, but
-            a sum stops growing once the squares are under 1/512 of it.
-        lr_decay, initial_accumulator_value: as torch.optim.Adagrad's, at least 0.
-        maximize: climb instead of descend.
+        weight_decay: multiplied by the weight and added to the gradient; at least 0.
+        amsgrad: must be False; accepted for compatibility with DeepSpeed, Adagrad has no such variant.
+        fp32_optimizer_states: False keeps the sums of bfloat16 and float16 parameters in bfloat16. That halves their
+            memory, but a sum stops growing once the squares are less than 1/512 of it.
+        lr_decay, initial_accumulator_value: as in torch.optim.Adagrad; at least 0.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but model_params are per-group options. States: "step" (int) and "sum", as torch.optim.Adagrad's; DeepSpeed's
-    name for the latter, "exp_avg_sq", is understood in load_state_dict. Arithmetic is in float32; results are rounded
+    All arguments except model_params are per-group options. States: "step" (int) and "sum", as in torch.optim.Adagrad.
+    load_state_dict also accepts "exp_avg_sq", DeepSpeed's name for "sum". Arithmetic is in float32; results are rounded
     once, at the end.
     """
 
     builder = "CPUAdagradBuilder"
     state_names = ("sum",)
-    not_negative = ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value")
-    instead_of_amsgrad = "Adagrad has no such variant"
+    non_negative = ("lr", "eps", "weight_decay", "lr_decay", "initial_accumulator_value")
+    amsgrad_advice = "Adagrad has no such variant"
     renamed_states = {"exp_avg_sq": "sum"}
 
     def __init__(
@@ -55,7 +57,7 @@ class CPUAdagrad(CPUOptimizer):
         }
         super().__init__(model_params, defaults)
 
-    def _initial(self, name: str, group: Group) -> float:
+    def _initial_value(self, name: str, group: Group) -> float:
         return float(group["initial_accumulator_value"])
 
     def _update(self, launch: Launch) -> None:

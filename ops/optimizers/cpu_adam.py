@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Launch, Params, load_op
+from .cpu_optimizer import CPUOptimizer, load_op
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class CPUAdam(CPUOptimizer):
-    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), one kernel call a step for all parameters of a group.
+    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), with one kernel call per step for all parameters of a group.
 
     Args:
         model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
         lr: learning rate, at least 0.
-        betas: decay of the averages of the gradient and of its square, each in [0, 1).
+        betas: decay rates of the running averages of the gradient and of its square, each in [0, 1).
         eps: added to the square root, at least 0.
-        weight_decay: 0 unless given (torch.optim.AdamW's is 0.01).
-        bias_correction: False leaves the averages' start at zero uncorrected.
-        amsgrad: only False; there is no kernel for it.
+        weight_decay: at least 0. The default is 0 (torch.optim.AdamW's is 0.01).
+        bias_correction: False does not correct the averages for their start at zero.
+        amsgrad: must be False; there is no kernel for it.
         adamw_mode: True decays the weights themselves (AdamW), False adds the decay to the gradient (Adam).
-        fp32_optimizer_states: False keeps the states of bfloat16 and float16 parameters in bfloat16: half the memory,
-            but small changes of the averages are lost. States of float32 parameters are always float32.
-        maximize: climb instead of descend.
+        fp32_optimizer_states: False keeps the states of bfloat16 and float16 parameters in bfloat16. That halves their
+            memory, but small changes of the averages are lost. States of float32 parameters are always float32.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but model_params are per-group options. States: "step" (int), "exp_avg", "exp_avg_sq", which
-    torch.optim.AdamW and torch.optim.Adam load, and theirs load here. Arithmetic is in float32.
+    All arguments except model_params are per-group options. States: "step" (int), "exp_avg" and "exp_avg_sq".
+    State dicts can be exchanged with torch.optim.AdamW and torch.optim.Adam. Arithmetic is in float32.
     """
 
     builder = "CPUAdamBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
-    not_negative = ("lr", "eps", "weight_decay")
-    instead_of_amsgrad = "use torch.optim.AdamW for that variant"
+    non_negative = ("lr", "eps", "weight_decay")
+    amsgrad_advice = "use torch.optim.AdamW for that variant"
 
     def __init__(
         self,

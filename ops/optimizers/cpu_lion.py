@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from .cpu_optimizer import CPUOptimizer, Launch, Params, load_op
+from .cpu_optimizer import CPUOptimizer, load_op
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class CPULion(CPUOptimizer):
-    """Lion (arXiv:2302.06675), one kernel call a step for all parameters of a group.
+    """Lion (arXiv:2302.06675), with one kernel call per step for all parameters of a group.
 
     Args:
         model_params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
-        lr: learning rate, at least 0; the paper advises a third to a tenth of Adam's.
-        betas: weight of the average in the step's direction, and decay of the average; each in [0, 1). The default is
-            DeepSpeed's; the paper's is (0.9, 0.99).
+        lr: learning rate, at least 0; the paper recommends a third to a tenth of Adam's.
+        betas: weight of the running average in the step's direction, and decay rate of the average; each in [0, 1). The
+            default is DeepSpeed's; the paper's is (0.9, 0.99).
         weight_decay: decays the weights themselves; at least 0.
         fp32_optimizer_states: False keeps the averages of bfloat16 and float16 parameters in bfloat16.
-        maximize: climb instead of descend.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but model_params are per-group options. States: "step" (int) and "exp_avg". A parameter moves by the sign of its
-    direction: not at all where that is 0, and to NaN where it is NaN. Arithmetic is in float32.
+    All arguments except model_params are per-group options. States: "step" (int) and "exp_avg". An element moves by the
+    sign of its direction: it stays if the direction is 0, and becomes NaN if the direction is NaN. Arithmetic is in
+    float32.
     """
 
     builder = "CPULionBuilder"

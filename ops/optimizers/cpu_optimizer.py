@@ -1,18 +1,16 @@
-"""The base of the CPU optimizers, and their ops."""
+"""The base class of the CPU optimizers, and how their ops are loaded."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from .list_optimizer import Group, Launch, ListOptimizer, Params
-
-__all__ = ["CPUOptimizer", "Group", "Launch", "Params", "load_op"]
+from .list_optimizer import ListOptimizer
 
 
 @functools.cache
 def load_op(builder: str) -> Any:
-    """The functions of a CPU op, built first if need be. They run on the CPU whatever the accelerator is."""
+    """Returns the functions of a CPU op and builds it first if necessary. The accelerator in use does not matter."""
     from opforge.builders.cpu import BUILDERS
 
     module, _, name = BUILDERS[builder].partition(":")
@@ -20,6 +18,6 @@ def load_op(builder: str) -> Any:
 
 
 class CPUOptimizer(ListOptimizer):
-    """A torch optimizer for dense parameters on the CPU; its steps are counted by Python integers."""
+    """A torch optimizer for dense parameters on the CPU. It counts steps in Python integers."""
 
     device = "cpu"

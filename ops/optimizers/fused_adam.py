@@ -1,4 +1,4 @@
-"""Adam and AdamW, fused, on the device of their parameters."""
+"""Adam and AdamW, fused, on the device of the parameters."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import torch
 from torch import Tensor
 
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Launch, Params
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class FusedAdam(FusedOptimizer):
-    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), one kernel call a step for all parameters of a group.
+    """Adam (arXiv:1412.6980) and AdamW (arXiv:1711.05101), with one kernel call per step for all parameters of a group.
 
     Args:
         params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
-        lr: learning rate, at least 0; a tensor on the device where `capturable`.
-        bias_correction: False leaves the averages' start at zero uncorrected.
-        betas: decay of the averages of the gradient and of its square, each in [0, 1).
+        lr: learning rate, at least 0; a tensor on the device if `capturable`.
+        bias_correction: False does not correct the averages for their start at zero.
+        betas: decay rates of the running averages of the gradient and of its square, each in [0, 1).
         eps: added to the square root, at least 0.
         adam_w_mode: True decays the weights themselves (AdamW), False adds the decay to the gradient (Adam).
-        weight_decay: 0 unless given.
-        amsgrad: only False; there is no kernel for it.
-        set_grad_none: what zero_grad() does where it is not told.
+        weight_decay: at least 0.
+        amsgrad: must be False; there is no kernel for it.
+        set_grad_none: the default of zero_grad's `set_to_none`.
         capturable, master_weights, fp32_optimizer_states: see FusedOptimizer.
-        maximize: climb instead of descend.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but params and set_grad_none are per-group options. States: "step", "exp_avg", "exp_avg_sq", which
-    torch.optim.AdamW and torch.optim.Adam load, and theirs load here. Arithmetic is in float32.
+    All arguments except params and set_grad_none are per-group options. States: "step", "exp_avg" and
+    "exp_avg_sq". State dicts can be exchanged with torch.optim.AdamW and torch.optim.Adam. Arithmetic is in float32.
     """
 
     builder = "FusedAdamBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
-    not_negative = ("lr", "eps", "weight_decay")
-    instead_of_amsgrad = "use torch.optim.AdamW for that variant"
+    non_negative = ("lr", "eps", "weight_decay")
+    amsgrad_advice = "use torch.optim.AdamW for that variant"
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""LAMB, fused, on the device of its parameters."""
+"""LAMB, fused, on the device of the parameters."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from torch import Tensor
 
 from .checks import check_range
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Group, Launch, Params
+from .launch import Group, Launch
+from .list_optimizer import Params
 
 
 class FusedLamb(FusedOptimizer):
-    """LAMB (arXiv:1904.00962), one call a step for all parameters of a group, in DeepSpeed's form of the rule: the bias
-    correction scales the whole step, and each parameter's ratio of norms is held in [min_coeff, max_coeff].
+    """LAMB (arXiv:1904.00962) with one call per step for all parameters of a group.
+
+    The rule has DeepSpeed's form: the bias correction scales the whole step, and the ratio of norms of each parameter
+    is clamped to [min_coeff, max_coeff].
 
     Args:
         params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
-        lr: learning rate, at least 0; a tensor on the device where `capturable`.
-        bias_correction: False leaves the averages' start at zero uncorrected.
-        betas: decay of the averages of the gradient and of its square, each in [0, 1).
-        eps: added to the square root, at least 0; inside of it where `eps_inside_sqrt`.
+        lr: learning rate, at least 0; a tensor on the device if `capturable`.
+        bias_correction: False does not correct the averages for their start at zero.
+        betas: decay rates of the running averages of the gradient and of its square, each in [0, 1).
+        eps: added to the square root, at least 0; added under the root if `eps_inside_sqrt`.
         weight_decay: part of the direction, at least 0.
-        max_grad_norm: 0, or the norm to which all gradients of a group together are clipped.
+        max_grad_norm: the norm to which all gradients of a group together are clipped; 0 does not clip.
         max_coeff, min_coeff: bounds of the ratio of norms.
-        amsgrad: only False; there is no kernel for it.
-        set_grad_none: what zero_grad() does where it is not told.
+        amsgrad: must be False; there is no kernel for it.
+        set_grad_none: the default of zero_grad's `set_to_none`.
         capturable, master_weights, fp32_optimizer_states: see FusedOptimizer.
-        maximize: climb instead of descend.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but params and set_grad_none are per-group options. States: "step", "exp_avg", "exp_avg_sq". Arithmetic is in
-    float32; norms are summed in an order that depends on the tensors alone.
+    All arguments except params and set_grad_none are per-group options. States: "step", "exp_avg" and
+    "exp_avg_sq". Arithmetic is in float32; norms are summed in an order that depends only on the tensors.
     """
 
     builder = "FusedLambBuilder"
     state_names = ("exp_avg", "exp_avg_sq")
-    not_negative = ("lr", "eps", "weight_decay", "max_grad_norm", "min_coeff")
+    non_negative = ("lr", "eps", "weight_decay", "max_grad_norm", "min_coeff")
     elementwise = False
 
     def __init__(
@@ -79,11 +82,11 @@ class FusedLamb(FusedOptimizer):
         super().__init__(params, defaults, set_grad_none)
 
     def get_lamb_coeffs(self) -> list[float]:
-        """The ratios of norms of the last step, one for each parameter that had a gradient. Waits for the device."""
+        """Returns the ratios of norms of the last step, one per parameter with a gradient. Waits for the device."""
         return [ratio for ratios in self._ratios for ratio in ratios.tolist()]
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _drop_plans(self) -> None:
+        super()._drop_plans()
         self._ratios: list[Tensor] = []
 
     def _launches(self) -> Iterator[Launch]:
@@ -99,7 +102,7 @@ class FusedLamb(FusedOptimizer):
         beta1, beta2 = group["betas"]
         ratios = torch.ones(len(part.params), device=part.device)
         if group["max_grad_norm"] > 0:
-            numbers["grad_scale"] = self._clipping(launch, part.device, numbers.get("grad_scale"))
+            numbers["grad_scale"] = self._gradient_divisor(launch, part.device, numbers.get("grad_scale"))
         op.fused_lamb_(
             self._noop_flag(part.device),
             part.params,
@@ -124,11 +127,11 @@ class FusedLamb(FusedOptimizer):
         self._ratios.append(ratios)
 
     @staticmethod
-    def _clipping(launch: Launch, device: torch.device, scale: Tensor | None) -> Tensor:
-        """What to divide the gradients by, on the device: their scale, and more where their norm is too large."""
+    def _gradient_divisor(launch: Launch, device: torch.device, grad_scale: Tensor | None) -> Tensor:
+        """Returns what to divide the gradients by, on the device: their scale, and more if their norm is too large."""
         norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in launch.grads]
         norm = torch.linalg.vector_norm(torch.stack(norms))
-        wanted = float(launch.group["max_grad_norm"])
-        given = torch.ones_like(norm) if scale is None else scale
-        divisor: Tensor = given * ((norm / given + 1e-6) / wanted).clamp_min(1.0)
+        largest = float(launch.group["max_grad_norm"])
+        scale = torch.ones_like(norm) if grad_scale is None else grad_scale
+        divisor: Tensor = scale * ((norm / scale + 1e-6) / largest).clamp_min(1.0)
         return divisor

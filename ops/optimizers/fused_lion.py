@@ -1,4 +1,4 @@
-"""Lion, fused, on the device of its parameters."""
+"""Lion, fused, on the device of the parameters."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Any
 from torch import Tensor
 
 from .fused_optimizer import FusedOptimizer, Part
-from .list_optimizer import Launch, Params
+from .launch import Launch
+from .list_optimizer import Params
 
 
 class FusedLion(FusedOptimizer):
-    """Lion (arXiv:2302.06675), one kernel call a step for all parameters of a group.
+    """Lion (arXiv:2302.06675), with one kernel call per step for all parameters of a group.
 
     Args:
         params: parameters, named parameters, or dicts of parameter groups, as for any torch optimizer.
-        lr: learning rate, at least 0; a tensor on the device where `capturable`.
-        betas: decay of the average in the step's sign and of the average that is kept, each in [0, 1).
-        weight_decay: decay of the weights themselves, at least 0.
-        set_grad_none: what zero_grad() does where it is not told.
+        lr: learning rate, at least 0; a tensor on the device if `capturable`.
+        betas: weight of the running average in the step's direction, and decay rate of the average; each in [0, 1).
+        weight_decay: decays the weights themselves; at least 0.
+        set_grad_none: the default of zero_grad's `set_to_none`.
         capturable, master_weights, fp32_optimizer_states: see FusedOptimizer.
-        maximize: climb instead of descend.
+        maximize: maximizes the objective instead of minimizing it.
 
-    All but params and set_grad_none are per-group options. States: "step", "exp_avg". Arithmetic is in float32.
+    All arguments except params and set_grad_none are per-group options. States: "step" and "exp_avg".
+    Arithmetic is in float32.
     """
 
     builder = "FusedLionBuilder"

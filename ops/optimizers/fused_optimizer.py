@@ -1,4 +1,4 @@
-"""What the fused optimizers share: the op of the tensors' own device, master weights, steps counted on the device."""
+"""The base class of the fused optimizers: ops per device, master weights, steps counted on the device."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .list_optimizer import Group, Launch, ListOptimizer, Params, State
+from .launch import Group, Launch, State
+from .list_optimizer import ListOptimizer, Params
 
-LOW = (torch.bfloat16, torch.float16)
+LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
 @functools.cache
 def load_op(builder: str, device: str) -> Any:
-    """The functions of an op for a device type, built first if need be: the accelerator's in use, or the CPU's.
+    """Returns the functions of an op for a device type, the accelerator's in use or the CPU's. Builds it if necessary.
 
-    Raises RuntimeError where the accelerator in use is for another device, OpNotFoundError where it has no such op.
+    Raises:
+        RuntimeError: the accelerator in use is for another device.
+        OpNotFoundError: the accelerator in use has no such op.
     """
     if device == "cpu":
         from .cpu_optimizer import load_op as load_cpu_op
@@ -29,29 +32,33 @@ def load_op(builder: str, device: str) -> Any:
     if accelerator.torch_device != device:
         raise RuntimeError(
             f"the parameters are on {device}, and the accelerator in use is {accelerator.name!r}, for "
-            f"{accelerator.torch_device}: choose the other one with opforge.set_accelerator, or move the model"
+            f"{accelerator.torch_device}: choose that of {device} with opforge.set_accelerator, or move the model"
         )
     return accelerator.load_op(builder)
 
 
 class Part(NamedTuple):
-    """The tensors of one call: those of a launch that are on one device, and have copies or have none."""
+    """The tensors of one call: the parameters of a launch on one device that all have copies, or all have none."""
 
     device: torch.device
     launch: Launch
     params: list[Tensor]
-    """What the rule updates: the master weights where the parameters are their copies."""
+    """What the rule updates: the parameters, or their master weights."""
     copies: list[Tensor]
+    """What the new values are also written to: the parameters if there are master weights, otherwise empty."""
     states: dict[str, list[Tensor]]
 
 
 class FusedOptimizer(ListOptimizer):
     """A torch optimizer whose step is one call of a kernel for all parameters of a group on a device.
 
-    Options of a group that all have: `capturable` counts steps in a tensor on the device, and takes `lr` as a tensor
-    too, so that the step can be captured in a CUDA graph; `master_weights` keeps bfloat16 and float16 parameters in
-    float32, as state "master", and writes both in one pass; `fp32_optimizer_states` as False keeps those parameters'
-    states in bfloat16.
+    Every subclass has these options of a group:
+
+    - `capturable` counts steps in a tensor on the device, so that a step can be captured in a CUDA graph. `lr` may be a
+      tensor then.
+    - `master_weights` keeps a float32 copy of bfloat16 and float16 parameters, as state "master", and writes both in
+      one pass.
+    - `fp32_optimizer_states=False` keeps the other states of bfloat16 and float16 parameters in bfloat16.
     """
 
     optional_states = ("master",)
@@ -61,48 +68,51 @@ class FusedOptimizer(ListOptimizer):
         super().__init__(params, defaults)
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
-        """As torch's; `set_grad_none` of the constructor holds where nothing is given."""
+        """Resets the gradients as torch does; `set_to_none` defaults to the constructor's `set_grad_none`."""
         super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's. Counts are given one by one: torch's optimizers would count a shared one for each parameter."""
-        saved = super().state_dict()
-        for key, state in saved["state"].items():
+        """Returns the state dict as torch does, with one count for each parameter.
+
+        Here parameters share a count. torch's optimizers would increase a shared one once for each parameter.
+        """
+        state_dict = super().state_dict()
+        for key, state in state_dict["state"].items():
             if isinstance(state.get("step"), Tensor):
-                saved["state"][key] = {**state, "step": state["step"].clone()}
-        return saved
+                state_dict["state"][key] = {**state, "step": state["step"].clone()}
+        return state_dict
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """torch.amp.GradScaler asks this. Where steps are counted on the device, an overflow costs no wait for it."""
+        """Read by torch.amp.GradScaler. If steps are counted on the device, an overflow is handled without a wait."""
         return all(group["capturable"] for group in self.param_groups)
 
     # -- for the subclass ---------------------------------------------------------------------------------------------
 
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
-        """Calls the op for a launch of this part alone.
+        """Calls the op for the tensors of `part`, with the gradients of `launch`.
 
-        `numbers` are lr, and what lies on the device: lr_tensor, step_tensor, grad_scale.
+        `numbers` holds lr, and the tensors on the device if there are any: lr_tensor, step_tensor, grad_scale.
         """
         raise NotImplementedError
 
     # -- ListOptimizer ------------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _drop_plans(self) -> None:
+        super()._drop_plans()
         self._flags: dict[torch.device, Tensor] = {}
         self.__dict__.setdefault("set_grad_none", True)
 
     def _run(self, launch: Launch) -> None:
-        # Each part is repaired by itself: those before it have been updated.
-        for device, own in self._by_place(launch):
+        # Each part is tried again by itself: the parts before it have been updated already.
+        for device, part in self._split(launch):
             try:
-                self._update_part(device, own)
+                self._update_part(device, part)
             except RuntimeError:
-                self._update_part(device, self._repaired(own))
+                self._update_part(device, self._with_strides_of_params(part))
 
     def _update_part(self, device: torch.device, launch: Launch) -> None:
-        part = self._part(device, self._own(launch))
+        part = self._part(device, self._local(launch))
         lr, capturable = launch.group["lr"], launch.group["capturable"]
         numbers: dict[str, Any] = {"lr": 0.0 if capturable and isinstance(lr, Tensor) else float(lr)}
         if capturable:
@@ -116,10 +126,10 @@ class FusedOptimizer(ListOptimizer):
         return None if value is None else value.to(device=device, dtype=torch.float32)
 
     def _noop_flag(self, device: torch.device) -> Tensor:
-        """Not zero: nothing is to be updated. A GradScaler's own flag while it steps."""
-        found = getattr(self, "found_inf", None)
-        if found is not None:
-            return self._number(found, device)  # type: ignore[return-value]
+        """Returns a number that stops the update unless it is zero: the GradScaler's own flag while it steps."""
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None:
+            return self._number(found_inf, device)  # type: ignore[return-value]
         if device not in self._flags:
             self._flags[device] = torch.zeros(1, dtype=torch.int32, device=device)
         return self._flags[device]
@@ -128,46 +138,46 @@ class FusedOptimizer(ListOptimizer):
         if not launch.group["capturable"]:
             super()._count(launch)
             return
-        # One tensor for all of them, counted once.
+        # All parameters of the launch share one tensor.
         count: Tensor = launch.states[0]["step"]
         count.add_(self._noop_flag(count.device).reshape(()) == 0)
 
-    def _by_place(self, launch: Launch) -> list[tuple[torch.device, Launch]]:
-        """The launch cut into those of which each can be one call, with their devices."""
-        # Anew each step: a state may have been replaced, by an offloader say.
+    def _split(self, launch: Launch) -> list[tuple[torch.device, Launch]]:
+        """Returns the launch as parts that can be one call each, with their devices."""
+        # Not kept for the next step: an offloader, for example, may replace a state.
         params, grads, states = launch.params, launch.grads, launch.states
         devices = [param.device for param in params]
-        copied = ["master" in state for state in states]
-        # Nearly always one, which is seen in a quarter of the time that sorting takes.
-        if devices.count(devices[0]) == len(devices) and copied.count(copied[0]) == len(copied):
+        has_master = ["master" in state for state in states]
+        # Usually there is one part. This check takes a quarter of the time that grouping takes.
+        if devices.count(devices[0]) == len(devices) and has_master.count(has_master[0]) == len(has_master):
             return [(devices[0], launch)]
         kinds: dict[tuple[torch.device, bool], list[int]] = {}
-        for i, kind in enumerate(zip(devices, copied, strict=True)):
+        for i, kind in enumerate(zip(devices, has_master, strict=True)):
             kinds.setdefault(kind, []).append(i)
         return [
             (
                 device,
                 launch._replace(
-                    params=[params[i] for i in chosen],
-                    grads=[grads[i] for i in chosen],
-                    states=[states[i] for i in chosen],
+                    params=[params[i] for i in indices],
+                    grads=[grads[i] for i in indices],
+                    states=[states[i] for i in indices],
                 ),
             )
-            for (device, _), chosen in kinds.items()
+            for (device, _), indices in kinds.items()
         ]
 
     def _part(self, device: torch.device, launch: Launch) -> Part:
-        """The part that is a whole launch: on one device, and with copies or without."""
+        """Returns the tensors of a call as a Part. The launch is on one device, and all or none have master weights."""
         states = launch.states
-        named = {name: [state[name] for state in states] for name in self.state_names}
+        by_name = {name: [state[name] for state in states] for name in self.state_names}
         if "master" in states[0]:
-            return Part(device, launch, [state["master"] for state in states], launch.params, named)
-        return Part(device, launch, launch.params, [], named)
+            return Part(device, launch, [state["master"] for state in states], launch.params, by_name)
+        return Part(device, launch, launch.params, [], by_name)
 
     def _plan(self, index: int, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[State]:
         states = super()._plan(index, group, params, grads)
         if group["capturable"]:
-            # Parameters that will step together share one count; others keep theirs.
+            # Parameters with the same count share one tensor, since they are updated together.
             shared: dict[int, Tensor] = {}
             for param, state in zip(params, states, strict=True):
                 count = int(state["step"])
@@ -178,6 +188,6 @@ class FusedOptimizer(ListOptimizer):
 
     def _state(self, group: Group, param: Tensor) -> State:
         state = super()._state(group, param)
-        if group["master_weights"] and param.dtype in LOW and "master" not in state:
+        if group["master_weights"] and param.dtype in LOW_PRECISION and "master" not in state:
             state["master"] = param.detach().to(torch.float32, memory_format=torch.preserve_format, copy=True)
         return state

@@ -6,58 +6,52 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from operator import is_
-from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .checks import check_pairs, check_range, check_real
-from .sharding import is_spread, local
+from .launch import Group, Launch, State
+from .sharding import is_sharded, local_launch
 
-Group: TypeAlias = dict[str, Any]
-State: TypeAlias = dict[str, Any]
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-
-
-class Launch(NamedTuple):
-    """Parameters of one group that have taken equally many steps, with what belongs to them, in one order."""
-
-    group: Group
-    step: Any  # the number of the coming step, from 1: an int, or a tensor where it is counted on the device
-    params: list[Tensor]
-    grads: list[Tensor]
-    states: list[State]
 
 
 class ListOptimizer(Optimizer):
     """A torch optimizer for dense parameters in float32, bfloat16 or float16, whose op takes lists of tensors.
 
-    A subclass names its op's builder and its states, and calls the op in `_update`. Steps count per parameter, as
-    Python integers in `state[p]["step"]`; parameters without a gradient are skipped.
+    A subclass names its op's builder and its states, and calls the op in `_update`. Steps are counted per parameter, as
+    Python integers in `state[p]["step"]`. Parameters without a gradient are skipped.
     """
 
     builder: ClassVar[str]
     state_names: ClassVar[tuple[str, ...]]
     device: ClassVar[str | None] = None
-    """The type of device that its parameters must be on, if it is one."""
-    not_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
-    """The numbers of a group that must be 0 or more."""
-    instead_of_amsgrad: ClassVar[str] = "there is no such variant of it"
+    """The type of device that the parameters must be on; None if any will do."""
+    non_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
+    """The options of a group that must be 0 or more."""
+    amsgrad_advice: ClassVar[str] = "there is no such variant of it"
+    """The end of the error message for amsgrad=True."""
     elementwise: ClassVar[bool] = True
-    """Whether the rule needs nothing but an element's own numbers, so that parts of a parameter may step apart."""
+    """Whether the rule uses the numbers of one element only, so that a process can update its part of a parameter."""
     optional_states: ClassVar[tuple[str, ...]] = ()
-    """States that only some parameters have, in the dtype of the others."""
+    """States that only some parameters have, in the dtype of the other states."""
     renamed_states: ClassVar[dict[str, str]] = {}
-    """State names of other optimizers, whose state dicts can be loaded, and ours."""
+    """State name in the state dicts of other optimizers -> the name here."""
 
     _plans: dict[int, tuple[list[Tensor], list[State]]]
-    _known_states: list[State]
-    _saved: dict[str, Any] | None
-    _is_spread: bool
+    """Group's index -> the parameters that had gradients in the last step, and their states."""
+    _planned_states: list[State]
+    """All states as the plans were made from them."""
+    _loaded: dict[str, Any] | None
+    """The state dict that is being loaded, as the pre-hooks left it."""
+    _has_shards: bool
+    """Whether a parameter is a DTensor."""
 
     def __init__(self, params: Params, defaults: Group) -> None:
-        self._forget()
+        self._drop_plans()
         _keep_steps_uncompiled()
         super().__init__(params, defaults)
 
@@ -68,16 +62,17 @@ class ListOptimizer(Optimizer):
         raise NotImplementedError
 
     def _check_group(self, group: Group) -> None:
-        """Raises ValueError for a group's numbers that the rule cannot use."""
+        """Raises ValueError if the rule cannot use an option of the group."""
         owner = type(self).__name__
-        for name in self.not_negative:
+        for name in self.non_negative:
             check_range(owner, name, group[name], 0.0)
         for i, beta in enumerate(group.get("betas", ())):
             check_range(owner, f"betas[{i}]", beta, 0.0, 1.0)
         if group.get("amsgrad"):
-            raise ValueError(f"{owner}: amsgrad is True, expected False: {self.instead_of_amsgrad}")
+            raise ValueError(f"{owner}: amsgrad is True, expected False: {self.amsgrad_advice}")
 
-    def _initial(self, name: str, group: Group) -> float:
+    def _initial_value(self, name: str, group: Group) -> float:
+        """Returns the number that a new state of this name is filled with."""
         return 0.0
 
     # -- torch.optim.Optimizer ----------------------------------------------------------------------------------------
@@ -89,10 +84,11 @@ class ListOptimizer(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates every parameter that has a gradient; returns what `closure` returned, which is called first.
+        """Updates every parameter that has a gradient. Calls `closure` first, and returns its result.
 
-        Raises RuntimeError, before anything is changed, for sparse gradients, parameters on a device that has no such
-        op, and dtypes other than float32, bfloat16 and float16.
+        Raises:
+            RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is none of
+                float32, bfloat16 and float16. Nothing has been changed then.
         """
         loss = None
         if closure is not None:
@@ -106,11 +102,11 @@ class ListOptimizer(Optimizer):
         for launch in list(self._launches()):
             self._run(launch)
             self._count(launch)
-            # Autograd must notice when a tensor that it saved for backward was changed.
+            # Without this, autograd would not notice that a tensor which it saved for backward was changed.
             torch.autograd.graph.increment_version(launch.params)
 
     def add_param_group(self, param_group: Group) -> None:
-        """As torch's. Raises ValueError for complex parameters and for numbers out of range."""
+        """Adds a group as torch does. Raises ValueError for complex parameters and for options out of range."""
         super().add_param_group(param_group)
         try:
             self._check_group(self.param_groups[-1])
@@ -120,25 +116,27 @@ class ListOptimizer(Optimizer):
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, also for the state dicts of torch.optim's counterpart. States keep this optimizer's dtypes, where
-        torch would cast them to the parameter's. As with torch, tensors that need no cast are shared with `state_dict`.
+        """Loads a state dict of this class, or of its counterpart in torch.optim.
+
+        States get this optimizer's dtypes; torch would cast them to the parameter's. As with torch, tensors that need
+        no cast are shared with `state_dict`.
         """
 
-        def keep(_: Optimizer, saved: dict[str, Any]) -> None:
-            self._saved = saved
+        def keep(_: Optimizer, loaded: dict[str, Any]) -> None:
+            self._loaded = loaded
 
-        # The last of the hooks: it sees what the user's own have made of the dict.
+        # Registered last, so that it sees the dict as the user's own hooks changed it.
         handle = self.register_load_state_dict_pre_hook(keep)
         try:
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
-            self._forget()
+            self._drop_plans()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        saved = self.__dict__.get("_saved")
+        loaded = self.__dict__.get("_loaded")
         super().__setstate__(state)
-        self._forget()
+        self._drop_plans()
         _keep_steps_uncompiled()
         for group in self.param_groups:
             if "adamw_mode" in self.defaults and "decoupled_weight_decay" in group:
@@ -146,14 +144,14 @@ class ListOptimizer(Optimizer):
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
             self._check_group(group)
-        if saved is not None:
-            self._restore(saved)
+        if loaded is not None:
+            self._restore_states(loaded)
 
-    def _restore(self, saved: dict[str, Any]) -> None:
-        """Puts the states back as they were saved: torch has cast them to the parameters' dtypes, which loses bits."""
-        numbers = chain.from_iterable(group["params"] for group in saved["param_groups"])
+    def _restore_states(self, loaded: dict[str, Any]) -> None:
+        """Takes the states from `loaded` again: torch cast them to the parameters' dtypes, which loses bits."""
+        numbers = chain.from_iterable(group["params"] for group in loaded["param_groups"])
         for number, (group, param) in zip(numbers, self._members(), strict=True):
-            values = saved["state"].get(number)
+            values = loaded["state"].get(number)
             if not values:
                 continue
             state: State = {"step": int(values["step"])}
@@ -171,7 +169,7 @@ class ListOptimizer(Optimizer):
                 yield group, param
 
     def _like(self, param: Tensor, group: Group, value: Tensor) -> Tensor:
-        """`value` in the dtype and the memory order that the kernel wants beside `param`."""
+        """Returns `value` in the dtype and the memory order that the kernel expects of a state of `param`."""
         value = value.to(device=param.device, dtype=self._state_dtype(param, group))
         if value.shape != param.shape or value.stride() == param.stride():
             return value
@@ -179,17 +177,17 @@ class ListOptimizer(Optimizer):
 
     # -- states and launches ------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        self._plans, self._known_states, self._saved, self._is_spread = {}, [], None, False
+    def _drop_plans(self) -> None:
+        self._plans, self._planned_states, self._loaded, self._has_shards = {}, [], None, False
 
     def _state_dtype(self, param: Tensor, group: Group) -> torch.dtype:
         low = param.dtype in (torch.bfloat16, torch.float16) and not group["fp32_optimizer_states"]
         return torch.bfloat16 if low else torch.float32
 
     def _launches(self) -> Iterator[Launch]:
-        # Whoever replaces a state (a checkpoint, an offloader) replaces one of these objects.
-        known = self._known_states
-        if len(known) != len(self.state) or not all(map(is_, known, self.state.values())):
+        # Code that replaces a state, such as a checkpoint or an offloader, replaces one of these objects.
+        planned_states = self._planned_states
+        if len(planned_states) != len(self.state) or not all(map(is_, planned_states, self.state.values())):
             self._plans.clear()
         for index, group in enumerate(self.param_groups):
             params, grads = [], []
@@ -204,39 +202,41 @@ class ListOptimizer(Optimizer):
             if len(planned) != len(params) or not all(map(is_, planned, params)):
                 states = self._plan(index, group, params, grads)
             steps = [state["step"] for state in states]
-            # Counts on a device are compared as objects: to look at their values would wait for the device.
+            # Counts on a device are compared by identity: reading their values would wait for the device.
             keys = [id(step) for step in steps] if group.get("capturable") else steps
             if keys.count(keys[0]) == len(keys):
                 yield Launch(group, steps[0] + 1, params, grads, states)
                 continue
             for key in dict.fromkeys(keys):
-                chosen = [i for i, one in enumerate(keys) if one == key]
+                indices = [i for i, other in enumerate(keys) if other == key]
                 yield Launch(
                     group,
-                    steps[chosen[0]] + 1,
-                    [params[i] for i in chosen],
-                    [grads[i] for i in chosen],
-                    [states[i] for i in chosen],
+                    steps[indices[0]] + 1,
+                    [params[i] for i in indices],
+                    [grads[i] for i in indices],
+                    [states[i] for i in indices],
                 )
 
     def _run(self, launch: Launch) -> None:
         try:
-            self._update(self._own(launch))
+            self._update(self._local(launch))
         except RuntimeError:
-            self._update(self._own(self._repaired(launch)))
+            self._update(self._local(self._with_strides_of_params(launch)))
 
-    def _own(self, launch: Launch) -> Launch:
-        """The launch with what this process holds of its tensors: nearly always the launch itself."""
-        return local(type(self).__name__, launch, self.elementwise) if self._is_spread else launch
+    def _local(self, launch: Launch) -> Launch:
+        """Returns the launch with the parts of its tensors that this process holds: usually the launch itself."""
+        return local_launch(type(self).__name__, launch, self.elementwise) if self._has_shards else launch
 
     def _count(self, launch: Launch) -> None:
-        """Notes that a launch has been done."""
+        """Counts the step of a launch that is done."""
         for state in launch.states:
             state["step"] = launch.step
 
-    def _repaired(self, launch: Launch) -> Launch:
-        """A launch that the op refused, before it changed anything, with the gradients in their parameters' order of
-        dimensions; or the refusal, in this optimizer's own words where it has them.
+    def _with_strides_of_params(self, launch: Launch) -> Launch:
+        """Returns a rejected launch with gradients in the memory order of their parameters.
+
+        Called while the op's error is handled; the op raised it before it changed anything. Raises that error again if
+        the memory order was not its cause, or this optimizer's own error if one of its checks fails.
         """
         index = next(i for i, group in enumerate(self.param_groups) if group is launch.group)
         check_pairs(type(self).__name__, index, launch.group["params"], launch.params, launch.grads, self.device)
@@ -249,12 +249,12 @@ class ListOptimizer(Optimizer):
         return launch._replace(grads=grads)
 
     def _plan(self, index: int, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[State]:
-        """The states of parameters that have gradients, made where there are none; remembered for the next step."""
+        """Returns the states of parameters that have gradients; creates missing ones, and keeps all for later steps."""
         check_pairs(type(self).__name__, index, group["params"], params, grads, self.device)
         states = [self._state(group, param) for param in params]
-        self._is_spread = self._is_spread or any(map(is_spread, params))
+        self._has_shards = self._has_shards or any(map(is_sharded, params))
         self._plans[index] = (params, states)
-        self._known_states = list(self.state.values())
+        self._planned_states = list(self.state.values())
         return states
 
     def _state(self, group: Group, param: Tensor) -> State:
@@ -263,16 +263,16 @@ class ListOptimizer(Optimizer):
         for name in self.state_names:
             if name not in state:
                 dtype = self._state_dtype(param, group)
-                state[name] = torch.full_like(param, self._initial(name, group), dtype=dtype, requires_grad=False)
+                state[name] = torch.full_like(param, self._initial_value(name, group), dtype=dtype, requires_grad=False)
         return state
 
 
 @cache
 def _keep_steps_uncompiled() -> None:
-    """Left to torch.compile, a step would be compiled anew for every learning rate.
+    """Excludes steps from torch.compile, which would compile a step again for every learning rate.
 
-    Done when an optimizer is made, for which torch imports its compiler anyway: to import this module would else take a
-    second more.
+    Called when an optimizer is created, for which torch imports its compiler anyway. At import it would make the import
+    of this module a second slower.
     """
     reason = "a step is one call of an op for each group: there is nothing in it to compile"
     ListOptimizer._step_groups = torch.compiler.disable(ListOptimizer._step_groups, reason=reason)  # type: ignore[method-assign, no-untyped-call]

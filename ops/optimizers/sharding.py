@@ -1,48 +1,50 @@
-"""Parameters that are spread over processes (DTensor, as FSDP2 and tensor parallelism make them): each process steps
-its own part, since the rules take each element by itself.
+"""Parameters that are sharded over processes: DTensors, as FSDP2 and tensor parallelism create them.
+
+Each process updates its own part. That is correct because an elementwise rule uses only the numbers of one element.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from .list_optimizer import Launch
+from .launch import Launch
 
 
-def is_spread(tensor: Tensor) -> bool:
-    """Whether it is a DTensor. Asked by name: to import torch.distributed.tensor takes long."""
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether the tensor is a DTensor. Checked by an attribute, since importing torch.distributed.tensor is slow."""
     return hasattr(tensor, "to_local")
 
 
-def local(owner: str, launch: Launch, elementwise: bool) -> Launch:
-    """The launch with this process's own parts of its tensors, which share their memory.
+def local_launch(owner: str, launch: Launch, elementwise: bool) -> Launch:
+    """Returns the launch with this process's parts of its tensors, which share the tensors' memory.
 
-    Raises RuntimeError for a gradient or a state that is not spread as its parameter is, and where the rule is not
-    `elementwise` for a parameter of which this process has only a part.
+    Raises:
+        RuntimeError: a gradient or a state is sharded differently from its parameter; or the rule is not `elementwise`,
+            and this process holds only a part of a parameter.
     """
     params, grads, states = [], [], []
     for param, grad, state in zip(launch.params, launch.grads, launch.states, strict=True):
         placements = getattr(param, "placements", None)
         if not elementwise and any(not placement.is_replicate() for placement in placements or ()):
             raise RuntimeError(
-                f"{owner}: a parameter of shape {tuple(param.shape)} is spread over processes as {placements}, "
-                "expected it whole: its rule needs norms of whole parameters; use an optimizer such as FusedAdam"
+                f"{owner}: a parameter of shape {tuple(param.shape)} is sharded over processes as {placements}, "
+                "expected a whole one: the rule needs norms of whole parameters; use an optimizer such as FusedAdam"
             )
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor) and name != "step"}
         for name, value in {"the gradient": grad, **tensors}.items():
             if getattr(value, "placements", None) != placements:
                 raise RuntimeError(
-                    f"{owner}: {name} of a parameter of shape {tuple(param.shape)} is spread over processes as "
-                    f"{getattr(value, 'placements', None)}, expected {placements}, as the parameter: redistribute it"
+                    f"{owner}: {name} of a parameter of shape {tuple(param.shape)} is sharded over processes as "
+                    f"{getattr(value, 'placements', None)}, expected that of the parameter, {placements}: "
+                    "redistribute it"
                 )
-        params.append(_part(param))
-        grads.append(_part(grad))
-        states.append({name: _part(value) for name, value in state.items()})
+        params.append(_local_part(param))
+        grads.append(_local_part(grad))
+        states.append({name: _local_part(value) for name, value in state.items()})
     return launch._replace(params=params, grads=grads, states=states)
 
 
-def _part(value: Any) -> Any:
+def _local_part(value: Any) -> Any:
     return value.to_local() if hasattr(value, "to_local") else value

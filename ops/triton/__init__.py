@@ -1,6 +1,7 @@
-"""Functions over opforge's Triton kernels. Importing this package imports nothing; a front is imported when it is used.
+"""Functions that launch opforge's Triton kernels.
 
-The kernels themselves lie in `kernels/`, and are never imported from here: they are compiled ahead of time.
+Importing this package imports nothing else; a module is imported when one of its functions is first used. The kernels
+are in `kernels/`. They are compiled ahead of time and never imported from here.
 """
 
 from __future__ import annotations

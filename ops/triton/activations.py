@@ -7,50 +7,51 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.builders.triton import activations as declared
+from opforge.builders.triton import activations as builders
 from opforge.builders.triton.launching import Kernels
 
 from . import registry
 
-GELU, SWIGLU = declared.TritonGeluBuilder.name, declared.TritonSwigluBuilder.name
+GELU, SWIGLU = builders.TritonGeluBuilder.name, builders.TritonSwigluBuilder.name
 FORMS = {"none": "erf", "tanh": "tanh"}
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * P(normal < x), by the error function ("none") or by tanh ("tanh"), as torch's; x's dtype, float32 inside.
+    """Returns x * P(N(0, 1) < x), by the error function ("none") or approximated by tanh ("tanh"), as torch does.
 
-    Raises ValueError, TypeError, KernelLaunchError.
+    The result has x's dtype; arithmetic is in float32. Raises ValueError, TypeError, KernelLaunchError.
     """
     y: Tensor = _gelu(x, approximate)
     return y
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """gate * sigmoid(gate) * up, for tensors of one shape; the halves of one tensor need not be copied first.
+    """Returns gate * sigmoid(gate) * up for tensors of one shape. Arithmetic is in float32.
 
-    Raises ValueError, TypeError, KernelLaunchError.
+    The arguments may be the halves of one tensor, which are not copied. Raises ValueError, TypeError,
+    KernelLaunchError.
     """
     y: Tensor = _swiglu(gate, up)
     return y
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
-    """Launch these kernels from now on; gives back the op's functions by name."""
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
     registry.bind(kernels)
     return {"gelu": gelu} if kernels.op == GELU else {"swiglu": swiglu}
 
 
-def _launch_gelu(way: str, approximate: str, tensors: dict[str, Tensor]) -> Tensor:
-    registry.same(GELU, tensors)
-    flat = [one.contiguous() for one in tensors.values()]
+def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -> Tensor:
+    registry.check_same(GELU, tensors)
+    flat = [tensor.contiguous() for tensor in tensors.values()]
     dtype, out = registry.dtype_name(GELU, flat[0]), torch.empty_like(flat[0])
     if approximate not in FORMS:
         raise ValueError(f"{GELU}: approximate is {approximate!r}, expected 'none' or 'tanh'")
-    aligned = all(one.data_ptr() % 16 == 0 for one in (*flat, out))
-    name = f"{way}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
-    grid = (-(-out.numel() // declared.BLOCK), 1, 1)
+    aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (*flat, out))
+    name = f"{direction}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
+    grid = (-(-out.numel() // builders.BLOCK), 1, 1)
     if out.numel():
-        registry.kernels(GELU, "TritonGeluBuilder").launch(name, grid, *flat, out, out.numel())
+        registry.kernels_of(GELU, "TritonGeluBuilder").launch(name, grid, *flat, out, out.numel())
     return out
 
 
@@ -62,8 +63,8 @@ def _gelu_backward(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
     return _launch_gelu("backward", approximate, {"the gradient": dy, "x": x})
 
 
-def _launch_swiglu(way: str, inputs: dict[str, Tensor], outputs: int) -> list[Tensor]:
-    registry.same(SWIGLU, inputs)
+def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> list[Tensor]:
+    registry.check_same(SWIGLU, inputs)
     like = next(iter(inputs.values()))
     if like.dim() == 0:
         raise ValueError(f"{SWIGLU}: gate has no dimension, expected at least one")
@@ -71,12 +72,12 @@ def _launch_swiglu(way: str, inputs: dict[str, Tensor], outputs: int) -> list[Te
     out = [torch.empty_like(like, memory_format=torch.contiguous_format) for _ in range(outputs)]
     if like.numel() == 0:
         return out
-    rows = [registry.as_rows(one) for one in (*inputs.values(), *out)]
+    rows = [registry.as_rows(tensor) for tensor in (*inputs.values(), *out)]
     count, columns = rows[0].shape
-    size = registry.row_size(declared.SIZES, rows)
+    size = registry.row_size(builders.SIZES, rows)
     grid = (count, -(-columns // size.block), 1)
-    kernels = registry.kernels(SWIGLU, "TritonSwigluBuilder")
-    kernels.launch(f"{way}_{dtype}_{size.name}", grid, *rows, columns, *(one.stride(0) for one in rows))
+    kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
+    kernels.launch(f"{direction}_{dtype}_{size.name}", grid, *rows, columns, *(matrix.stride(0) for matrix in rows))
     return out
 
 

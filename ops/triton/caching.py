@@ -6,10 +6,14 @@ from opforge.errors import ToolchainNotFoundError
 
 
 def triton_cache() -> str:
-    """Keep the kernels that Triton compiles by itself in opforge's store from now on; returns their folder.
+    """Makes Triton keep the kernels that it compiles itself in opforge's store, and returns their folder.
 
-    In this process and those that it starts. They gain the store's locking, checking and bounds, and may be moved with
-    it. Raises ToolchainNotFoundError where there is no Triton, CacheDirError where the store cannot be written.
+    This applies to this process and to those that it starts from now on. The store locks, checks and limits these
+    kernels as it does its entries, and they may be moved with it.
+
+    Raises:
+        ToolchainNotFoundError: Triton is not installed.
+        CacheDirError: the store cannot be written.
     """
     try:
         from .kernel_cache import install

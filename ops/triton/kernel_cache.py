@@ -1,10 +1,9 @@
-"""Triton's own cache, kept in opforge's store: for the kernels that a program gives to Triton itself.
+"""Triton's own cache, kept in opforge's store: for the kernels that Triton compiles itself.
 
-    v1/triton/KEY/             what Triton made of one kernel, under the names that it gave; KEY is Triton's
-    v1/triton/KEY/__grp__NAME  which of those belong together: names and digests, so that the store can be moved
+    v1/triton/KEY/             the files of one kernel, under Triton's names; KEY is Triton's key
+    v1/triton/KEY/__grp__NAME  which of them belong together: names and digests, so that the store can be moved
 
-Triton is told of it by `opforge.triton_cache()`, or by
-TRITON_CACHE_MANAGER=opforge.ops.triton.kernel_cache:StoreCache.
+`opforge.triton_cache()` makes Triton use it, or TRITON_CACHE_MANAGER=opforge.ops.triton.kernel_cache:StoreCache.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import LockTimeoutError
 
-PATIENCE_SECONDS = 60.0
-"""How long to wait for another process that compiles the same kernel; then it is compiled here too."""
+COMPILE_WAIT_SECONDS = 60.0
+"""How long to wait for another process that compiles the same kernel. After that, this process compiles it too."""
 AREA = "triton"
+"""The folder below the store's version folder."""
 log = logging.getLogger("opforge.cache")
 
 
 def install() -> str:
-    """Make Triton keep its kernels in the current store, in this process and those that it starts; returns the folder.
+    """Makes Triton keep its kernels in the current store, and returns their folder.
 
-    Raises CacheDirError.
+    This applies to this process and to those that it starts. Raises CacheDirError.
     """
     import triton
 
@@ -47,28 +47,28 @@ def install() -> str:
 
 
 class StoreCache(CacheManager):  # type: ignore[misc]
-    """What Triton asks for one kernel's files. Dumps and overrides stay where Triton puts them."""
+    """Triton's cache manager for the files of one kernel. Dumps and overrides stay in Triton's own folders."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
-        self._elsewhere = FileCacheManager(key, override=override, dump=dump) if override or dump else None
+        self._triton_manager = FileCacheManager(key, override=override, dump=dump) if override or dump else None
         self._key = key
         self._layout: Layout = writable_store().layout
         self._folder = self._layout.path(AREA, key)
-        self._held = ExitStack()
+        self._lock = ExitStack()
 
     def get_file(self, filename: str) -> str | None:
-        """The path of a file that was put, or None."""
-        if self._elsewhere:
-            found: str | None = self._elsewhere.get_file(filename)
-            return found
+        """Returns the path of a file that was put; None if there is none."""
+        if self._triton_manager:
+            triton_path: str | None = self._triton_manager.get_file(filename)
+            return triton_path
         path = os.path.join(self._folder, filename)
         return path if os.path.exists(path) else None
 
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
-        """Keep a file, whole or not at all; returns its path."""
-        if self._elsewhere:
-            kept: str = self._elsewhere.put(data, filename, binary)
-            return kept
+        """Stores a file atomically, and returns its path."""
+        if self._triton_manager:
+            triton_path: str = self._triton_manager.put(data, filename, binary)
+            return triton_path
         path = os.path.join(self._folder, filename)
         content = data if isinstance(data, bytes) else str(data).encode()
         make_folder(self._folder)
@@ -77,55 +77,55 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        """The files of a finished kernel by name, or None where it must be compiled.
+        """Returns the paths of a finished kernel's files by name; None if the kernel must be compiled.
 
-        Of several processes that miss one kernel, one compiles, and the others wait for it: see PATIENCE_SECONDS.
+        If several processes need the same kernel, one compiles it, and the others wait at most COMPILE_WAIT_SECONDS.
         """
-        if self._elsewhere:
-            group: dict[str, str] | None = self._elsewhere.get_group(filename)
+        if self._triton_manager:
+            group: dict[str, str] | None = self._triton_manager.get_group(filename)
             return group
-        found = self._read(filename)
-        if found is None:
+        paths = self._read(filename)
+        if paths is None:
             try:
-                self._held.enter_context(lock.acquire(self._lock_path(), filename, PATIENCE_SECONDS))
+                self._lock.enter_context(lock.acquire(self._lock_path(), filename, COMPILE_WAIT_SECONDS))
             except LockTimeoutError as error:
-                log.warning("%s It is compiled here meanwhile.", error)
-            found = self._read(filename)  # another may have finished it since
-            if found is not None:
-                self._held.close()
-        return found
+                log.warning("%s The kernel is compiled here meanwhile.", error)
+            paths = self._read(filename)  # another process may have finished it by now
+            if paths is not None:
+                self._lock.close()
+        return paths
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
-        """Finish a kernel: from now on `get_group` gives these files. Returns the path of the list."""
-        if self._elsewhere:
-            listed: str = self._elsewhere.put_group(filename, group)
-            return listed
+        """Finishes a kernel: `get_group` returns these files from now on. Returns the path of the list."""
+        if self._triton_manager:
+            triton_path: str = self._triton_manager.put_group(filename, group)
+            return triton_path
         try:
-            told = {}
+            digests = {}
             for name, path in group.items():
                 with open(path, "rb") as file:
-                    told[name] = bytes_digest(file.read())
-            paths = {name: os.path.basename(path) for name, path in group.items()}
-            place = self.put(json.dumps({"child_paths": paths, "digests": told}), f"__grp__{filename}")
+                    digests[name] = bytes_digest(file.read())
+            names = {name: os.path.basename(path) for name, path in group.items()}
+            list_path = self.put(json.dumps({"child_paths": names, "digests": digests}), f"__grp__{filename}")
         finally:
-            self._held.close()
+            self._lock.close()
         limits.enforce(self._layout, settings.cache_max_size(), settings.cache_max_age())
-        return place
+        return list_path
 
     def _lock_path(self) -> str:
         return self._layout.path("locks", f"triton-{self._key}")
 
     def _read(self, filename: str) -> dict[str, str] | None:
-        """The files that the list names, if each is there and is what it was."""
+        """Returns the paths of the files in the list; None if one of them is missing or was changed."""
         try:
             with open(os.path.join(self._folder, f"__grp__{filename}"), "rb") as file:
-                told = json.load(file)
-            paths = {name: os.path.join(self._folder, base) for name, base in told["child_paths"].items()}
+                group = json.load(file)
+            paths = {name: os.path.join(self._folder, base) for name, base in group["child_paths"].items()}
             for name, path in paths.items():
                 with open(path, "rb") as file:
-                    if os.path.dirname(path) != self._folder or bytes_digest(file.read()) != told["digests"][name]:
+                    if os.path.dirname(path) != self._folder or bytes_digest(file.read()) != group["digests"][name]:
                         return None
-            os.utime(self._folder)  # the least recently used go first, and what was just asked for stays
+            os.utime(self._folder)  # the cache evicts the least recently used kernels first
             return paths
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None

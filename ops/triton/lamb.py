@@ -1,7 +1,7 @@
-"""LAMB over lists of tensors, in three launches for each mix of dtypes. The same inputs give the same bits.
+"""LAMB over lists of tensors, with three launches for each mix of dtypes. The same inputs give the same bits.
 
 `fused_lamb_` has the arguments, the arithmetic and the results of the op of that name in `FusedLambBuilder` (schema:
-ops/csrc/fused/lamb.cpp): the optimizer opforge.ops.FusedLamb may call either.
+ops/csrc/fused/lamb.cpp), so that the optimizer opforge.ops.FusedLamb may call either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OP = TritonLambBuilder.name
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
-    """Launch these kernels from now on; gives back the op's functions by name."""
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
     registry.bind(kernels)
     return {"fused_lamb_": fused_lamb_}
 
@@ -50,14 +50,14 @@ def _run(
     weight_decay: float,
     maximize: bool = False,
 ) -> None:
-    """One step of LAMB over lists of tensors: params, exp_avgs and exp_avg_sqs in place.
+    """Performs one step of LAMB on lists of tensors; updates params, exp_avgs and exp_avg_sqs in place.
 
-    Each parameter's step is multiplied by its norm over its direction's, held between `min_coeff` and `max_coeff`,
-    which goes to `ratios` (float32, one element for each parameter). Gradients are divided by `scale`. The other
-    arguments are those of `fused_adam_`. Raises ValueError, TypeError, KernelLaunchError.
+    The step of each parameter is multiplied by the ratio of the parameter's norm to the direction's norm, clamped to
+    [`min_coeff`, `max_coeff`]. The ratios are written to `ratios` (float32, one element per parameter). Gradients are
+    divided by `scale`. The other arguments are those of `fused_adam_`. Raises ValueError, TypeError, KernelLaunchError.
     """
     lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs, "copies": copies}
-    rates = numbers.rate(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
+    rates = numbers.step_rates(OP, lr, beta1, beta2, step, bias_correction, step_tensor is not None)
     tables = chunks.tables(OP, lists)
     if tables:
         _check_ratios(ratios, params)
@@ -65,29 +65,29 @@ def _run(
     rule = (weight_decay, *((eps, 0.0) if eps_inside_sqrt else (0.0, eps)))
     for table in tables:
         device, grid = table.rows.device, (len(table.rows), 1, 1)
-        flag = numbers.flag(OP, noop_flag, device)
-        lr_at = numbers.address(OP, "lr_tensor", lr_tensor, device)
-        step_at = numbers.address(OP, "step_tensor", step_tensor, device)
-        scale_at = numbers.address(OP, "grad_scale", grad_scale, device)
+        flag = numbers.checked_flag(OP, noop_flag, device)
+        lr_at = numbers.address_of(OP, "lr_tensor", lr_tensor, device)
+        step_at = numbers.address_of(OP, "step_tensor", step_tensor, device)
+        scale_at = numbers.address_of(OP, "grad_scale", grad_scale, device)
         sums = torch.empty((len(table.rows), 2), dtype=torch.float32, device=device)
-        moments = (*numbers.moment(beta1), *numbers.moment(beta2))
-        launch = registry.kernels(OP, "TritonLambBuilder").launch
-        accumulate, descend = (kernel_name(one, table.dtypes) for one in ("accumulate", "descend"))
+        moments = (*numbers.average_weights(beta1), *numbers.average_weights(beta2))
+        launch = registry.kernels_of(OP, "TritonLambBuilder").launch
+        accumulate, descend = (kernel_name(function, table.dtypes) for function in ("accumulate", "descend"))
         launch(accumulate, grid, table.rows, flag, sums, scale_at, sign, rule[0], *moments, *rule[1:])
         launch("trust", (len(table.spans), 1, 1), table.spans, flag, sums, ratios, min_coeff, max_coeff)
         launch(descend, grid, table.rows, flag, ratios, lr_at, step_at, *rule, rates[0][0], *rates[1])
 
 
 def _check_ratios(ratios: Tensor, params: list[Tensor]) -> None:
-    fits = ratios.dtype == torch.float32 and ratios.is_contiguous() and ratios.device == params[0].device
-    if not fits or ratios.numel() != len(params):
+    is_valid = ratios.dtype == torch.float32 and ratios.is_contiguous() and ratios.device == params[0].device
+    if not is_valid or ratios.numel() != len(params):
         raise ValueError(
             f"{OP}: ratios has {ratios.numel()} elements and is {ratios.dtype} on {ratios.device}, expected a"
             f" contiguous float32 tensor of {len(params)} on {params[0].device}: one element for each parameter"
         )
 
 
-fused_lamb_ = registry.function(
+fused_lamb_ = registry.define_inplace(
     "fused_lamb_(Tensor noop_flag, Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[]"
     " exp_avg_sqs, Tensor(d!)[] copies, *, Tensor? lr_tensor=None, Tensor? step_tensor=None, Tensor? grad_scale=None,"
     " Tensor(e!) ratios, float lr, float beta1, float beta2, float max_coeff, float min_coeff, float eps, float scale,"

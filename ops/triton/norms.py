@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm of the last dimension, with gradients that are the same bits each time."""
+"""Layer norm and RMS norm over the last dimension. Gradients have the same bits each time."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.builders.triton import norms as declared
+from opforge.builders.triton import norms as builders
 from opforge.builders.triton.launching import Kernels
 
-from . import registry
+from . import devices, registry
 
-LAYER, RMS = declared.TritonLayerNormBuilder.name, declared.TritonRMSNormBuilder.name
+LAYER, RMS = builders.TritonLayerNormBuilder.name, builders.TritonRMSNormBuilder.name
 PROGRAMS = {1024: 7, 4096: 4, 8192: 2, 16384: 1}
-"""Programs a multiprocessor, by block: as many as run at once, for each writes a row of partial sums, or twice as many,
-for a few that are left over would run alone. Registers decide: of 128 threads with 72 registers each a multiprocessor
-takes 7 programs, of 256 or 512 threads with 122 it takes 2 or 1."""
+"""Block size -> programs of the backward kernel per multiprocessor.
+
+Each program writes a row of partial sums, so there should be few: as many as run at once, or twice as many, since a
+small remainder would run alone. Registers limit what runs at once: a multiprocessor holds 7 programs of 128 threads
+with 72 registers each, but only 2 of 256 threads, or 1 of 512, with 122 registers."""
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype; float32 inside.
+    """Returns x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype. Arithmetic is in float32.
 
-    `weight` has the last dimension's size, in any of float32, bfloat16 and float16. Raises ValueError, TypeError,
-    KernelLaunchError.
+    `weight` has the size of the last dimension and is float32, bfloat16 or float16; None means ones. Raises
+    ValueError, TypeError, KernelLaunchError.
     """
     y: Tensor = _rms_forward(x, _ones(x) if weight is None else weight, eps)[0]
     return y
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, in x's dtype; float32 inside.
+    """Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, in x's dtype.
 
-    `weight` and `bias` have the last dimension's size. Raises ValueError, TypeError, KernelLaunchError.
+    Arithmetic is in float32. `weight` and `bias` have the size of the last dimension and are float32, bfloat16 or
+    float16; None means ones and zeros. Raises ValueError, TypeError, KernelLaunchError.
     """
     weight = _ones(x) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias
@@ -41,7 +44,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
-    """Launch these kernels from now on; gives back the op's functions by name."""
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
     registry.bind(kernels)
     return {"layer_norm": layer_norm} if kernels.op == LAYER else {"rms_norm": rms_norm}
 
@@ -51,20 +54,22 @@ def _ones(x: Tensor) -> Tensor:
 
 
 def _kernels(op: str) -> Kernels:
-    return registry.kernels(op, "TritonLayerNormBuilder" if op == LAYER else "TritonRMSNormBuilder")
+    return registry.kernels_of(op, "TritonLayerNormBuilder" if op == LAYER else "TritonRMSNormBuilder")
 
 
 def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Tensor]]:
-    """The kernels' name for the dtypes, and weight and bias in a dtype that there are kernels for."""
+    """Returns the dtypes' part of kernel names, and weight and bias in a dtype that there are kernels for."""
     dtype = registry.dtype_name(op, x)
-    for name, one in zip(("weight", "bias"), parameters, strict=False):
-        if x.dim() == 0 or one.shape != x.shape[-1:] or one.device != x.device:
-            wanted = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension that it is as long as"
-            raise ValueError(f"{op}: {name} has shape {tuple(one.shape)} on {one.device}, expected {wanted}")
-        registry.dtype_name(op, one)
-    kept = all(one.dtype == x.dtype for one in parameters)
-    parameters = [(one if kept else one.float()).contiguous() for one in parameters]
-    return f"{dtype}_{dtype if kept else 'fp32'}", parameters
+    for name, parameter in zip(("weight", "bias"), parameters, strict=False):
+        if x.dim() == 0 or parameter.shape != x.shape[-1:] or parameter.device != x.device:
+            expected = f"({x.shape[-1]},) on {x.device}" if x.dim() else "x to have a dimension of the same size"
+            raise ValueError(
+                f"{op}: {name} has shape {tuple(parameter.shape)} on {parameter.device}, expected {expected}"
+            )
+        registry.dtype_name(op, parameter)
+    same_dtype = all(parameter.dtype == x.dtype for parameter in parameters)
+    parameters = [(parameter if same_dtype else parameter.float()).contiguous() for parameter in parameters]
+    return f"{dtype}_{dtype if same_dtype else 'fp32'}", parameters
 
 
 def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +79,7 @@ def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[
     if x.numel() == 0:
         return y, means.zero_(), rstds.fill_(eps**-0.5 if eps > 0 else float("inf"))
     rows, out = registry.as_rows(x), y.view(-1, x.shape[-1])
-    sizes = declared.forward_sizes(registry.dtype_name(op, x), op == LAYER)
+    sizes = builders.forward_sizes(registry.dtype_name(op, x), op == LAYER)
     size = registry.row_size(sizes, [rows, out], parameters)
     tensors = [rows, *parameters, out, *([means] if op == LAYER else []), rstds]
     numbers = [rows.shape[1], rows.stride(0), out.stride(0), eps]
@@ -91,28 +96,28 @@ def _statistics(op: str, x: Tensor) -> tuple[Tensor, Tensor]:
 def _backward(
     op: str, dy: Tensor, x: Tensor, parameters: list[Tensor], means: Tensor, rstds: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    registry.same(op, {"x": x, "the gradient": dy})
+    registry.check_same(op, {"x": x, "the gradient": dy})
     dtypes, weights = _columns(op, x, parameters)
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel() == 0:
-        return dx, [torch.zeros_like(one) for one in parameters]
-    given, rows, out = registry.as_rows(dy), registry.as_rows(x), dx.view(-1, x.shape[-1])
-    sizes = declared.backward_sizes(registry.dtype_name(op, x), op == LAYER)
-    size = registry.row_size(sizes, [given, rows, out], weights[:1])
+        return dx, [torch.zeros_like(parameter) for parameter in parameters]
+    dy_rows, rows, out = registry.as_rows(dy), registry.as_rows(x), dx.view(-1, x.shape[-1])
+    sizes = builders.backward_sizes(registry.dtype_name(op, x), op == LAYER)
+    size = registry.row_size(sizes, [dy_rows, rows, out], weights[:1])
     count, columns = rows.shape
     blocks = 1 if size.once else -(-columns // size.block)
-    programs = max(1, min(count, PROGRAMS[size.block] * registry.processors(x.device) // blocks))
+    programs = max(1, min(count, PROGRAMS[size.block] * devices.multiprocessor_count(x.device) // blocks))
     sums = [torch.empty((programs, columns), dtype=torch.float32, device=x.device) for _ in parameters]
     statistics = [means, rstds] if op == LAYER else [rstds]
-    read, strides = [given, rows, weights[0], *statistics], [given.stride(0), rows.stride(0)]
+    inputs, strides = [dy_rows, rows, weights[0], *statistics], [dy_rows.stride(0), rows.stride(0)]
     kernels, name = _kernels(op), f"{dtypes}_{size.name}"
     numbers = [count, columns, *strides, out.stride(0)]
-    along = []
+    row_means = []
     if not size.once:
-        along = [torch.empty((count, 2), dtype=torch.float32, device=x.device)]
-        kernels.launch(f"backward_sums_{name}", (count, 1, 1), *read, *along, columns, *strides)
-    kernels.launch(f"backward_{name}", (programs, blocks, 1), *read, *along, out, *sums, *numbers)
-    gradients = [one.sum(0).to(parameter.dtype) for one, parameter in zip(sums, parameters, strict=True)]
+        row_means = [torch.empty((count, 2), dtype=torch.float32, device=x.device)]
+        kernels.launch(f"backward_sums_{name}", (count, 1, 1), *inputs, *row_means, columns, *strides)
+    kernels.launch(f"backward_{name}", (programs, blocks, 1), *inputs, *row_means, out, *sums, *numbers)
+    gradients = [partial.sum(0).to(parameter.dtype) for partial, parameter in zip(sums, parameters, strict=True)]
     return dx, gradients
 
 
@@ -144,7 +149,7 @@ def _fake_forward(x: Tensor, *others: Any) -> tuple[Tensor, ...]:
 
 def _fake_backward(dy: Tensor, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     parameters = others[: len(others) // 2]
-    return torch.empty_like(x, memory_format=torch.contiguous_format), *(torch.empty_like(one) for one in parameters)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), *(torch.empty_like(x) for x in parameters)
 
 
 _rms_forward = registry.define("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)", _rms, _fake_forward)

@@ -1,6 +1,6 @@
-"""What the Triton kernels compute, in plain torch and in the inputs' own dtype: pass float64 for a reference.
+"""What the Triton kernels compute, in plain torch and in the dtype of the inputs: pass float64 for a reference.
 
-The optimizers' rules stand in `opforge.ops.reference`, which the CPU's kernels are tested against too.
+The optimizers' rules are in `opforge.ops.reference`; the CPU's kernels are tested against them too.
 """
 
 from __future__ import annotations
@@ -16,54 +16,55 @@ __all__ = ["adam", "dequantize", "gelu", "lamb", "layer_norm", "lion", "quantize
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """arXiv:1607.06450, over the last dimension, with the biased variance."""
-    about = x - x.mean(-1, keepdim=True)
-    return about / (about.square().mean(-1, keepdim=True) + eps).sqrt() * weight + bias
+    """Returns the layer norm (arXiv:1607.06450) over the last dimension, with the biased variance."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * weight + bias
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """arXiv:1910.07467, over the last dimension."""
+    """Returns the RMS norm (arXiv:1910.07467) over the last dimension."""
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
 def softmax(x: Tensor) -> Tensor:
-    """Over the last dimension."""
-    power = (x - x.amax(-1, keepdim=True)).exp()
-    return power / power.sum(-1, keepdim=True)
+    """Returns the softmax over the last dimension."""
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """arXiv:1606.08415, exactly or by its tanh."""
+    """Returns GELU (arXiv:1606.08415), exact ("none") or by the paper's tanh approximation ("tanh")."""
     if approximate == "tanh":
         return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
     return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """arXiv:2002.05202, after the two projections."""
+    """Returns SwiGLU (arXiv:2002.05202) of the two projections."""
     return gate * torch.sigmoid(gate) * up
 
 
 def quantize(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The codes of groups of neighbours, unpacked, a group a row; their scales and offsets (empty: symmetric).
+    """Returns the codes of groups of neighbours, int32 with one group per row and not packed, and scales and offsets.
 
-    Symmetric: scale = max |x| / (2^(bits-1) - 1), code = round(x / scale). Asymmetric: scale = (max - min) / (2^bits -
-    1), code = round((x - min) / scale). A group whose scale is 0 has codes of 0. Halves are rounded to even.
+    Symmetric: scale = max |x| / (2^(bits-1) - 1), code = round(x / scale), and the offsets are empty. Asymmetric:
+    scale = (max - min) / (2^bits - 1), offset = min, code = round((x - min) / scale). If the scale is 0, the codes are
+    0. Halves are rounded to even.
     """
     groups = x.reshape(-1, group_size)
     if symmetric:
-        most = 2 ** (bits - 1) - 1
-        low, scale = torch.zeros_like(groups[:, 0]), groups.abs().amax(1) / most
+        largest = 2 ** (bits - 1) - 1
+        low, scale = torch.zeros_like(groups[:, 0]), groups.abs().amax(1) / largest
     else:
-        most = 2**bits - 1
+        largest = 2**bits - 1
         low = groups.amin(1)
-        scale = (groups.amax(1) - low) / most
-    by = torch.where(scale > 0, scale, torch.ones_like(scale))
-    codes = ((groups - low[:, None]) / by[:, None]).round().clamp(-most if symmetric else 0, most)
+        scale = (groups.amax(1) - low) / largest
+    divisor = torch.where(scale > 0, scale, torch.ones_like(scale))
+    codes = ((groups - low[:, None]) / divisor[:, None]).round().clamp(-largest if symmetric else 0, largest)
     return codes.to(torch.int32), scale, low.new_empty(0) if symmetric else low
 
 
 def dequantize(codes: Tensor, scales: Tensor, offsets: Tensor) -> Tensor:
-    """The values of unpacked codes, one group a row."""
+    """Returns the values of codes that are not packed, one group per row."""
     values = codes * scales[:, None]
     return values + offsets[:, None] if offsets.numel() else values

@@ -1,7 +1,7 @@
-"""How a front registers its functions with torch, and comes to the kernels that they launch.
+"""Registers the functions of the Triton ops with torch, and finds the kernels that they launch.
 
-The functions are registered once, under `torch.ops.opforge_triton`; which kernels they launch may change in a process,
-when an op is loaded anew.
+The functions are registered once, under `torch.ops.opforge_triton`. The kernels that they launch may change in a
+process: when an op is loaded again, its functions launch the new kernels.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,37 +16,46 @@ from torch import Tensor
 
 from opforge import settings
 from opforge.builders.triton import TRITON_BUILDERS
-from opforge.builders.triton.base import present_device
 from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.rows import Size, fitting
+from opforge.builders.triton.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
+
+from . import devices
 
 NAMESPACE = "opforge_triton"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-"""The dtypes that there are kernels for, in Triton's words."""
+DTYPE_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+"""The dtypes that there are kernels for -> their names in Triton."""
 _bound: dict[str, Kernels] = {}
 
 
 def bind(kernels: Kernels) -> None:
-    """From now on the op's functions launch these kernels."""
+    """Makes the functions of the op that `kernels` belongs to launch these kernels from now on."""
     _bound[kernels.op] = kernels
 
 
-def kernels(op: str, builder: str) -> Kernels:
-    """The kernels of an op; loads the op if nothing has, for torch's current device. Raises as OpBuilder.load does."""
-    found = _bound.get(op)
-    if found is None:
-        if present_device() is None and not settings.triton_jit():
+def reset() -> None:
+    """Forgets all kernels: each op is loaded again by its next call."""
+    _bound.clear()
+
+
+def kernels_of(op: str, builder: str) -> Kernels:
+    """Returns the kernels of an op. If the op is not loaded yet, loads it by its builder for the GPUs here.
+
+    Raises what OpBuilder.load raises.
+    """
+    kernels = _bound.get(op)
+    if kernels is None:
+        if not devices.gpu_is_available() and not settings.triton_jit():
             reason = "torch can use no GPU here. TRITON_INTERPRET=1 runs the op without one, slowly"
             raise OpIncompatibleError(op, "this machine", [reason])
         module, _, name = TRITON_BUILDERS[builder].partition(":")
-        found = getattr(importlib.import_module(module), name)().load().kernels  # which binds them
-    return found
+        kernels = getattr(importlib.import_module(module), name)().load().kernels  # load() calls bind()
+    return kernels
 
 
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Register an op and give it back. `fake` makes the outputs from the inputs' shapes, for torch.compile."""
+    """Registers an op and returns it. `fake` returns outputs for the inputs' shapes, for torch.compile."""
     name = schema.partition("(")[0]
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -55,9 +63,9 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-def function(schema: str, run: Callable[..., None]) -> Callable[..., None]:
-    """Register an op that changes its arguments in place; gives a function with `run`'s arguments and docstring."""
-    op = define(schema, run, nothing)
+def define_inplace(schema: str, run: Callable[..., None]) -> Callable[..., None]:
+    """Registers an op that changes its arguments in place. Returns a function with `run`'s signature and docstring."""
+    op = define(schema, run, fake_inplace)
 
     @functools.wraps(run)
     def call(*arguments: Any, **options: Any) -> None:
@@ -67,47 +75,39 @@ def function(schema: str, run: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def nothing(*_arguments: Any, **_options: Any) -> None:
-    """The fake of an op that changes its arguments in place and gives nothing back."""
+def fake_inplace(*_arguments: Any, **_options: Any) -> None:
+    """Does nothing: the fake kernel of an op that changes its arguments in place and returns nothing."""
 
 
 def dtype_name(op: str, tensor: Tensor) -> str:
-    """The dtype in Triton's words. Raises TypeError for one that there are no kernels for."""
-    name = NAMES.get(tensor.dtype)
+    """Returns the name of the tensor's dtype in Triton. Raises TypeError if there are no kernels for the dtype."""
+    name = DTYPE_NAMES.get(tensor.dtype)
     if name is None:
-        offered = ", ".join(str(dtype) for dtype in NAMES)
-        raise TypeError(f"{op}: a tensor is {tensor.dtype}, expected one of {offered}: convert it with .float()")
+        supported = ", ".join(str(dtype) for dtype in DTYPE_NAMES)
+        raise TypeError(f"{op}: a tensor is {tensor.dtype}, expected one of {supported}: convert it with .float()")
     return name
 
 
-def same(op: str, tensors: dict[str, Tensor]) -> None:
-    """Raises ValueError unless all have one shape, one dtype and one device."""
-    first, *others = tensors.items()
+def check_same(op: str, tensors: dict[str, Tensor]) -> None:
+    """Raises ValueError unless all tensors have the same shape, dtype and device. The keys are their names."""
+    (first_name, first), *others = tensors.items()
     for name, tensor in others:
-        for what in ("shape", "dtype", "device"):
-            if getattr(tensor, what) != getattr(first[1], what):
+        for attribute in ("shape", "dtype", "device"):
+            if getattr(tensor, attribute) != getattr(first, attribute):
                 raise ValueError(
-                    f"{op}: {name} has {what} {getattr(tensor, what)}, expected that of {first[0]}, "
-                    f"{getattr(first[1], what)}"
+                    f"{op}: {name} has {attribute} {getattr(tensor, attribute)}, expected that of {first_name}, "
+                    f"{getattr(first, attribute)}"
                 )
 
 
 def as_rows(tensor: Tensor) -> Tensor:
-    """The tensor as a matrix of its last dimension's rows, each without gaps; copied only where it must be."""
+    """Returns the tensor as a matrix of its last dimension, without gaps in a row. Copies only if necessary."""
     rows = tensor.reshape(tensor.numel() // max(tensor.shape[-1], 1), tensor.shape[-1])
     return rows if rows.stride(1) == 1 or rows.shape[1] <= 1 else rows.contiguous()
 
 
-def row_size(offered: tuple[Size, ...], rows: Sequence[Tensor], others: Sequence[Tensor] = ()) -> Size:
-    """The size of kernel for matrices of one shape; `others` are tensors of one row."""
-    columns = rows[0].shape[1]
-    aligned = columns % 16 == 0 and all(one.data_ptr() % 16 == 0 and one.stride(0) % 16 == 0 for one in rows)
-    return fitting(offered, columns, aligned and all(one.data_ptr() % 16 == 0 for one in others))
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """How many multiprocessors a GPU has; 1 for the CPU, where kernels are interpreted."""
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+def row_size(sizes: tuple[Size, ...], matrices: Sequence[Tensor], vectors: Sequence[Tensor] = ()) -> Size:
+    """Returns the size of kernel for matrices of one shape, used with `vectors` that are as long as a row."""
+    columns = matrices[0].shape[1]
+    aligned = columns % 16 == 0 and all(x.data_ptr() % 16 == 0 and x.stride(0) % 16 == 0 for x in matrices)
+    return size_for(sizes, columns, aligned and all(x.data_ptr() % 16 == 0 for x in vectors))

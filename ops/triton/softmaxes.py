@@ -16,31 +16,31 @@ OP = TritonSoftmaxBuilder.name
 
 
 def softmax(x: Tensor) -> Tensor:
-    """exp(x) / sum(exp(x)) over the last dimension, in x's dtype; float32 inside.
+    """Returns exp(x) / sum(exp(x)) over the last dimension, in x's dtype. Arithmetic is in float32.
 
-    Raises TypeError, KernelLaunchError.
+    Raises ValueError, TypeError, KernelLaunchError.
     """
     y: Tensor = _softmax(x)
     return y
 
 
 def bind(kernels: Kernels) -> dict[str, Any]:
-    """Launch these kernels from now on; gives back the op's functions by name."""
+    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
     registry.bind(kernels)
     return {"softmax": softmax}
 
 
-def _launch(way: str, tensors: dict[str, Tensor]) -> Tensor:
-    """Launch over matrices of one shape, and give back the output, which has that shape too."""
-    registry.same(OP, tensors)
+def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
+    """Launches a kernel over matrices of one shape. Returns the output, which has that shape too."""
+    registry.check_same(OP, tensors)
     like = next(iter(tensors.values()))
     dtype, out = registry.dtype_name(OP, like), torch.empty_like(like, memory_format=torch.contiguous_format)
     if like.numel() == 0:
         return out
-    rows = [registry.as_rows(one) for one in (*tensors.values(), out)]
-    name = f"{way}_{dtype}_{registry.row_size(SIZES[way], rows).name}"
-    strides = [one.stride(0) for one in rows]
-    kernels = registry.kernels(OP, "TritonSoftmaxBuilder")
+    rows = [registry.as_rows(tensor) for tensor in (*tensors.values(), out)]
+    name = f"{direction}_{dtype}_{registry.row_size(SIZES[direction], rows).name}"
+    strides = [matrix.stride(0) for matrix in rows]
+    kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")
     kernels.launch(name, (rows[0].shape[0], 1, 1), *rows, rows[0].shape[1], *strides)
     return out
 

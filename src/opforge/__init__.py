@@ -1,11 +1,11 @@
-"""opforge: builds, caches, ships and loads compiled PyTorch ops, and tells what the accelerator can do."""
+"""opforge builds, caches, ships and loads compiled PyTorch ops, and reports what the accelerator can do."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-TYPE_CHECKING = False  # as type checkers know it: to import typing would take most of this module's time
+TYPE_CHECKING = False  # type checkers know this name; importing typing would take most of this module's time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -24,7 +24,7 @@ if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
 
 __version__ = "0.1.0"
-_PLACES = {
+_MODULES = {
     "OpBuilder": "opforge.builders.base",
     "get_accelerator": "opforge.accelerator.select",
     "kernel_root": "opforge.builders.spec.kernel_roots",
@@ -34,7 +34,7 @@ _PLACES = {
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
 }
-_PARTS = ("accelerator", "builders", "errors", "ops")
+_SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
     "get_accelerator",
@@ -48,25 +48,25 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import opforge` reads nothing and imports no torch."""
-    if name in _PARTS:
+    """Imports a public name on first use, so that `import opforge` reads no file and does not import torch."""
+    if name in _SUBPACKAGES:
         return importlib.import_module(f"opforge.{name}")
-    place = _PLACES.get(name)
-    if place is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'opforge' has no attribute {name!r}")
-    value = getattr(importlib.import_module(place), name)
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_PARTS, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
-# After torch, whose import takes seconds and brings every standard module that a load needs, the few milliseconds of
-# our own modules belong here and not in the first load; without torch they are left until somebody asks for them.
+# If torch is imported already, import what every load needs: otherwise the first load takes these milliseconds. Torch
+# took seconds and imported the standard modules that a load needs. Without torch, these modules are imported on use.
 if "torch" in sys.modules:
-    for _place in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.jit"):
-        importlib.import_module(_place)
-    for _place in importlib.import_module("opforge.builders.cpu").BUILDERS.values():
-        importlib.import_module(_place.partition(":")[0])
+    for _module in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.jit"):
+        importlib.import_module(_module)
+    for _import_path in importlib.import_module("opforge.builders.cpu").BUILDERS.values():
+        importlib.import_module(_import_path.partition(":")[0])

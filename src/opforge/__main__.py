@@ -1,4 +1,4 @@
-"""`python -m opforge` is the command `opforge`."""
+"""`python -m opforge` runs the command `opforge`."""
 
 from __future__ import annotations
 

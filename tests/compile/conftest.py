@@ -21,12 +21,13 @@ def needs_a_compiler():
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Each Triton op anew, launched by the interpreter."""
+    """The Triton ops are loaded again, and launched by Triton's interpreter."""
     import torch
     from support.gpu import triton_interpreter
 
-    triton_interpreter.start(monkeypatch)
-    torch.manual_seed(0)
+    with triton_interpreter.interpreted(monkeypatch):
+        torch.manual_seed(0)
+        yield
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ extern "C" __attribute__((visibility("default"))) const char* source() { return 
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
-    needs(places, name)
+def test_a_kernel_and_its_face_become_one_library(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
     op = sample_ops.unique_name("scale")
     for file, text in (("scale.cu", KERNEL), ("face.cpp", FACE.replace("@NAME@", op)), ("scale.h", HEADER)):
         text_files.write(tmp_path, file, text)
@@ -72,8 +72,8 @@ def test_a_kernel_and_its_face_become_one_library(name, places, tmp_path):
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places, tmp_path):
-    needs(places, name)
+def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
     op = sample_ops.unique_name("plain")
     text_files.write(tmp_path, "scale.cu", KERNEL)
     text_files.write(tmp_path, "scale.h", HEADER)
@@ -85,8 +85,8 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, places
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, tmp_path):
-    needs(places, name)
+def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, missing_compilers, tmp_path):
+    needs(missing_compilers, name)
     text_files.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
     header = text_files.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
     cls = sample_ops.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
@@ -96,8 +96,8 @@ def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, places, 
     assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
 
 
-def test_a_source_for_cuda_is_loaded_as_torch_would(places, tmp_path, monkeypatch):
-    needs(places, "nvcc")
+def test_a_source_for_cuda_is_loaded_as_torch_would(missing_compilers, tmp_path, monkeypatch):
+    needs(missing_compilers, "nvcc")
     import opforge
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
@@ -129,8 +129,8 @@ def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
         ("cuda:sm_990a", "does not know sm_990a (compute capability 99.0a)"),
     ],
 )
-def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, places, tmp_path):
-    needs(places, "nvcc")
+def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, missing_compilers, tmp_path):
+    needs(missing_compilers, "nvcc")
     text_files.write(tmp_path, "scale.cu", KERNEL)
     cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
     with pytest.raises(OpIncompatibleError) as refused:

@@ -53,7 +53,7 @@ def with_zig():
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_op_of_the_host_is_built_for_older_systems(name):
-    from opforge.accelerator.select import make_accelerator
+    from opforge.accelerator.registry import make_accelerator
 
     found = make_accelerator("cpu", "the test").get_op_builder(name)
     binary = found(LEVEL, portable=True).build().binary

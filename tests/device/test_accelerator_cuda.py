@@ -1,4 +1,4 @@
-"""A real GPU through the CUDA accelerator: chosen without a context, then streams, graphs, memory, ranges, pinning."""
+"""A real GPU: chosen without a CUDA context, then used for streams, graphs, memory, ranges and pinning."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ accelerator = get_accelerator()
 assert accelerator.name == "cuda", accelerator.name
 assert any(candidate.name == "cuda" and candidate.available for candidate in candidates())
 assert not torch.cuda.is_initialized()
-devices = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if
-           os.path.islink(f"/proc/self/fd/{number}")]
-assert not [path for path in devices if path.startswith(("/dev/nvidia", "/dev/kfd"))], devices
+paths = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if
+         os.path.islink(f"/proc/self/fd/{number}")]
+assert not [path for path in paths if path.startswith(("/dev/nvidia", "/dev/kfd"))], paths
 child = os.fork()
 if child == 0:
     value = torch.arange(10, device=accelerator.device_name()).sum().item()
@@ -43,6 +43,7 @@ def accelerator():
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the code in a new process without a setting that names an accelerator."""
     environment = dict(os.environ, PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))), **variables)
     for name in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR", "PYTORCH_NVML_BASED_CUDA_CHECK"):
         environment.pop(name, None)
@@ -53,15 +54,15 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc/self/fd")
 def test_choosing_opens_no_device_and_a_fork_can_use_it():
-    ran = run(CHOOSE)
-    assert (ran.returncode, ran.stdout) == (0, "3.0\n"), ran.stderr
+    done = run(CHOOSE)
+    assert (done.returncode, done.stdout) == (0, "3.0\n"), done.stderr
 
 
-def test_hidden_devices_leave_the_cpu_and_an_explicit_choice_says_why():
+def test_the_cpu_is_chosen_if_devices_are_hidden_and_naming_cuda_is_an_error():
     code = "from opforge.accelerator import get_accelerator, set_accelerator; print(get_accelerator().name)\n"
-    code += "try: set_accelerator('cuda')\nexcept RuntimeError as problem: print(problem)"
-    ran = run(code, CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
-    assert ran.stdout.startswith("cpu\n") and "_VISIBLE_DEVICES=''" in ran.stdout, ran.stdout + ran.stderr
+    code += "try: set_accelerator('cuda')\nexcept RuntimeError as error: print(error)"
+    done = run(code, CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
+    assert done.stdout.startswith("cpu\n") and "_VISIBLE_DEVICES=''" in done.stdout, done.stdout + done.stderr
 
 
 def test_streams_wait_for_each_other(accelerator):
@@ -86,20 +87,20 @@ def test_events_time_the_devices_work(accelerator):
 
 
 def test_a_graph_captures_without_running_and_replays(accelerator):
-    given, graph = torch.ones(64, device="cuda"), accelerator.create_graph()
-    torch.relu(given)  # the allocator and the kernel are there before the capture
+    inputs, graph = torch.ones(64, device="cuda"), accelerator.create_graph()
+    torch.relu(inputs)  # a capture may not initialise the allocator or load the kernel
     with accelerator.capture_to_graph(graph):
         assert accelerator.is_current_stream_capturing()
-        result = torch.relu(given) * 2
+        result = torch.relu(inputs) * 2
     assert not accelerator.is_current_stream_capturing()
     for value in (3.0, 5.0):
-        given.fill_(value)
+        inputs.fill_(value)
         accelerator.replay_graph(graph)
         accelerator.synchronize()
         assert result.tolist() == [2 * value] * 64
 
 
-def test_pinned_memory_is_copied_from_while_the_host_goes_on(accelerator):
+def test_pinned_memory_is_copied_asynchronously(accelerator):
     pinned = accelerator.pin_empty(1024, dtype=torch.float32)
     assert accelerator.is_pinned(pinned)
     pinned.fill_(7)
@@ -128,14 +129,14 @@ def test_memory_figures_follow_an_allocation(accelerator):
     assert accelerator.memory_allocated() - before == 256 * MIB
     assert accelerator.max_memory_allocated() >= before + 256 * MIB
     assert accelerator.memory_reserved() >= accelerator.memory_allocated()
-    free, same = accelerator.mem_get_info()
-    assert same == total == accelerator.total_memory() and free_before - free >= 200 * MIB
+    free, total_now = accelerator.mem_get_info()
+    assert total_now == total == accelerator.total_memory() and free_before - free >= 200 * MIB
     del block
     accelerator.empty_cache()
     assert accelerator.available_memory() > free
 
 
-def test_free_memory_counts_what_another_process_took(accelerator):
+def test_free_memory_excludes_what_another_process_uses(accelerator):
     accelerator.synchronize()
     before = accelerator.available_memory()
     code = f"import torch; block = torch.empty({512 * MIB}, dtype=torch.uint8, device='cuda'); print(1, flush=True)"
@@ -150,24 +151,24 @@ def test_free_memory_counts_what_another_process_took(accelerator):
 
 
 @pytest.mark.skipif(torch.version.hip is not None, reason="NVML is NVIDIA's")
-def test_nvml_and_cuda_tell_the_same(accelerator):
+def test_nvml_and_cuda_report_the_same(accelerator):
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py (pip install 'opforge[cuda]')")
     accelerator.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    by_number, by_uuid = nvml.memory(0), nvml.memory(0, uuid)
+    by_number, by_uuid = nvml.memory_info(0), nvml.memory_info(0, uuid)
     assert abs(by_number[0] - by_uuid[0]) < 64 * MIB and by_number[1] == by_uuid[1]
     assert abs(by_uuid[0] - torch.cuda.mem_get_info(0)[0]) < 2048 * MIB
     assert nvml.compute_capabilities()[0] == torch.cuda.get_device_capability(0)
 
 
-def test_ranges_are_taken(accelerator):
+def test_ranges_can_be_opened_and_closed(accelerator):
     accelerator.range_push("outer", domain="tests", category="device")
     accelerator.range_push("inner")
     accelerator.range_pop()
     accelerator.range_pop("tests")
 
 
-def test_the_generator_makes_a_round_trip(accelerator):
+def test_the_generators_state_can_be_saved_and_restored(accelerator):
     accelerator.manual_seed_all(5)
     state = accelerator.get_rng_state(0)
     first = torch.rand(8, device="cuda:0")
@@ -175,24 +176,25 @@ def test_the_generator_makes_a_round_trip(accelerator):
     assert torch.equal(torch.rand(8, device="cuda:0"), first)
 
 
-def test_capabilities_are_the_cards(accelerator):
-    found, properties = accelerator.capabilities(), torch.cuda.get_device_properties(0)
-    assert found.device == "cuda" and found.device_name == properties.name
-    assert found.device_count == torch.cuda.device_count() and found.total_memory == properties.total_memory
-    assert found.graphs and {"float32", "float64"} <= set(found.dtypes)
+def test_capabilities_are_those_of_the_gpu(accelerator):
+    capabilities, properties = accelerator.capabilities(), torch.cuda.get_device_properties(0)
+    assert capabilities.device == "cuda" and capabilities.device_name == properties.name
+    assert capabilities.device_count == torch.cuda.device_count()
+    assert capabilities.total_memory == properties.total_memory
+    assert capabilities.graphs and {"float32", "float64"} <= set(capabilities.dtypes)
     if torch.version.hip is None:
-        assert found.compute_capability == torch.cuda.get_device_capability()
+        assert capabilities.compute_capability == torch.cuda.get_device_capability()
         assert f"sm_{properties.major}{properties.minor}" in accelerator.target().arch
     assert Target.parse(str(accelerator.target())) == accelerator.target()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
-def test_nccl_is_started_by_the_accelerator(tmp_path):
+def test_the_accelerator_starts_nccl(tmp_path):
     code = (
         "import sys, torch; from opforge.accelerator.devices.cuda import CUDAAccelerator\n"
         "CUDAAccelerator().init_distributed(init_method='file://' + sys.argv[1], rank=0, world_size=1)\n"
         "value = torch.ones(3, device='cuda'); torch.distributed.all_reduce(value)\n"
         "print(torch.distributed.get_backend(), value.sum().item()); torch.distributed.destroy_process_group()\n"
     ).replace("sys.argv[1]", repr(str(tmp_path / "rendezvous")))
-    ran = run(code)
-    assert (ran.returncode, ran.stdout) == (0, "nccl 3.0\n"), ran.stderr
+    done = run(code)
+    assert (done.returncode, done.stdout) == (0, "nccl 3.0\n"), done.stderr

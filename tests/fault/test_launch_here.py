@@ -1,4 +1,4 @@
-"""Jobs on this machine, for real, by torchrun and each MPI: cores of their own, and nothing left when one fails."""
+"""Real jobs on this machine by torchrun and each MPI: ranks have their own cores, and no process is left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from opforge.launch.engines import mpi
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
 
-WHERE = """
+SHOW_PLACE = """
 import json, os, sys
 assert "torch" not in sys.modules
 cpus, total = sorted(os.sched_getaffinity(0)), 0
-if "meet" in sys.argv:
+if "communicate" in sys.argv:
     import torch
     import torch.distributed as dist
     dist.init_process_group("gloo")
@@ -33,7 +33,7 @@ names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "OMP_NUM_THREADS", "M
 with open(os.path.join(os.path.dirname(__file__), "rank" + os.environ["RANK"]), "w") as file:
     json.dump({"cpus": cpus, "total": total, **{name: os.environ[name] for name in names}}, file)
 """
-STAY = """
+RUN_UNTIL_FAIL = """
 import os, pathlib, sys, time
 pathlib.Path(__file__ + os.environ["RANK"]).touch()
 while True:
@@ -41,12 +41,13 @@ while True:
     if os.environ["RANK"] == "1" and os.path.exists(__file__ + ".fail"):
         sys.exit(7)
 """
+NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 NEED_TWO = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 
 @pytest.fixture
 def launch(tmp_path):
-    """Gives a function that launches a script in two processes; whatever it left alive afterwards is ended."""
+    """Returns a function that launches a script in two processes. What it leaves alive is killed afterwards."""
     launched = []
 
     def start(code, *options, program=(), **environ):
@@ -68,25 +69,25 @@ def launch(tmp_path):
 
 @pytest.fixture(params=MPIS)
 def mpirun(request, tmp_path, monkeypatch):
-    """Puts the mpirun of one MPI first on PATH; gives its dialect."""
+    """Puts the mpirun of one MPI first on PATH. Returns its dialect."""
     monkeypatch.setenv("PATH", f"{folder_of(request.param, tmp_path)}:{os.environ['PATH']}")
     return request.param
 
 
-def told(tmp_path):
+def results(tmp_path):
     return [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2)]
 
 
-def up(tmp_path):
+def both_ranks_run(tmp_path):
     return all((tmp_path / f"job.py{rank}").exists() for rank in range(2))
 
 
 @NEED_TWO
-def test_two_ranks_meet_on_cores_of_their_own(launch, tmp_path):
-    done = launch(WHERE, "--bind-cores-to-rank", program=["meet"])
+def test_two_ranks_communicate_and_have_their_own_cores(launch, tmp_path):
+    done = launch(SHOW_PLACE, "--bind-cores-to-rank", program=["communicate"])
     _, err = done.communicate(timeout=120)
     assert done.returncode == 0, err
-    first, second = told(tmp_path)
+    first, second = results(tmp_path)
     assert set(first["cpus"]) | set(second["cpus"]) == os.sched_getaffinity(0)
     assert not set(first["cpus"]) & set(second["cpus"])
     assert (first["total"], second["total"]) == (3, 3) and first["LOCAL_SIZE"] == "2"
@@ -94,35 +95,35 @@ def test_two_ranks_meet_on_cores_of_their_own(launch, tmp_path):
 
 
 @NEED_TWO
-def test_mpi_ranks_are_bound_by_us_and_know_their_places(launch, tmp_path, mpirun):
+def test_mpi_ranks_are_bound_and_have_their_numbers(launch, tmp_path, mpirun):
     assert mpi.find()[1] == mpirun
-    done = launch(WHERE, "--launcher", "mpi", "--bind_cores_to_rank")
+    done = launch(SHOW_PLACE, "--launcher", "mpi", "--bind_cores_to_rank")
     _, err = done.communicate(timeout=60)
     assert done.returncode == 0, err
-    first, second = told(tmp_path)
+    first, second = results(tmp_path)
     assert set(first["cpus"]) | set(second["cpus"]) == os.sched_getaffinity(0)
     assert not set(first["cpus"]) & set(second["cpus"])
-    assert [(one["RANK"], one["WORLD_SIZE"], one["LOCAL_RANK"], one["LOCAL_SIZE"]) for one in (first, second)] == [
-        ("0", "2", "0", "2"),
-        ("1", "2", "1", "2"),
+    assert [[rank[name] for name in NUMBERS] for rank in (first, second)] == [
+        ["0", "2", "0", "2"],
+        ["1", "2", "1", "2"],
     ]
     assert first["MASTER_ADDR"] == "127.0.0.1"
 
 
-def test_slots_that_are_left_out_leave_their_cores_free(launch, tmp_path, mpirun):
+def test_the_cores_of_unused_slots_stay_free(launch, tmp_path, mpirun):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("needs two cores")
-    done = launch(WHERE, "--launcher", "mpi", "--bind-cores-to-rank", "--include", "localhost:1")
+    done = launch(SHOW_PLACE, "--launcher", "mpi", "--bind-cores-to-rank", "--include", "localhost:1")
     _, err = done.communicate(timeout=60)
     assert done.returncode == 0, err
     only = json.loads((tmp_path / "rank0").read_text())
     assert cores[-1] in only["cpus"] and cores[0] not in only["cpus"] and only["WORLD_SIZE"] == "1"
 
 
-def test_when_an_mpi_rank_fails_all_are_ended(launch, tmp_path, mpirun):
-    done = launch(STAY, "--launcher", "mpi")
-    polling.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+def test_when_an_mpi_rank_fails_every_rank_is_ended(launch, tmp_path, mpirun):
+    done = launch(RUN_UNTIL_FAIL, "--launcher", "mpi")
+    polling.wait_for(lambda: both_ranks_run(tmp_path) or done.poll() is not None)
     (tmp_path / "job.py.fail").touch()
     _, err = done.communicate(timeout=60)
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status 7." in err
@@ -131,9 +132,9 @@ def test_when_an_mpi_rank_fails_all_are_ended(launch, tmp_path, mpirun):
 
 @pytest.mark.parametrize("mpirun", ["openmpi"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_when_the_launcher_is_ended_so_are_the_ranks(launch, tmp_path, mpirun, number):
-    done = launch(STAY, "--launcher", "mpi")
-    polling.wait_for(lambda: up(tmp_path) or done.poll() is not None)
+def test_when_the_launcher_is_ended_every_rank_is_ended(launch, tmp_path, mpirun, number):
+    done = launch(RUN_UNTIL_FAIL, "--launcher", "mpi")
+    polling.wait_for(lambda: both_ranks_run(tmp_path) or done.poll() is not None)
     done.send_signal(number)
     assert done.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     if number == signal.SIGKILL:  # it cannot wait for them
@@ -142,7 +143,9 @@ def test_when_the_launcher_is_ended_so_are_the_ranks(launch, tmp_path, mpirun, n
 
 
 def test_more_ranks_than_cores_start_nothing(launch, tmp_path):
-    done = launch(WHERE, "--num-accelerators", "9999", "--bind-cores-to-rank")
+    done = launch(SHOW_PLACE, "--num-accelerators", "9999", "--bind-cores-to-rank")
     _, err = done.communicate(timeout=60)
-    assert done.returncode == 1 and "on localhost: Cores cannot be given to ranks: 9999 ranks want cores" in err
+    assert (
+        done.returncode == 1 and "on localhost: Cores cannot be assigned to ranks: 9999 ranks need a core each" in err
+    )
     assert "Nothing was started" in err and not list(tmp_path.glob("rank*"))

@@ -1,4 +1,4 @@
-"""Jobs on several hosts, here network namespaces: they meet, and when anything fails nothing of them stays."""
+"""Jobs on several hosts (network namespaces): ranks communicate, and when anything fails no process is left."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from support import child_processes, polling
 if not shutil.which("ip"):
     pytest.skip("network namespaces need iproute2: apt install iproute2", allow_module_level=True)
 if os.geteuid():
-    pytest.skip("network namespaces are root's to make: run the tests as root", allow_module_level=True)
+    pytest.skip("only root can make network namespaces: run the tests as root", allow_module_level=True)
 
 FIRST, SECOND = "10.77.0.1", "10.77.0.2"
 REMOTE_SHELL = """\
 #!@PYTHON@
-# Stands for ssh: a process of its own that carries bytes both ways, so that its death is the end of the connection.
+# Replaces ssh: a process that copies bytes both ways, so that its death is the end of the connection.
 import os, subprocess, sys, threading
 host, command = sys.argv[1], " ".join(sys.argv[2:])
 with open("@FOLDER@/connections", "a") as file:
@@ -39,7 +39,7 @@ threading.Thread(target=carry, args=(sys.stdin, far.stdin), daemon=True).start()
 carry(far.stdout, sys.stdout)
 sys.exit(far.wait())
 """
-MEET = """
+COMMUNICATE = """
 import json, os
 import torch
 import torch.distributed as dist
@@ -53,7 +53,7 @@ with open(os.path.join(os.path.dirname(__file__), "rank" + os.environ["RANK"]), 
 os.write(1, f"rank {dist.get_rank()} is done\\n".encode())  # one write: the ranks share the pipe
 dist.destroy_process_group()
 """
-STAY = """
+RUN_UNTIL_FAIL = """
 import os, subprocess, time
 from pathlib import Path
 here = Path(__file__).parent
@@ -72,31 +72,31 @@ def ip(*words):
 
 @pytest.fixture(scope="module")
 def prefix():
-    """Two hosts joined by a cable; gives the beginning of their names, which their addresses end."""
+    """Two network namespaces with a virtual cable. Returns the prefix of their names, which end with the addresses."""
     start = f"opforge{os.getpid()}-"
     names = [start + FIRST, start + SECOND]
-    made = []
+    created = []
     try:
         try:
             for name in names:
                 ip("netns", "add", name)
-                made.append(name)
+                created.append(name)
             ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
-        except subprocess.CalledProcessError as problem:
-            pytest.skip(f"this kernel or container makes no network namespaces: {problem.stderr.decode().strip()}")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"this kernel or container has no network namespaces: {error.stderr.decode().strip()}")
         for name, address in zip(names, (FIRST, SECOND), strict=True):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
         yield start
     finally:
-        for name in made:
+        for name in created:
             ip("netns", "del", name)
 
 
 @pytest.fixture
 def cluster(tmp_path, prefix):
-    """Gives a function that launches a script on both hosts; whatever it left alive afterwards is ended."""
+    """Returns a function that launches a script on both hosts. What it leaves alive is killed afterwards."""
     shell = tmp_path / "rsh"
     filled = REMOTE_SHELL.replace("@FOLDER@", str(tmp_path)).replace("@PREFIX@", prefix)
     shell.write_text(filled.replace("@PYTHON@", sys.executable))
@@ -122,36 +122,36 @@ def cluster(tmp_path, prefix):
 
 
 def connection(tmp_path, host):
-    """The process that is the connection to a host."""
+    """Returns the pid of the process that is the connection to a host."""
     lines = (tmp_path / "connections").read_text().splitlines()
     (pid,) = [int(line.split()[0]) for line in lines if line.split()[1] == host]
     return pid
 
 
-def all_up(tmp_path):
+def all_ranks_run(tmp_path):
     return all((tmp_path / f"up{rank}").exists() for rank in range(3))
 
 
-def nothing_left(tmp_path, *but):
-    return not child_processes.matching(tmp_path, but=but)
+def no_process_left(tmp_path, *excluded):
+    return not child_processes.matching(tmp_path, but=excluded)
 
 
-def test_ranks_of_two_hosts_meet(cluster, tmp_path):
-    done = cluster(MEET)
+def test_ranks_of_two_hosts_communicate(cluster, tmp_path):
+    done = cluster(COMMUNICATE)
     out, err = done.communicate(timeout=120)
     assert done.returncode == 0, err
-    told = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(3)]
-    assert [one["total"] for one in told] == [7, 7, 7]
-    assert [one["address"] for one in told] == [f"{FIRST}/24", f"{SECOND}/24", f"{SECOND}/24"]
-    assert [(one["LOCAL_RANK"], one["LOCAL_SIZE"], one["WORLD_SIZE"]) for one in told] == [
+    ranks = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(3)]
+    assert [rank["total"] for rank in ranks] == [7, 7, 7]
+    assert [rank["address"] for rank in ranks] == [f"{FIRST}/24", f"{SECOND}/24", f"{SECOND}/24"]
+    assert [(rank["LOCAL_RANK"], rank["LOCAL_SIZE"], rank["WORLD_SIZE"]) for rank in ranks] == [
         ("0", "1", "3"),
         ("0", "2", "3"),
         ("1", "2", "3"),
     ]
-    assert {(one["MASTER_ADDR"], one["GLOO_SOCKET_IFNAME"]) for one in told} == {(FIRST, "eth0")}
+    assert {(rank["MASTER_ADDR"], rank["GLOO_SOCKET_IFNAME"]) for rank in ranks} == {(FIRST, "eth0")}
     lines = sorted(line for line in out.splitlines() if line)
     assert lines == ["Welcome", "Welcome", *(f"rank {rank} is done" for rank in range(3))]
-    assert nothing_left(tmp_path)
+    assert no_process_left(tmp_path)
 
 
 def test_a_dry_run_asks_every_host_and_starts_nothing(cluster, tmp_path):
@@ -163,43 +163,45 @@ def test_a_dry_run_asks_every_host_and_starts_nothing(cluster, tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     assert rows[0]["cores"] and (len(cores) < 2 or rows[1]["cores"] != rows[0]["cores"])
     assert len((tmp_path / "connections").read_text().splitlines()) == 2
-    assert not (tmp_path / "job.py.ran").exists() and nothing_left(tmp_path)
+    assert not (tmp_path / "job.py.ran").exists() and no_process_left(tmp_path)
 
 
-def test_a_host_that_cannot_be_reached_stops_all_before_anything_starts(cluster, tmp_path):
+def test_an_unreachable_host_stops_the_launch_before_anything_starts(cluster, tmp_path):
     (tmp_path / "more").write_text(f"{FIRST} slots=1\n10.77.0.99 slots=1\n")
-    done = cluster(STAY, hosts="more")
+    done = cluster(RUN_UNTIL_FAIL, hosts="more")
     out, err = done.communicate(timeout=60)
     assert done.returncode == 1 and "rank" not in out
-    assert "The launch failed: 10.77.0.99 gave no answer: rsh ended with status 255 and said 'Welcome'." in err
-    assert not any((tmp_path / f"up{rank}").exists() for rank in range(2)) and nothing_left(tmp_path)
+    assert "The launch failed: no response from 10.77.0.99: rsh ended with status 255 and printed 'Welcome'." in err
+    assert not any((tmp_path / f"up{rank}").exists() for rank in range(2)) and no_process_left(tmp_path)
 
 
-def test_a_host_with_too_few_cores_stops_all_before_anything_starts(cluster, tmp_path):
+def test_a_host_with_too_few_cores_stops_the_launch_before_anything_starts(cluster, tmp_path):
     (tmp_path / "more").write_text(f"{FIRST} slots=1\n{SECOND} slots=9999\n")
-    done = cluster(STAY, "--bind-cores-to-rank", hosts="more")
+    done = cluster(RUN_UNTIL_FAIL, "--bind-cores-to-rank", hosts="more")
     _, err = done.communicate(timeout=60)
-    assert done.returncode == 1 and f"on {SECOND}: Cores cannot be given to ranks: 9999 ranks want cores" in err
-    assert "Nothing was started" in err and not (tmp_path / "up0").exists() and nothing_left(tmp_path)
+    assert (
+        done.returncode == 1 and f"on {SECOND}: Cores cannot be assigned to ranks: 9999 ranks need a core each" in err
+    )
+    assert "Nothing was started" in err and not (tmp_path / "up0").exists() and no_process_left(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["the launcher is killed", "a connection ends", "a rank fails"])
-def test_when_one_part_fails_nothing_stays(cluster, tmp_path, what):
-    done = cluster(STAY)
-    polling.wait_for(lambda: all_up(tmp_path) or done.poll() is not None, 90)
+@pytest.mark.parametrize("failure", ["the launcher is killed", "a connection ends", "a rank fails"])
+def test_when_one_part_fails_no_process_is_left(cluster, tmp_path, failure):
+    done = cluster(RUN_UNTIL_FAIL)
+    polling.wait_for(lambda: all_ranks_run(tmp_path) or done.poll() is not None, 90)
     assert done.poll() is None
     polling.wait_for(lambda: len(child_processes.matching("sleep 1000; : " + str(tmp_path))) == 3)
-    if what == "the launcher is killed":
+    if failure == "the launcher is killed":
         done.kill()
         done.wait()
-    elif what == "a connection ends":
+    elif failure == "a connection ends":
         os.kill(connection(tmp_path, SECOND), signal.SIGKILL)
     else:
         (tmp_path / "fail0").touch()
-    polling.wait_for(lambda: nothing_left(tmp_path, done.pid), 60, str(child_processes.matching(tmp_path)))
+    polling.wait_for(lambda: no_process_left(tmp_path, done.pid), 60, str(child_processes.matching(tmp_path)))
     _, err = done.communicate(timeout=60)
-    if what == "a connection ends":
+    if failure == "a connection ends":
         assert f"the ranks on {SECOND}, or the connection to it, ended by signal 9" in err and done.returncode == 1
-    if what == "a rank fails":
+    if failure == "a rank fails":
         assert f"the ranks on {FIRST}, or the connection to it, ended with status 1" in err and done.returncode == 1
-    assert nothing_left(tmp_path)
+    assert no_process_left(tmp_path)

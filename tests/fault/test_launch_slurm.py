@@ -1,4 +1,4 @@
-"""Jobs under a real Slurm: a controller and two nodes of this test's own, on the loopback."""
+"""Jobs under a real Slurm: these tests start a controller and two nodes on the loopback."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 PARTS = {"srun": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
 MISSING = [package for program, package in PARTS.items() if not shutil.which(program, path=PATH)]
 if MISSING:
-    pytest.skip(f"a Slurm of its own needs apt install {' '.join(MISSING)}", allow_module_level=True)
+    pytest.skip(f"needs apt install {' '.join(MISSING)}", allow_module_level=True)
 if os.geteuid():
-    pytest.skip("slurmd is started as root: run the tests as root", allow_module_level=True)
+    pytest.skip("slurmd needs root: run the tests as root", allow_module_level=True)
 
 CONFIGURATION = """
 ClusterName=opforge
@@ -26,15 +26,15 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=@AT@/munge.sock
+AuthInfo=socket=@FOLDER@/munge.sock
 CredType=cred/munge
 SlurmctldPort=@PORT0@
-StateSaveLocation=@AT@/state
-SlurmdSpoolDir=@AT@/spool-%n
-SlurmctldPidFile=@AT@/slurmctld.pid
-SlurmdPidFile=@AT@/slurmd-%n.pid
-SlurmctldLogFile=@AT@/slurmctld.log
-SlurmdLogFile=@AT@/slurmd-%n.log
+StateSaveLocation=@FOLDER@/state
+SlurmdSpoolDir=@FOLDER@/spool-%n
+SlurmctldPidFile=@FOLDER@/slurmctld.pid
+SlurmdPidFile=@FOLDER@/slurmd-%n.pid
+SlurmctldLogFile=@FOLDER@/slurmctld.log
+SlurmdLogFile=@FOLDER@/slurmd-%n.log
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -74,39 +74,42 @@ def free_ports(count):
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """The configuration of a Slurm that is up."""
-    at = tmp_path_factory.mktemp("slurm")
-    for folder in (at, *at.parents[:2]):
-        folder.chmod(0o755)  # munged wants it so
-    (at / "state").mkdir()
-    (at / "munge.key").write_bytes(os.urandom(1024))
-    (at / "munge.key").chmod(0o400)
-    text = CONFIGURATION.replace("@AT@", str(at))
+    """Starts Slurm. Returns the path of its configuration."""
+    folder = tmp_path_factory.mktemp("slurm")
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)  # munged refuses other permissions
+    (folder / "state").mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(1024))
+    (folder / "munge.key").chmod(0o400)
+    text = CONFIGURATION.replace("@FOLDER@", str(folder))
     for number, port in enumerate(free_ports(3)):
         text = text.replace(f"@PORT{number}@", str(port))
-    (at / "slurm.conf").write_text(text)
-    env = {**os.environ, "PATH": PATH, "SLURM_CONF": str(at / "slurm.conf")}
+    (folder / "slurm.conf").write_text(text)
+    env = {**os.environ, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
     munge = {"key-file": "munge.key", "socket": "munge.sock", "pid-file": "munged.pid", "seed-file": "munge.seed"}
     commands = [
-        ["munged", "--foreground", "--force", *(f"--{name}={at / file}" for name, file in munge.items())],
-        ["slurmctld", "-D", "-f", str(at / "slurm.conf")],
+        ["munged", "--foreground", "--force", *(f"--{name}={folder / file}" for name, file in munge.items())],
+        ["slurmctld", "-D", "-f", str(folder / "slurm.conf")],
         *(["slurmd", "-D", "-N", name] for name in ("n1", "n2")),
     ]
     running = []
     try:
         for command in commands:
-            with (at / f"{command[0]}.out").open("ab") as log:
+            with (folder / f"{command[0]}.out").open("ab") as log:
                 running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
             if command[0] == "munged":
-                polling.wait_for((at / "munge.sock").exists)
-        ask = ["sinfo", "-h", "-o", "%T"]
-        said = lambda: subprocess.run(ask, env=env, capture_output=True, text=True).stdout.split()  # noqa: E731
+                polling.wait_for((folder / "munge.sock").exists)
+
+        def is_idle():
+            sinfo = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True)
+            return sinfo.stdout.split() == ["idle"]
+
         try:
-            polling.wait_for(lambda: said() == ["idle"], 20)
+            polling.wait_for(is_idle, 20)
         except AssertionError:
-            logs = "\n".join(log.read_text()[-400:] for log in at.glob("*.out"))
-            pytest.skip(f"Slurm does not come up in this container: {logs}")
-        yield at / "slurm.conf"
+            logs = "\n".join(log.read_text()[-400:] for log in folder.glob("*.out"))
+            pytest.skip(f"Slurm does not start in this container: {logs}")
+        yield folder / "slurm.conf"
     finally:
         for process in reversed(running):
             process.terminate()
@@ -125,37 +128,36 @@ def launch(slurm, tmp_path, code, *options):
     return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
 
-def test_ranks_on_the_nodes_of_a_hostfile_know_their_places(slurm, tmp_path):
+def test_ranks_on_the_nodes_of_a_hostfile_have_their_numbers(slurm, tmp_path):
     (tmp_path / "hosts").write_text("n1 slots=2\nn2 slots=2\n")
     done = launch(slurm, tmp_path, SHOW, "--hostfile", str(tmp_path / "hosts"), "--master-port", "7000")
     assert done.returncode == 0, done.stderr
-    told = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(4)]
-    assert [(one["LOCAL_RANK"], one["SLURMD_NODENAME"]) for one in told] == [
+    ranks = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(4)]
+    assert [(rank["LOCAL_RANK"], rank["SLURMD_NODENAME"]) for rank in ranks] == [
         ("0", "n1"),
         ("1", "n1"),
         ("0", "n2"),
         ("1", "n2"),
     ]
-    assert {(one["WORLD_SIZE"], one["LOCAL_SIZE"], one["MASTER_ADDR"], one["MASTER_PORT"]) for one in told} == {
-        ("4", "2", "n1", "7000")
-    }
+    names = ("WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    assert {tuple(rank[name] for name in names) for rank in ranks} == {("4", "2", "n1", "7000")}
 
 
-def test_without_a_hostfile_slurm_chooses_and_the_ranks_find_their_first_host(slurm, tmp_path):
+def test_without_a_hostfile_slurm_chooses_the_hosts_and_the_first_is_the_master(slurm, tmp_path):
     done = launch(slurm, tmp_path, SHOW, "--num-accelerators", "1")
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "rank0").read_text())
-    assert told["MASTER_ADDR"] == told["SLURMD_NODENAME"] and told["MASTER_PORT"] == "29500"
+    rank = json.loads((tmp_path / "rank0").read_text())
+    assert rank["MASTER_ADDR"] == rank["SLURMD_NODENAME"] and rank["MASTER_PORT"] == "29500"
 
 
-def test_a_dry_run_asks_through_srun_and_starts_nothing(slurm, tmp_path):
+def test_a_dry_run_asks_the_hosts_by_srun_and_starts_nothing(slurm, tmp_path):
     done = launch(slurm, tmp_path, SHOW, "--num-accelerators", "1", "--bind-cores-to-rank", "--dry-run", "--json")
     (row,) = json.loads(done.stdout)["ranks"]
     assert (row["rank"], row["host"], row["local_rank"]) == (0, socket.gethostname(), 0) and row["threads"] >= 1
     assert not (tmp_path / "rank0").exists()
 
 
-def test_when_a_rank_fails_all_are_ended(slurm, tmp_path):
+def test_when_a_rank_fails_every_rank_is_ended(slurm, tmp_path):
     done = launch(slurm, tmp_path, FAIL, "--num-accelerators", "2")
     assert done.returncode == 1 and "The launch failed: the ranks on localhost ended with status" in done.stderr
     polling.wait_for(lambda: not child_processes.matching(tmp_path))

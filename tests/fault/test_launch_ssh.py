@@ -1,4 +1,4 @@
-"""A job over a real ssh, to a real sshd of this test's own on the loopback."""
+"""Jobs over a real ssh: these tests start an sshd on the loopback."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pytest
 from support import child_processes, polling, text_files
 from support.hosts.installed_mpis import MPIS, folder_of
 
-from opforge.launch.binding.machine import format_list
+from opforge.launch.core_list import format_list
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 if not SSHD or not shutil.which("ssh"):
     pytest.skip("needs an ssh and an sshd: apt install openssh-server", allow_module_level=True)
 if os.geteuid() or not sys.platform.startswith("linux"):
-    pytest.skip("sshd is started as root, on Linux: run the tests as root", allow_module_level=True)
+    pytest.skip("sshd needs root and Linux: run the tests as root", allow_module_level=True)
 
 FAR = "127.0.0.2"
-"""Of the loopback, and yet not a name that the launcher takes for this machine."""
-STAY = """
+"""A loopback address that the launcher does not recognise as this machine."""
+PRINT_AND_WAIT = """
 import os, sys, time
 words = ["rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["OMP_PLACES"], *sys.argv[1:]]
 os.write(1, (" ".join(words) + "\\n").encode())  # one write: the ranks share the pipe
@@ -41,7 +41,7 @@ def free_port():
 
 @pytest.fixture
 def ssh(tmp_path):
-    """The command that reaches the host, with a key of its own."""
+    """Starts an sshd. Returns the command that reaches it, with a key made for it."""
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     os.makedirs("/run/sshd", exist_ok=True)
@@ -51,8 +51,8 @@ def ssh(tmp_path):
     argv = [SSHD, "-D", "-e", "-f", "/dev/null", *(word for option in options for word in ("-o", option))]
     server = subprocess.Popen(argv, stderr=subprocess.PIPE)
     try:
-        said = server.stderr.readline()
-        assert b"Server listening" in said, said
+        line = server.stderr.readline()
+        assert b"Server listening" in line, line
         yield (
             f"ssh -F /dev/null -p {port} -i {tmp_path}/user -o BatchMode=yes -o LogLevel=ERROR"
             f" -o StrictHostKeyChecking=no -o UserKnownHostsFile={tmp_path}/known"
@@ -64,7 +64,7 @@ def ssh(tmp_path):
 
 def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     job = tmp_path / "the job.py"
-    job.write_text(STAY)
+    job.write_text(PRINT_AND_WAIT)
     (tmp_path / "hosts").write_text(f"{FAR} slots=2\n")
     argv = [sys.executable, "-m", "opforge", "launch", "--hostfile", str(tmp_path / "hosts"), "--ssh", ssh]
     argv += ["--master-port", str(free_port()), str(job), "it's", "$HOME;"]
@@ -78,8 +78,8 @@ def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     finally:
         done.kill()
         done.communicate()
-    said = [f"rank {rank} of 2 cores it's $HOME;" for rank in (0, 1)]
-    assert sorted(out.splitlines()) == said, err
+    lines = [f"rank {rank} of 2 cores it's $HOME;" for rank in (0, 1)]
+    assert sorted(out.splitlines()) == lines, err
     assert done.returncode == 1
     assert f"the ranks on {FAR}, or the connection to it, ended by signal 9" in err
     polling.wait_for(lambda: not child_processes.matching(job))
@@ -100,14 +100,14 @@ def test_mpi_reaches_other_hosts_over_the_same_ssh(ssh, tmp_path, monkeypatch, d
     options = {"env": env, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
     done = subprocess.run([*argv, "--no-python", "sh", "-c", show, str(tmp_path / "rank")], **options)
     assert done.returncode == 0, done.stderr
-    places = [(tmp_path / f"rank{rank}").read_text().split()[:3] for rank in range(3)]
-    assert places == [["0", "0", "1"], ["1", "0", "2"], ["2", "1", "2"]]
+    numbers = [(tmp_path / f"rank{rank}").read_text().split()[:3] for rank in range(3)]
+    assert numbers == [["0", "0", "1"], ["1", "0", "2"], ["2", "1", "2"]]
     assert (tmp_path / "rank2").read_text().split()[3:] == [socket.gethostname(), "cores"]
-    told = subprocess.run([*argv, "--dry-run", "--json", "job.py"], **options)
-    rows = json.loads(told.stdout)["ranks"]
+    dry_run = subprocess.run([*argv, "--dry-run", "--json", "job.py"], **options)
+    rows = json.loads(dry_run.stdout)["ranks"]
     assert [(row["rank"], row["local_rank"], row["cores"]) for row in rows] == [
         (0, 0, format_list(cores[:2])),
         (1, 0, str(cores[0])),
         (2, 1, str(cores[1])),
     ]
-    assert len((tmp_path / "called").read_text().splitlines()) == 2  # once for the job, once for the question
+    assert len((tmp_path / "called").read_text().splitlines()) == 2  # once for the job, once for the dry run

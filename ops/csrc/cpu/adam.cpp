@@ -14,7 +14,7 @@ OptimizerIds& ids() {
     return ids;
 }
 
-// The numbers of one step, as the ops' arguments give them.
+// The numbers of one step, from the op's arguments.
 struct AdamStep {
     int64_t count;
     double lr, beta1, beta2, eps, weight_decay;
@@ -39,12 +39,12 @@ struct AdamStep {
 void create_adam(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     const int64_t id = arguments.integer();
-    for (int i = 0; i < 5; ++i) arguments.real();  // each update brings its own
+    for (int i = 0; i < 5; ++i) arguments.real();  // unused: each update passes its own
     ids().create(id, arguments.flag());
     stack[0] = torch::stable::detail::from(int64_t{0});
 }
 
-// The arguments of adam_update and adam_rollback, tensors included.
+// Reads the arguments of adam_update and adam_rollback, including tensors.
 AdamStep read_step(Arguments& arguments) {
     const int64_t id = arguments.integer();
     AdamStep step{};
@@ -107,7 +107,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "bool maximize) -> ()");
 }
 
-// For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
+// For every backend, not only for the CPU: tensors on another device get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("create_adam", OPFORGE_BOXED(&opforge::cpu::create_adam));
     m.impl("destroy_adam", OPFORGE_BOXED(&opforge::cpu::destroy<opforge::cpu::ids>));

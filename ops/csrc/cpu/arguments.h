@@ -1,7 +1,7 @@
 #pragma once
 
-// The optimizer ops' side that faces torch: arguments off the dispatcher's stack, tensors as the kernels see them.
-// Nothing is inlined into each op: that would double the time this side takes to compile.
+// The torch side of the optimizers' ops: it reads arguments from the dispatcher's stack, and describes tensors as the
+// kernels take them. Nothing is inlined into each op, since that would double the compile time of this side.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
@@ -57,7 +57,7 @@ inline void check_shim(AOTITorchError code, const char* what) {
     check_shim(aoti_torch_is_contiguous(tensor, &out.contiguous), "the layout");
     check_shim(aoti_torch_get_strides(tensor, &strides), "the strides");
     out.strides = strides;
-    // Reading keeps a copy-on-write tensor shared; writing makes it this tensor's own.
+    // A const pointer keeps a copy-on-write tensor shared; a mutable pointer copies it.
     const void* data = nullptr;
     check_shim(written ? torch_get_mutable_data_ptr(tensor, &out.data) : torch_get_const_data_ptr(tensor, &data),
                "the data");
@@ -65,7 +65,7 @@ inline void check_shim(AOTITorchError code, const char* what) {
     return out;
 }
 
-// The stack of one call, read from first to last. It owns the tensors that were read.
+// Reads the stack of one call from the first argument to the last, and owns the tensors that it has read.
 class Arguments {
 public:
     explicit Arguments(const StableIValue* stack) : next_(stack) {}
@@ -79,7 +79,7 @@ public:
     double real() { return torch::stable::detail::to<double>(*next_++); }
     bool flag() { return torch::stable::detail::to<bool>(*next_++); }
 
-    // The next arguments, one for each name.
+    // Reads the next arguments, one tensor for each name.
     [[gnu::noinline]] void tensors(Names names) {
         for (size_t i = 0; i < names.count; ++i) tensor();
     }
@@ -87,7 +87,7 @@ public:
         for (size_t i = 0; i < names.count; ++i) tensor_list();
     }
 
-    // The next argument: a tensor, a list of them, or one that may be None, which reads none.
+    // Read the next argument: a tensor, a list of tensors, or an optional tensor (None reads no tensor).
     [[gnu::noinline]] void tensor() {
         tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(*next_++));
         lengths_.push_back(1);
@@ -112,12 +112,12 @@ public:
         lengths_.push_back(length);
     }
 
-    // All that were read, argument after argument, and how many each argument gave.
+    // All tensors that were read, in the order of the arguments, and the number of tensors of each argument.
     const std::vector<AtenTensorHandle>& handles() const { return tensors_; }
     const std::vector<size_t>& lengths() const { return lengths_; }
 
-    // Calls visit(tensor, argument, index) for each tensor that was read, parameter by parameter; index is -1 for
-    // tensors that came in no list.
+    // Calls visit(tensor, argument, index) for each tensor that was read, one parameter after the other. `index` is -1
+    // for tensors that are not in a list.
     template <typename Visit>
     void each(Names names, bool lists, const Visit& visit) const {
         for (size_t i = 0; i < lengths_.size(); ++i) check_length(names[i], lengths_[i], lengths_[0]);
@@ -128,7 +128,7 @@ public:
         }
     }
 
-    // The tensors that were read, checked: one for each name, or as many lists.
+    // Returns the tensors that were read, checked: one tensor for each name, or one list for each name.
     [[gnu::noinline]] std::vector<TensorGroup> groups(Names names, bool lists) const {
         std::vector<TensorGroup> out;
         out.reserve(lengths_[0]);
@@ -141,7 +141,7 @@ public:
         return out;
     }
 
-    // For the Meta kernels, which torch.compile runs on shapes that may be symbols: only the device is looked at.
+    // For the Meta kernels, which torch.compile runs with symbolic shapes: checks only the device.
     [[gnu::noinline]] void check_meta(Names names, bool lists) const {
         each(names, lists, [&](AtenTensorHandle tensor, size_t i, int64_t index) {
             check_device(device_name(tensor), "meta", names[i], index);
@@ -150,11 +150,11 @@ public:
 
 private:
     const StableIValue* next_;
-    std::vector<AtenTensorHandle> tensors_;  // list after list
+    std::vector<AtenTensorHandle> tensors_;  // one list after the other
     std::vector<size_t> lengths_;
 };
 
-// Through which torch's number of threads holds here too.
+// Runs `part` on torch's threads, so that torch.set_num_threads applies to the kernels too.
 inline void parallel_for(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
     if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
         refuse("torch's threads could not run the update");
@@ -165,9 +165,9 @@ inline TensorGroups on_threads(const std::vector<TensorGroup>& groups) {
     return {groups.data(), static_cast<int64_t>(groups.size()), nullptr, {nullptr, &parallel_for}};
 }
 
-// The boxed functions that are alike in every optimizer: `ids` gives its own, `names` are its operands'.
+// The boxed functions that all optimizers share: `ids` returns the ids of one, `names` are the names of its operands.
 
-// For a rule each of whose updates brings its own numbers.
+// For a rule whose updates pass all of their numbers.
 template <OptimizerIds& (*ids)()>
 void create(StableIValue* stack, uint64_t, uint64_t) {
     ids().create(Arguments(stack).integer(), true);
@@ -180,7 +180,7 @@ void destroy(StableIValue* stack, uint64_t, uint64_t) {
     stack[0] = torch::stable::detail::from(int64_t{0});
 }
 
-// The Meta kernels, of functions of tensors after `before` other arguments, and of lists.
+// The Meta kernels: of functions with tensors after `before` other arguments, and of functions with lists.
 template <const auto& names, size_t before>
 void tensors_meta(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack + before);

@@ -1,9 +1,9 @@
 #pragma once
 
-// A rule over tensors of any dtypes, in float vectors. float32 tensors are read and written where they lie; others are
-// turned to floats and back a block at a time, in the first cache. So a rule is compiled once, not once for each
-// combination of dtypes; and once more for the one that is trained with most, bfloat16 with float32 states, where the
-// blocks cost a tenth.
+// Applies a rule to tensors of any dtypes, in float vectors. float32 tensors are read and written in place. Others are
+// converted to floats and back by blocks that fit the first-level cache. So a rule is compiled once, instead of once
+// for each combination of dtypes. It is compiled once more for the most common one, bfloat16 with float32 states, for
+// which the conversion by blocks costs a tenth.
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace opforge::cpu {
 constexpr int64_t kBlock = 512;  // elements
 static_assert(kBlock % Vec::kWidth == 0, "a block's last vector has its room");
 
-// To `to`, up to a whole number of vectors, the last filled with zeros.
+// Converts to floats, up to a whole number of vectors; the last vector is filled with zeros.
 template <typename T>
 void to_floats(const T* from, int64_t count, float* to) {
     int64_t k = 0;
@@ -28,7 +28,7 @@ void to_floats(const T* from, int64_t count, float* to) {
     store(to + k, load(last));
 }
 
-// From what has room for a whole number of vectors.
+// Converts floats, of which there is space for a whole number of vectors.
 template <typename T>
 void from_floats(const float* from, int64_t count, T* to) {
     int64_t k = 0;
@@ -44,8 +44,7 @@ void with_elements(DType dtype, void* data, const Visit& visit) {
     with_dtype(dtype, [&](auto type) { visit(static_cast<typename decltype(type)::type*>(data)); });
 }
 
-// `each_vector` for the whole vectors of parameters and gradients in bfloat16 with float32 states: gives where it
-// ended.
+// `each_vector` for the whole vectors of bfloat16 parameters and gradients with float32 states. Returns where it ended.
 template <int kOperands, unsigned kWrites, typename Step>
 int64_t each_narrow(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
     BFloat16* narrow[2];
@@ -69,10 +68,10 @@ int64_t each_narrow(const TensorGroup& group, int64_t begin, int64_t end, const 
     return begin + k;
 }
 
-// Calls step(x, at) for each vector of elements [begin, end): x are the operands' vectors, which it changes in place,
-// `at` counts from `begin`. kReads and kWrites tell by bits which operands are read, and which replaced. The last
-// vector is filled up with zeros, so an element's result does not depend on its place. With kNarrow, where all operands
-// are read, bfloat16 parameters are updated where they lie too.
+// Calls step(x, at) for each vector of elements [begin, end). x are the vectors of the operands, which step changes in
+// place; `at` counts from `begin`. The bits of kReads and kWrites select the operands that are read and those that are
+// replaced. The last vector is filled with zeros, so an element's result does not depend on its position. With kNarrow,
+// which requires that all operands are read, bfloat16 parameters are updated in place too.
 template <int kOperands, unsigned kReads, unsigned kWrites, bool kNarrow = false, typename Step>
 void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Step step) {
     void* const copy = group.data[kMaxTensors - 1];
@@ -91,7 +90,7 @@ void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Ste
     while (at < end) {
         int64_t count = in_place ? end - at : std::min(kBlock, end - at);
         const bool whole = count >= Vec::kWidth;
-        if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a block of its own
+        if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a separate block
         float* x[kOperands];
         for (int i = 0; i < kOperands; ++i) {
             x[i] = room[i];

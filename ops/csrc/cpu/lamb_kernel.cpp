@@ -5,16 +5,16 @@ namespace opforge {
 namespace {
 
 constexpr int kOperands = 2 + LambRule::kStates;
-constexpr unsigned kParams = 1, kGrads = 2, kStates = 4 | 8;  // operands, as each_vector takes them
+constexpr unsigned kParams = 1, kGrads = 2, kStates = 4 | 8;  // bits of operands for each_vector
 
 struct Squares {
     double params = 0.0, directions = 0.0;
 };
 
-// In as many sums as the widest vector has lanes, whatever the machine's is: the result is the same everywhere.
+// Uses as many partial sums as the widest vector has lanes on any machine, so that results are the same everywhere.
 class SumOfSquares {
 public:
-    // The vector of elements from `at` on, of which only the first `count` are a tensor's.
+    // Adds the vector of elements from `at` on. Only the first `count` of them belong to the tensor.
     void add(cpu::Vec x, int64_t at, int64_t count) {
         cpu::Vec& sum = sums_[at / cpu::Vec::kWidth % kVectors];
         if (count < cpu::Vec::kWidth) {
@@ -40,7 +40,7 @@ private:
 
 }  // namespace
 
-// The sums are kept on this side.
+// No workspace: launch_lamb allocates its sums itself.
 int64_t lamb_workspace(const TensorGroups&) { return 0; }
 
 const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, float* ratios, float*) {

@@ -27,7 +27,7 @@ void update(const LionRule& rule, const std::vector<TensorGroup>& groups) {
 void lion_update(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     const int64_t id = arguments.integer();
-    arguments.integer();  // the step, which this rule does not look at
+    arguments.integer();  // the step, which this rule does not use
     const LionRule rule = read_rule(arguments);
     arguments.tensors(kTensors);
     ids().mode(id);
@@ -59,7 +59,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "float weight_decay, bool maximize) -> ()");
 }
 
-// For every backend, not the CPU's alone: tensors that are elsewhere get this op's own message.
+// For every backend, not only for the CPU: tensors on another device get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("create_lion", OPFORGE_BOXED(&opforge::cpu::create<opforge::cpu::ids>));
     m.impl("destroy_lion", OPFORGE_BOXED(&opforge::cpu::destroy<opforge::cpu::ids>));

@@ -21,9 +21,9 @@ std::string tuple_text(const int64_t* numbers, int64_t count) {
     return text + (count == 1 ? ",)" : ")");
 }
 
-// Whether the elements fill their memory without gaps or overlap, in whatever order of dimensions.
+// Whether the elements fill their memory without gaps or overlap, in any order of dimensions.
 bool is_dense(const Operand& operand) {
-    // The innermost dimension has stride 1, each next one the size of what is inside it.
+    // The innermost dimension has stride 1. Each further one has the number of elements inside it as its stride.
     int64_t inside = 1;
     while (inside != operand.numel) {
         int64_t d = 0;
@@ -38,7 +38,7 @@ bool same_shape(const Operand& a, const Operand& b) {
     return a.dim == b.dim && std::memcmp(a.sizes, b.sizes, static_cast<size_t>(a.dim) * sizeof(int64_t)) == 0;
 }
 
-// Whether two tensors of one shape keep their elements in the same order. A dimension of size 1 has no say.
+// Whether two tensors of one shape store their elements in the same order. Dimensions of size 1 do not matter.
 bool same_order(const Operand& a, const Operand& b) {
     for (int64_t d = 0; d < a.dim; ++d) {
         if (a.sizes[d] != 1 && a.strides[d] != b.strides[d]) return false;
@@ -46,7 +46,7 @@ bool same_order(const Operand& a, const Operand& b) {
     return true;
 }
 
-// The operands of one parameter, with the names they have in messages.
+// The operands of one parameter, with their names for messages.
 struct Group {
     const Operand* operands;
     Names names;

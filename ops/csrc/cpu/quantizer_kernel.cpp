@@ -7,13 +7,13 @@
 namespace opforge {
 namespace {
 
-// The values of a group as floats, a block at a time.
+// Calls work(begin, count) for each block of a group's values.
 template <typename Work>
 void each_block(int64_t begin, int64_t end, const Work& work) {
     for (; begin < end; begin += cpu::kBlock) work(begin, std::min(cpu::kBlock, end - begin));
 }
 
-// GroupRange in vectors: the largest magnitude is that of the lowest or of the highest, unless there was a NaN.
+// GroupRange in vectors. Unless there is a NaN, the lowest or the highest value has the largest magnitude.
 class WideRange {
 public:
     void add(const float* x, int64_t count) {
@@ -31,7 +31,7 @@ public:
         store(low, low_), store(high, high_), store(nan, nan_);
         GroupRange out = rest_;
         for (int64_t lane = 0; lane < cpu::Vec::kWidth; ++lane) {
-            if (low[lane] <= high[lane]) out.add(low[lane]), out.add(high[lane]);  // the lane has seen a number
+            if (low[lane] <= high[lane]) out.add(low[lane]), out.add(high[lane]);  // the lane has had a number
             if (is_nan(nan[lane])) out.add(nan[lane]);
         }
         return out;
@@ -42,7 +42,7 @@ private:
     GroupRange rest_ = GroupRange::of_nothing();
 };
 
-// Philox numbers for elements [begin, begin + count), each draw computed once.
+// Philox numbers for elements [begin, begin + count). Each draw is computed once.
 class Uniforms {
 public:
     Uniforms(const PhiloxKeys& keys, uint64_t offset, int64_t begin, int64_t count) : first_(begin % Philox::kCount) {
@@ -59,7 +59,7 @@ private:
     float x_[cpu::kBlock + 2 * Philox::kCount];
 };
 
-// Quantizes each group of values, of which read(begin, count, room) gives floats from element `begin` of all on.
+// Quantizes each group of values. read(begin, count, room) returns `count` floats from element `begin` of all.
 template <typename Read>
 void quantize(const QuantizeCall& call, const Read& read) {
     const Groups& groups = call.groups;
@@ -79,7 +79,7 @@ void quantize(const QuantizeCall& call, const Read& read) {
             params.store(call.params, place, groups.symmetric);
             uint8_t* out = call.codes + groups.bytes(place * groups.elements);
             each_block(first, last, [&](int64_t begin, int64_t count) {
-                const GroupParams own = params;  // which no store can change, as far as the compiler can see
+                const GroupParams own = params;  // a copy: otherwise the compiler assumes that stores may change it
                 const float* x = read(begin, count, room);
                 if (call.stochastic) {
                     const Uniforms uniforms(keys, call.offset, begin, count);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Work shared among torch's threads.
+// Distributes work over torch's threads.
 
 #include <algorithm>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace opforge::cpu {
 
-constexpr int64_t kGrain = 16384;  // elements whose work costs more than waking a thread does
-constexpr int64_t kPart = 4096;    // elements of one tensor that are one thread's
+constexpr int64_t kGrain = 16384;  // elements; less work is not worth waking a thread
+constexpr int64_t kPart = 4096;    // elements of one tensor that one thread processes
 
-// Runs work(begin, end) over [0, total), by more threads than this one where a share is larger than `grain`.
+// Runs work(begin, end) over [0, total), also on other threads if total is larger than `grain`.
 template <typename Work>
 void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
     if (total <= grain) {
@@ -27,11 +27,11 @@ void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
     place.parallel_for(total, grain, part, const_cast<Work*>(&work));
 }
 
-// Runs work(tensor, begin, end) over the elements of all tensors. `begin` is a multiple of kPart, and where `whole` is
-// false, end - begin is at most that: so a cut depends on the tensors alone.
+// Runs work(tensor, begin, end) over the elements of all tensors. `begin` is a multiple of kPart. Unless `whole`,
+// end - begin is at most kPart, so that the partition depends only on the tensors.
 template <typename Work>
 void each_part(const TensorGroups& groups, bool whole, const Work& work) {
-    std::vector<int64_t> first{0};  // parts of the tensors before it
+    std::vector<int64_t> first{0};  // the number of parts of the tensors before
     first.reserve(static_cast<size_t>(groups.count) + 1);
     int64_t elements = 0;
     for (int64_t i = 0; i < groups.count; ++i) {
@@ -56,7 +56,7 @@ inline bool is_noop(const TensorGroups& groups) {
     return groups.noop && (*static_cast<const uint32_t*>(groups.noop) & 0x7fffffffu) != 0;
 }
 
-// A rule that replaces all but the gradient, in one pass; kNarrow as for each_vector.
+// Applies a rule that replaces all operands but the gradient, in one pass. kNarrow as for each_vector.
 template <bool kNarrow, typename Rule>
 const char* launch_update(const TensorGroups& groups, const Rule& rule) {
     constexpr int kOperands = 2 + Rule::kStates;

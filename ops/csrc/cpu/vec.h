@@ -1,7 +1,7 @@
 #pragma once
 
-// One vector of floats, `Vec`, with the same operations at every CPU level. The level is the one that this unit is
-// compiled for: nothing here looks at the CPU at run time.
+// `Vec`, a vector of floats with the same operations at every CPU level. The level is the one that this unit is
+// compiled for; nothing here checks the CPU at run time.
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "simd/avx512.h"
@@ -15,7 +15,7 @@
 
 namespace opforge::cpu {
 
-// What opforge/rules.h says of one float, for a vector of them.
+// The operations that opforge/rules.h defines for a float, for a vector.
 inline Vec keep_if(bool flag, Vec x) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)); }
 inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x80000000u : 0u)); }
 

@@ -3,8 +3,8 @@
 namespace opforge::cuda {
 namespace {
 
-// Eight codes as they lie in memory. Beside the bits of 2^23 a byte is a float already: a GPU converts integers at an
-// eighth of the speed at which it adds.
+// Eight codes as stored in memory. A byte in the low bits of 2^23 is already a float: a GPU converts integers at an
+// eighth of the speed of an addition.
 template <int kBits>
 struct Codes {
     uint2 words;
@@ -34,17 +34,17 @@ struct Codes {
     }
 };
 
-// The sums over quantized tensors.
+// Values that are sums over quantized tensors.
 struct Sums {
     using Element = float;
     using Held = Vector<float, 8>;
-    static constexpr int kHeld = 2;                                        // in few registers beside the sums
-    static constexpr int kResident = 1;                                    // blocks on a multiprocessor
-    static constexpr bool kSpecialised = false, kCanBeStochastic = false;  // most of its time goes into the sums
+    static constexpr int kHeld = 2;                                        // few, since the sums need registers
+    static constexpr int kResident = 1;                                    // blocks per multiprocessor
+    static constexpr bool kSpecialised = false, kCanBeStochastic = false;  // the sums take most of the time
 
     ReduceCall call;
 
-    // Whole vectors lie in one input group.
+    // A whole vector is always within one input group.
     __device__ Held load(int64_t first, uint32_t within) const {
         float total[8] = {};
         const int64_t at = first + within;
@@ -71,7 +71,8 @@ struct Sums {
     __device__ float one(int64_t at) const { return call.sum(at); }
 };
 
-// A division by a number that is not known when it is compiled costs more than all the rest. For dividends below 2^31.
+// Divides by a number that is not known at compile time, which costs more than everything else if the hardware does it.
+// For dividends below 2^31.
 struct Divisor {
     uint32_t factor, shift;
 
@@ -84,9 +85,9 @@ struct Divisor {
     }
 };
 
-constexpr int kRounds = 4;  // vectors of eight codes a thread
+constexpr int kRounds = 4;  // vectors of eight codes per thread
 
-// Groups of whole eights at aligned addresses, fewer than 2^31 of them.
+// For groups whose size is a multiple of eight, at aligned addresses, with fewer than 2^31 vectors of eight.
 template <int kBits>
 __global__ void __launch_bounds__(kBlockThreads)
     dequantize(const OPFORGE_GRID_CONSTANT DequantizeCall call, const OPFORGE_GRID_CONSTANT Divisor eights) {
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     Codes<kBits> codes[kRounds];
     GroupParams params[kRounds];
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {  // who has nothing to read reads the last
+    for (int i = 0; i < kRounds; ++i) {  // threads without a vector read the last one
         const uint32_t at = first + i * kBlockThreads < total ? first + i * kBlockThreads : total - 1;
         codes[i] = Codes<kBits>::load(call.codes + static_cast<int64_t>(at) * kBits);
         params[i] = GroupParams(call.params, eights.divide(at), symmetric);
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
 }
 
-// Groups of any size at any address.
+// For groups of any size at any address.
 __global__ void __launch_bounds__(kBlockThreads) dequantize_any(const OPFORGE_GRID_CONSTANT DequantizeCall call) {
     const Groups& groups = call.groups;
     const int64_t at = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;

@@ -1,15 +1,15 @@
 #include "../fused/kernels.h"
 #include "multi_tensor.h"
 
-// LAMB in three launches a table: moments and partial sums of squares, one for each chunk; the ratio of the norms, one
-// block a tensor; the step. The sums are taken in an order that depends on nothing but the tensors, so results repeat.
+// LAMB in three launches per table: moments and partial sums of squares, one sum per chunk; the ratio of the norms, one
+// block per tensor; the step. The order of the sums depends only on the tensors, so results repeat.
 
 namespace opforge::cuda {
 namespace {
 
 constexpr int kOperands = 2 + LambRule::kStates;
 
-// The sum over the block, in every thread of the first warp.
+// Returns the sum over the block, in every thread of the first warp.
 template <typename T>
 __device__ T sum_over_block(T value, T* shared) {
     for (int distance = kWarp / 2; distance > 0; distance /= 2) value += shuffle_xor(value, distance);
@@ -17,11 +17,11 @@ __device__ T sum_over_block(T value, T* shared) {
     __syncthreads();
     value = threadIdx.x % kWarp < kThreads / kWarp ? shared[threadIdx.x % kWarp] : T(0);
     for (int distance = kWarp / 2; distance > 0; distance /= 2) value += shuffle_xor(value, distance);
-    __syncthreads();  // the next sum writes where this one reads
+    __syncthreads();  // the next sum writes to the memory that this one reads
     return value;
 }
 
-// Whether the thread's k-th element of the tile is one of the tensor's.
+// Whether the thread's k-th element of the tile belongs to the tensor.
 template <bool kWhole>
 __device__ bool is_inside(const Chunk& chunk, int64_t begin, int k) {
     return kWhole || element(begin, k) < chunk.end;

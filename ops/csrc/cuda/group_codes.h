@@ -1,8 +1,9 @@
 #pragma once
 
-// Groups turned to codes, whatever their values come from. A group is read from memory once: the threads that share it
-// hold its values in registers while they find its range. Beyond the registers of a block, 16 Ki values of 16 bits,
-// they are of several blocks, a cluster, where the GPU has such. What is beyond that is read again, from a cache.
+// Encodes groups as codes, for any source of values. A group is read from memory once: the threads that share it hold
+// its values in registers while they compute its range. A group that needs more registers than a block has (16 Ki
+// values of 16 bits) is shared by the blocks of a cluster, if the GPU has clusters. What does not fit there either is
+// read again, from a cache.
 
 #include <opforge/quantizing.h>
 
@@ -13,7 +14,7 @@ namespace opforge::cuda {
 constexpr int kBlockThreads = 256;
 constexpr int kMostThreads = 512;  // for one group
 
-// What a kernel knows of its output.
+// The output of a kernel.
 struct Output {
     Groups groups;
     uint8_t* codes;
@@ -24,13 +25,13 @@ struct Output {
     uint64_t offset;
 };
 
-// A number that is known when the code that is given it is compiled.
+// A number that is a compile-time constant for the code that receives it.
 template <int kValue>
 struct Constant {
     __device__ operator int() const { return kValue; }
 };
 
-// A vector of values as it lies in registers: kWords words of T.
+// A vector of values in registers: kWords words of T.
 template <typename T, int kWords>
 struct Vector {
     static constexpr int kCount = kWords * kInWord<T>;
@@ -39,8 +40,8 @@ struct Vector {
     __device__ float operator[](int k) const { return value_in<T>(words[k / kInWord<T>], k % kInWord<T>); }
 };
 
-// What is known of the values in words, place by place of a word: NaN where one was. Of a centred group, whose offset
-// is zero, it is enough to know the largest magnitude, `high`.
+// The extremes of the values in words, for each position in a word; NaN if there was one. A centred group has the
+// offset zero, so its largest magnitude, `high`, is enough.
 template <typename T, bool kCentred>
 struct Extremes {
     uint32_t low = repeated(INFINITY), high = kCentred ? 0 : repeated(-INFINITY);
@@ -76,17 +77,17 @@ private:
     }
 };
 
-// Turns a vector whose first element is number `at` of all to codes, and writes them at once.
+// Encodes a vector, whose first element is number `at` of all elements, and writes its codes in one store.
 template <bool kStochastic, bool kCentred, typename T, int kWords>
 __device__ void encode(const Output& out, int bits, const GroupParams& params, int64_t at, const Vector<T, kWords>& x,
                        uint8_t* to) {
     constexpr int kCount = kWords * kInWord<T>;
     const float levels = out.groups.levels();
     uint32_t codes[kCount];
-    // Of two in a byte the second is 8 too large until the end, so that it borrows nothing from the first.
+    // The second code of a byte is 8 too large until the end, so that it does not borrow from the first.
     const float zero[] = {GroupParams::kZero, GroupParams::kZero + (bits == 4 ? 8.0f : 0.0f)};
     if constexpr (kStochastic) {
-        // A vector has all the numbers of a draw, or the first or second half of them.
+        // A vector uses all numbers of a draw, or its first or second half.
         const Philox philox(out.keys, static_cast<uint64_t>(at) / Philox::kCount, out.offset);
         const bool second = kCount < Philox::kCount && at % Philox::kCount != 0;
 #pragma unroll
@@ -123,7 +124,7 @@ __device__ void encode(const Output& out, int bits, const GroupParams& params, i
     }
 }
 
-// What some lanes of a warp, a power of two of them, know together.
+// Merges the ranges of `lanes` lanes of a warp, a power of two.
 template <bool kCentred>
 __device__ void merge_lanes(GroupRange& range, int lanes) {
 #pragma unroll
@@ -139,7 +140,7 @@ __device__ void merge_lanes(GroupRange& range, int lanes) {
     }
 }
 
-// The threads that share a group, 2^shift of them.
+// The 2^shift threads that share a group.
 struct Row {
     int lanes, lane;
     int64_t group;
@@ -151,18 +152,18 @@ struct Row {
     }
 };
 
-// What all the threads of a row know together. `shared` has a place for each of its warps, or of the block's.
+// Merges the ranges of all threads of a row. `shared` has a slot for each warp of the row, or of the block.
 template <bool kCentred>
 __device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
     merge_lanes<kCentred>(range, row.lanes);
     if (row.lanes <= kWarp) return;
     const int lane = row.lane % kWarp, warps = row.lanes / kWarp;
     if (row.lanes <= static_cast<int>(blockDim.x)) {
-        shared += static_cast<int>(threadIdx.x) / kWarp & -warps;  // the row's first
+        shared += static_cast<int>(threadIdx.x) / kWarp & -warps;  // the row's first slot
         if (lane == 0) shared[row.lane / kWarp] = range;
         __syncthreads();
     } else {
-        sync_cluster();  // a block's memory is there once it runs
+        sync_cluster();  // a block's shared memory exists only while the block runs
         if (lane < row.lanes / static_cast<int>(blockDim.x)) {
             auto* to = reinterpret_cast<uint32_t*>(shared + row.lane / kWarp);
             put(to, lane, range.largest), put(to + 1, lane, to_bits(range.low)), put(to + 2, lane, to_bits(range.high));
@@ -175,8 +176,8 @@ __device__ void merge(GroupRange& range, const Row& row, GroupRange* shared) {
     merge_lanes<kCentred>(range, warps);
 }
 
-// Groups of whole vectors at aligned addresses, fewer than 2^31, of fewer than 2^30 elements. A thread holds `kHeld`
-// vectors of the source at a time: most groups are read once.
+// For groups of whole vectors at aligned addresses: fewer than 2^31 groups of fewer than 2^30 elements. A thread holds
+// `kHeld` vectors of the source at a time, so most groups are read once.
 template <typename Source, bool kStochastic>
 __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     quantize(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
@@ -185,8 +186,8 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     __shared__ GroupRange shared[kMostInCluster * kMostThreads / kWarp];
     const bool symmetric = out.groups.symmetric;
     const Row row(shift);
-    // Who has nothing to read reads what another does: it changes no extreme, and a load that is always made costs
-    // less.
+    // Threads without a vector read one of another thread. That changes no extreme, and an unconditional load is
+    // faster.
     const auto count = static_cast<uint32_t>(out.groups.count), end = static_cast<uint32_t>(out.groups.elements);
     const bool exists = static_cast<uint32_t>(row.group) < count;
     const uint32_t group = exists ? static_cast<uint32_t>(row.group) : count - 1;
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     const uint32_t stride = static_cast<uint32_t>(row.lanes) * Held::kCount;
 
     Held held[kHeld];
-    uint32_t begin = 0;  // of what all lanes hold
+    uint32_t begin = 0;  // the first element that the lanes hold
     const auto load = [&] {
 #pragma unroll
         for (int h = 0; h < kHeld; ++h) {
@@ -226,8 +227,8 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     const uint32_t place = out.swizzle.place(group, count);
     if (row.lane == 0) params.store(out.params, place, symmetric);
     uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(place) * end));
-    // Backwards, since what was read last is held, and what was read before it is the likeliest to be in a cache.
-    const auto finish = [&](auto bits, auto centred) {  // `bits` is known where the code is worth one for each
+    // Backwards: the lanes still hold what was read last, and what was read before that is most likely in a cache.
+    const auto finish = [&](auto bits, auto centred) {  // `bits` is a constant if that is worth the extra code
 #pragma unroll 1
         for (;;) {
 #pragma unroll
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     finish(out.groups.bits, std::false_type{});
 }
 
-// Groups of any size at any address: element by element, or pair by pair where two share a byte.
+// For groups of any size at any address: element by element, or pair by pair if two codes share a byte.
 template <typename Source>
 __global__ void __launch_bounds__(kBlockThreads)
     quantize_any(const OPFORGE_GRID_CONSTANT Source source, const OPFORGE_GRID_CONSTANT Output out, int shift) {
@@ -290,7 +291,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
 }
 
-// Launches `quantize`, its rows of as many threads as hold a group, or as there may be.
+// Launches `quantize` with enough threads per row to hold a group, or with the largest number of threads.
 template <typename Source, bool kStochastic>
 const char* launch_rows(const Source& source, const Output& out, int64_t vectors, cudaStream_t stream) {
     const auto kernel = &quantize<Source, kStochastic>;
@@ -311,7 +312,7 @@ const char* launch_rows(const Source& source, const Output& out, int64_t vectors
     return launch_problem();
 }
 
-// `any` is the same source, element by element.
+// Launches `quantize`, or `quantize_any` with the source `any`, which reads the same values one by one.
 template <typename Source, typename Any>
 const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Place& place) {
     const Groups& groups = out.groups;

@@ -1,8 +1,8 @@
 #pragma once
 
-// One launch over many tensors. Their addresses travel as the kernel's own parameter, so nothing is copied to the
-// device beforehand and a captured graph keeps them. Each tensor is cut into chunks of whole tiles; a block takes one
-// chunk.
+// One launch over many tensors. Their addresses are a parameter of the kernel, so nothing is copied to the device
+// before the launch, and a captured graph contains them. Each tensor is split into chunks of whole tiles; a block
+// processes one chunk.
 
 #include <opforge/multi_tensor.h>
 
@@ -10,22 +10,22 @@
 
 namespace opforge::cuda {
 
-// A parameter may take 4 KB, and 32 KB from CUDA 12.1 on.
+// A kernel's parameters may have 4 KB; from CUDA 12.1 on, 32 KB.
 constexpr int kFewTensors = 54;
 #if !defined(__HIPCC__) && CUDART_VERSION >= 12010
 constexpr int kManyTensors = 460;
 #else
 constexpr int kManyTensors = kFewTensors;
 #endif
-constexpr int64_t kBlocks = 4096;  // ten times as many as run at once, so that the last ones do not leave a GPU idle
+constexpr int64_t kBlocks = 4096;  // ten times as many as run at once, so that few multiprocessors idle at the end
 constexpr int kMostTiles = 8;
 
 template <int kCapacity>
 struct Table {
     void* data[kCapacity][kMaxTensors];
     int64_t numel[kCapacity];
-    uint32_t first[kCapacity + 1];  // chunks of the tensors before it
-    uint32_t place[kCapacity];      // among all tensors of the call
+    uint32_t first[kCapacity + 1];  // the number of chunks of the tensors before it
+    uint32_t place[kCapacity];      // the index among all tensors of the call
     uint8_t dtypes[kCapacity][kMaxTensors];
     bool aligned[kCapacity];
     int count;
@@ -44,7 +44,7 @@ struct Table {
 };
 static_assert(sizeof(Table<kFewTensors>) <= 3840 && sizeof(Table<kManyTensors>) <= 32000, "with the rule beside it");
 
-// What a block works on.
+// What a block processes.
 struct Chunk {
     int tensor;
     int64_t begin, end;
@@ -62,7 +62,7 @@ __device__ Chunk chunk_at(const Table<kCapacity>& table, uint32_t index) {
     return out;
 }
 
-// The tile that begins at `begin`, of the parameter, its gradient and its states, as floats; all are read but kUnread.
+// The tile at `begin` of the parameter, its gradient and its states, as floats. Operand kUnread is not read.
 template <int kOperands, int kUnread = -1>
 struct Values {
     float x[kOperands][kPerThread];
@@ -103,7 +103,7 @@ struct Values {
 
 __device__ inline bool is_noop(const void* flag) { return (*static_cast<const uint32_t*>(flag) & 0x7fffffffu) != 0; }
 
-// An elementwise rule, in one pass.
+// Applies an elementwise rule in one pass.
 template <bool kWhole, typename Rule, int kCapacity>
 __device__ void update_chunk(const Table<kCapacity>& table, const Chunk& chunk, const Rule& rule) {
     constexpr int kOperands = 2 + Rule::kStates;
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads) update(const OPFORGE_GRID_CONSTANT T
     }
 }
 
-// Fills the table with tensors from `begin` on, and gives the index of the first that it does not hold. The cut into
-// chunks depends on the tensors alone, so that sums over chunks are the same on every GPU.
+// Fills the table with tensors from `begin` on, and returns the index of the first tensor that is not in it. The chunks
+// depend only on the tensors, so that sums over chunks are the same on every GPU.
 template <int kCapacity>
 int64_t fill(Table<kCapacity>& table, const TensorGroups& groups, int64_t begin) {
     int64_t total = 0, at = begin;
@@ -168,7 +168,7 @@ int64_t fill(Table<kCapacity>& table, const TensorGroups& groups, int64_t begin)
     return at;
 }
 
-// Calls step(table) for all tensors, a table at a time, until one gives a problem.
+// Calls step(table) for one table after the other, for all tensors, until one returns a problem.
 template <int kCapacity, typename Step>
 const char* each_table(const TensorGroups& groups, const Step& step) {
     Table<kCapacity> table;
@@ -181,7 +181,7 @@ const char* each_table(const TensorGroups& groups, const Step& step) {
     return nullptr;
 }
 
-// The same with a table no larger than needed: a large parameter costs each launch a little.
+// The same with the smaller table if that is enough: a large parameter makes each launch slightly slower.
 template <typename Step>
 const char* each_table(const TensorGroups& groups, const Step& step) {
     return groups.count <= kFewTensors ? each_table<kFewTensors>(groups, step) : each_table<kManyTensors>(groups, step);

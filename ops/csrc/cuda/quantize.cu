@@ -3,25 +3,25 @@
 namespace opforge::cuda {
 namespace {
 
-// Values of one dtype, 16 bytes at a time.
+// Reads values of one dtype, 16 bytes at a time.
 template <typename T>
 struct Values {
     using Element = T;
     using Held = Vector<T, 4>;
     static constexpr int kHeld = 4;
-    static constexpr int kResident = 2;  // blocks on a multiprocessor
+    static constexpr int kResident = 2;  // blocks per multiprocessor
     static constexpr bool kSpecialised = true, kCanBeStochastic = true;
 
     const T* input;
 
-    // Of the group whose first element is number `first` of all.
+    // Reads from the group whose first element is number `first` of all elements.
     __device__ Held load(int64_t first, uint32_t at) const {
         const uint4 words = *reinterpret_cast<const uint4*>(input + first + at);
         return {words.x, words.y, words.z, words.w};
     }
 };
 
-// Values of any dtype, one at a time.
+// Reads values of any dtype, one at a time.
 struct AnyValues {
     const void* input;
     DType dtype;

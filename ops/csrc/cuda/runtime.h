@@ -1,6 +1,6 @@
 #pragma once
 
-// The little that CUDA and HIP spell differently, where the translation of names does not reach.
+// The differences between CUDA and HIP that a translation of names does not cover.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@
 
 namespace opforge::cuda {
 
-// Lanes that exchange values. Half of a wavefront on those GPUs where it has 64.
+// The number of lanes that exchange values; half of a wavefront on GPUs whose wavefronts have 64 lanes.
 constexpr int kWarp = 32;
 
 template <typename T>
@@ -28,20 +28,20 @@ __device__ T shuffle_xor(T value, int distance) {
 #endif
 }
 
-// Why the launch before it did not start; null where it did.
+// Returns the reason why the last launch did not start; null if it did.
 inline const char* launch_problem() {
     const cudaError_t code = cudaGetLastError();
     return code == cudaSuccess ? nullptr : cudaGetErrorString(code);
 }
 
-// Blocks of a cluster run at the same time and reach each other's shared memory, from Hopper on.
-constexpr int kMostInCluster = 8;  // more is not promised
+// From Hopper on, the blocks of a cluster run at the same time and can access each other's shared memory.
+constexpr int kMostInCluster = 8;  // not every GPU supports more
 
 #if defined(__HIPCC__) || CUDART_VERSION < 11080
 #define OPFORGE_NO_CLUSTERS
 #endif
 
-// Waits for all threads of the cluster; what they wrote to shared memory is seen after it.
+// Waits for all threads of the cluster. What they wrote to shared memory is visible afterwards.
 __device__ inline void sync_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -50,7 +50,7 @@ __device__ inline void sync_cluster() {
 #endif
 }
 
-// Writes a word where `to` would be in the shared memory of another block of the cluster.
+// Writes a word to the shared memory of another block of the cluster, at the address of `to` in that block.
 __device__ inline void put(uint32_t* to, int block, uint32_t word) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     uint32_t there;
@@ -63,7 +63,7 @@ __device__ inline void put(uint32_t* to, int block, uint32_t word) {
 #endif
 }
 
-// Whether the code of a kernel that this device would run was made for clusters: PTX of an older GPU was not.
+// Whether the code of a kernel that this device would run was compiled for clusters. PTX for an older GPU was not.
 template <typename Kernel>
 bool has_clusters(Kernel* kernel) {
 #if defined(OPFORGE_NO_CLUSTERS)
@@ -71,7 +71,7 @@ bool has_clusters(Kernel* kernel) {
 #else
     cudaFuncAttributes attributes;
     if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) return attributes.ptxVersion >= 90;
-    cudaGetLastError();  // the launch has a reason of its own
+    cudaGetLastError();  // clears the error: the launch reports its own
     return false;
 #endif
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// A block's tile of kTile elements in registers, kPerThread a thread. Within a whole, aligned tile a thread holds runs
-// of four neighbours, which it moves as one word of 16 or 8 bytes, each warp's side by side; elsewhere single elements,
-// a block's width apart.
+// A block's tile of kTile elements in registers, kPerThread per thread. In a whole, aligned tile a thread holds runs of
+// four adjacent elements, which it moves as one word of 16 or 8 bytes; the words of a warp are adjacent. In other tiles
+// it holds single elements at distances of a block's width.
 
 #include <opforge/element.h>
 
@@ -21,8 +21,8 @@ __device__ inline int64_t run_begin(int64_t begin, int run) {
 }
 __device__ inline int64_t element(int64_t begin, int k) { return begin + k * kThreads + static_cast<int>(threadIdx.x); }
 
-// The elements' bits as they lie in memory: of 4-byte elements one to a word, of 2-byte ones two in a whole tile.
-// Loading and decoding are apart, so that all of a tile's loads are under way before the first is waited for.
+// Loads the elements' bits as they are in memory: a word holds one 4-byte element, or in a whole tile two 2-byte
+// elements. Loading and decoding are separate, so that all loads of a tile are started before the first is waited for.
 template <bool kWhole>
 __device__ inline void load(const void* data, bool wide, int64_t begin, int64_t end, uint32_t (&words)[kPerThread]) {
     if constexpr (kWhole) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Words of 32 bits: one float, or two neighbours of 16 bits, of which the first has the lower half. What a GPU does to
-// both halves by one instruction is done so; elsewhere each is turned to a float.
+// Words of 32 bits: one float, or two adjacent values of 16 bits, the first in the lower half. If the GPU has an
+// instruction for both halves, that is used; otherwise each half is converted to a float.
 
 #include <cmath>
 #include <type_traits>
@@ -28,7 +28,7 @@ __device__ float value_in(uint32_t word, int k) {
     }
 }
 
-// `rest` with its lowest byte, which is zero, taken from byte `k` of the word.
+// Returns `rest`, whose lowest byte is zero, with byte `k` of the word as its lowest byte.
 __device__ inline uint32_t byte_in(uint32_t word, int k, uint32_t rest) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(word, rest, 0x7650 | k);
@@ -37,7 +37,7 @@ __device__ inline uint32_t byte_in(uint32_t word, int k, uint32_t rest) {
 #endif
 }
 
-// The lowest bytes of `count` words side by side.
+// Returns a word of the lowest bytes of `count` words.
 __device__ inline uint32_t word_of_bytes(const uint32_t* bytes, int count) {
     uint32_t word = 0;
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ inline uint32_t word_of_bytes(const uint32_t* bytes, int count) {
     return word;
 }
 
-// A word of two values of 16 bits.
+// Returns a word of two values of 16 bits.
 template <typename T>
 __device__ uint32_t word_of(float first, float second) {
 #if defined(OPFORGE_HAS_WORDS)
@@ -67,7 +67,7 @@ __device__ uint32_t magnitudes(uint32_t word) {
 }
 
 #if !defined(OPFORGE_HAS_WORDS)
-// Calls choose(a, b) for the values at each place of two words, where neither is NaN.
+// Calls choose(a, b) for the values at each position of two words, unless one of them is NaN.
 template <typename T, typename Choose>
 __device__ uint32_t each_in(uint32_t a, uint32_t b, const Choose& choose) {
     float x[2];
@@ -83,7 +83,7 @@ __device__ uint32_t each_in(uint32_t a, uint32_t b, const Choose& choose) {
 }
 #endif
 
-// The smaller and the larger values of two words; NaN where one is.
+// Return the smaller and the larger values of two words; NaN if one of them is NaN.
 template <typename T>
 __device__ uint32_t smaller_of(uint32_t a, uint32_t b) {
 #if defined(OPFORGE_HAS_WORDS)

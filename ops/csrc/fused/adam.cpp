@@ -55,7 +55,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "bias_correction, float weight_decay, bool maximize=False) -> ()");
 }
 
-// For every backend: tensors that are elsewhere get this op's own message.
+// For every backend: tensors on another device get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("fused_adam_", OPFORGE_BOXED(&opforge::fused::fused_adam));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// One call of a multi-tensor op: its tensors off the dispatcher's stack, all checked before any is changed.
+// One call of a multi-tensor op: reads its tensors from the dispatcher's stack, and checks all before any is changed.
 
 #include <opforge/rules.h>
 
@@ -10,7 +10,7 @@
 
 namespace opforge::fused {
 
-// A tensor of one 32-bit number on the device, which kernels read.
+// Returns the address of a 32-bit number on the device, which kernels read; checks its tensor.
 inline const void* number(AtenTensorHandle tensor, const char* name, const char* dtypes, int32_t index) {
     check_place(tensor, name, -1, index, "noop_flag");
     int64_t numel;
@@ -27,7 +27,7 @@ inline const void* number(AtenTensorHandle tensor, const char* name, const char*
     return data;
 }
 
-// The stack is: noop_flag, then a list for each of `names` (params, grads, states, copies; the last may be empty), then
+// The stack holds noop_flag, then a list for each of `names` (params, grads, states, copies; copies may be empty), then
 // lr_tensor, step_tensor and grad_scale, each a tensor or None.
 class Call {
 public:
@@ -51,7 +51,7 @@ public:
     AtenTensorHandle noop() const { return noop_->handles()[0]; }
     int32_t index() const { return device_index(noop()); }
 
-    // Reads and checks all tensors. The result refers to this call.
+    // Reads and checks all tensors. The result points into this object.
     [[gnu::noinline]] TensorGroups groups(const Place& place) {
         const void* flag = number(noop(), "noop_flag", "int32 or float32", index());
         const int32_t here = index();
@@ -68,7 +68,7 @@ public:
         return {at(0, "lr_tensor"), at(1, "step_tensor"), at(2, "grad_scale")};
     }
 
-    // For the Meta kernels, which see shapes that may be symbols: only devices are looked at.
+    // For the Meta kernels, which get symbolic shapes: checks only the devices.
     [[gnu::noinline]] void check_meta() const {
         check_device(device_name(noop()), "meta", "noop_flag", -1);
         for (size_t i = 0; i < used_; ++i) {
@@ -95,14 +95,14 @@ private:
         group = {};
         group.numel = operands[0].numel;
         for (size_t i = 0; i < used_; ++i) {
-            const size_t slot = i + 1 == names_.count ? kMaxTensors - 1 : i;  // the copy's is always the last
+            const size_t slot = i + 1 == names_.count ? kMaxTensors - 1 : i;  // the copy is always in the last slot
             group.dtypes[slot] = check_dtype(operands[i], names_[i], place, true);
             group.data[slot] = operands[i].data;
         }
     }
 
     Names names_;
-    size_t used_;  // lists: without that of copies where it is empty
+    size_t used_;  // the number of lists, without the list of copies if that is empty
     std::unique_ptr<Arguments> noop_;
     std::vector<std::unique_ptr<Arguments>> lists_, numbers_;
     std::vector<TensorGroup> groups_;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What each device implements, without torch: in ops/csrc/cuda for GPUs, in ops/csrc/cpu for the host. Each function
-// gives null, or why its kernel did not start.
+// The functions that each device implements, without torch: in ops/csrc/cuda for GPUs, in ops/csrc/cpu for the CPU.
+// Each returns null, or the reason why its kernel did not start.
 
 #include <opforge/multi_tensor.h>
 #include <opforge/rules.h>
@@ -11,13 +11,13 @@ namespace opforge {
 const char* launch_adam(const TensorGroups& groups, const AdamNumbers& numbers);
 const char* launch_lion(const TensorGroups& groups, const LionNumbers& numbers);
 
-// How many floats launch_lamb needs as its workspace, on the device.
+// Returns the number of floats that launch_lamb needs as its workspace on the device.
 int64_t lamb_workspace(const TensorGroups& groups);
 
-// Writes each parameter's ratio of norms to `ratios`.
+// Also writes each parameter's ratio of norms to `ratios`.
 const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, float* ratios, float* workspace);
 
-// The host alone has these.
+// Only the CPU has these.
 const char* launch_adam_rollback(const TensorGroups& groups, const AdamRollbackRule& rule);
 const char* launch_adagrad(const TensorGroups& groups, const AdagradRule& rule);
 

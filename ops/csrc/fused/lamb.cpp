@@ -40,8 +40,8 @@ LambNumbers read_numbers(Arguments& arguments, const DeviceNumbers& device) {
             corrects_bias};
 }
 
-// Memory of the current device for as long as it lives. What is freed here is used again only by later work of the same
-// stream, so kernels under way keep it.
+// Memory of the current device for the lifetime of this object. Only later work on the same stream reuses freed memory,
+// so running kernels keep theirs.
 class Workspace {
 public:
     Workspace(AtenTensorHandle like, int64_t floats) {
@@ -103,7 +103,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "maximize=False) -> ()");
 }
 
-// For every backend: tensors that are elsewhere get this op's own message.
+// For every backend: tensors on another device get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("fused_lamb_", OPFORGE_BOXED(&opforge::fused::fused_lamb));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a call runs: the device that the library was built for, made current, and its current stream.
+// Where a call runs: the device that the library was built for, which is made the current one, and its current stream.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
@@ -11,13 +11,13 @@
 #include "../cpu/arguments.h"
 
 #if defined(OPFORGE_GPU)
-// In libtorch_cuda, and under this name in ROCm's torch too. torch declares it for those who define USE_CUDA.
+// Defined in libtorch_cuda; ROCm's torch has it under the same name. torch declares it only if USE_CUDA is defined.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream);
 #endif
 
 namespace opforge::fused {
 
-using namespace opforge::cpu;  // what faces torch is the same for every device
+using namespace opforge::cpu;  // the torch side is the same for every device
 
 #if defined(OPFORGE_GPU)
 constexpr const char* kDevice = "cuda";
@@ -31,8 +31,8 @@ inline int32_t device_index(AtenTensorHandle tensor) {
     return index;
 }
 
-// Refuses a tensor that is not on this library's device of the number `index`, where the tensor `where` is. `at` is its
-// place in the list `name`, or -1 where that is no list.
+// Throws unless a tensor is on this library's device number `index`, the device of the tensor `where`. `at` is the
+// tensor's index in the list `name`, or -1 if that is not a list.
 [[gnu::noinline]] inline void check_place(AtenTensorHandle tensor, const char* name, int64_t at, int32_t index,
                                           const char* where) {
     check_device(device_name(tensor), kDevice, name, at);
@@ -43,7 +43,7 @@ inline int32_t device_index(AtenTensorHandle tensor) {
            " is: make one call for each device");
 }
 
-// Makes a tensor's device the current one for as long as it lives.
+// Makes a tensor's device the current one for the lifetime of this object.
 class Here {
 public:
     Here(AtenTensorHandle tensor, const char* name) {
@@ -69,7 +69,7 @@ private:
     Place place_{};
 };
 
-// `problem` is what a launch gave.
+// Throws if `problem`, the result of a launch, is not null.
 inline void check_launch(const char* op, const char* problem) {
     if (problem) refuse(std::string("the kernel of ") + op + " did not start: " + problem);
 }

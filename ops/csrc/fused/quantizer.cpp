@@ -6,7 +6,7 @@
 namespace opforge::fused {
 namespace {
 
-// A contiguous tensor of this library's device: what a kernel gets of it.
+// What a kernel needs of a contiguous tensor on this library's device.
 struct Tensor {
     void* data;
     int64_t numel;
@@ -36,7 +36,7 @@ void check_size(const char* name, int64_t numel, int64_t expected, const char* w
            ": " + what);
 }
 
-// `elements` values in `count` groups.
+// Splits `elements` values into `count` groups.
 Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
     if (bits != 8 && bits != 4) refuse("num_bits is " + std::to_string(bits) + ", expected 8 or 4");
     if (count < 1 || elements % count != 0) {
@@ -55,7 +55,7 @@ int64_t params_of(const Groups& groups) { return groups.symmetric ? groups.count
 constexpr const char* kOneByte = "one byte for each code of 8 bits, or for two of 4 bits";
 constexpr const char* kParams = "a scale for each group, with an offset where it is asymmetric";
 
-// The first `count` arguments, which are tensors.
+// The first `count` arguments, which must be tensors.
 struct Tensors {
     Arguments arguments;
     Tensors(const StableIValue* stack, size_t count) : arguments(stack) {
@@ -162,7 +162,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
         "in_groups, int out_groups, int num_bits, bool symmetric, int devices_per_node) -> ()");
 }
 
-// For every backend: tensors that are elsewhere get this op's own message.
+// For every backend: tensors on another device get this op's own message.
 STABLE_TORCH_LIBRARY_IMPL(opforge, CompositeExplicitAutograd, m) {
     m.impl("quantize_", OPFORGE_BOXED(&opforge::fused::quantize));
     m.impl("dequantize_", OPFORGE_BOXED(&opforge::fused::dequantize));

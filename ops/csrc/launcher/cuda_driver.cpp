@@ -1,4 +1,4 @@
-// NVIDIA's driver API, by its documented names and numbers.
+// NVIDIA's driver API, by its documented names and constants.
 
 #include <atomic>
 
@@ -11,7 +11,7 @@ using Result = int;
 constexpr Result kSuccess = 0;
 constexpr int kMajor = 75, kMinor = 76, kSharedMemoryOptIn = 97;  // CUdevice_attribute
 constexpr int kMaxDynamicSharedMemory = 8;                        // CUfunction_attribute
-constexpr unsigned kDefaultShared = 48u << 10;                    // more has to be asked for
+constexpr unsigned kDefaultShared = 48u << 10;                    // more must be requested
 constexpr int kRelaxed = 2;                                       // CUstreamCaptureMode
 constexpr int kDevices = 64;
 
@@ -78,7 +78,7 @@ public:
         return said(result, "cuDeviceGetAttribute");
     }
 
-    // The device's primary context, which torch uses too. A thread that has launched nothing yet has none current.
+    // Uses the device's primary context, as torch does. A thread that has launched nothing yet has no current context.
     const char* enter(int device) override {
         void* wanted = nullptr;
         if (const char* problem = primary(device, &wanted)) return problem;
@@ -94,7 +94,8 @@ public:
         pushed() = false;
     }
 
-    // While this thread captures a graph, loading would be refused, for it allocates: it is no part of the graph.
+    // While this thread captures a graph, the driver would reject loading, because it allocates memory. The relaxed
+    // mode permits it; loading is not part of the graph.
     const char* load(const void* image, void** module) override {
         int mode = kRelaxed;
         const Result asked = call_.cuThreadExchangeStreamCaptureMode(&mode);
@@ -125,7 +126,7 @@ private:
         return pushed;
     }
 
-    // Retained once and never released: the context lives as long as the process does.
+    // Retained once and never released, since the context must exist as long as the process.
     const char* primary(int device, void** out) {
         if (device < 0 || device >= kDevices) return refuse("there is no CUDA device %d", device);
         *out = primaries_[device].load(std::memory_order_acquire);
@@ -155,7 +156,7 @@ private:
 }  // namespace
 
 Driver& cuda() {
-    static CudaDriver* driver = new CudaDriver;  // never destroyed: kernels may be launched while a process ends
+    static CudaDriver* driver = new CudaDriver;  // never destroyed: kernels may be launched while the process exits
     return *driver;
 }
 

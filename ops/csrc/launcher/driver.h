@@ -1,5 +1,5 @@
-// The few functions of a GPU's driver that a launch needs, found by name when the first kernel is asked for. No header
-// and no library of a vendor is needed to build this, and none to load it.
+// The functions of a GPU's driver that a launch needs. They are looked up by name when the first kernel is requested,
+// so that neither building nor loading this needs a header or a library of a vendor.
 
 #ifndef OPFORGE_LAUNCHER_DRIVER_H
 #define OPFORGE_LAUNCHER_DRIVER_H
@@ -9,15 +9,15 @@
 
 namespace opforge::launcher {
 
-// What went wrong, for whoever called; each thread has its own.
+// Formats an error message for the caller. Each thread has its own buffer.
 const char* refuse(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 struct Limits {
-    int capability;     // 90 for compute capability 9.0; 0 where images are chosen by trying
-    int shared_memory;  // bytes that one block may have
+    int capability;     // 90 for compute capability 9.0; 0 if images are tried one after the other
+    int shared_memory;  // bytes that one block may use
 };
 
-// A driver library. Every function gives back null, or the reason why not, as `refuse` does.
+// A driver library. Every function returns null, or an error message as `refuse` does.
 class Driver {
 public:
     virtual ~Driver() = default;
@@ -35,7 +35,7 @@ public:
 Driver& cuda();
 Driver& hip();
 
-// The first of `names` (ended by null) that can be loaded, or null and the reasons.
+// Loads the first of `names` (which end with null) that can be loaded. Returns null, or the reasons if there is none.
 const char* open_library(const char* what, const char* const* names, void** library);
 const char* find_symbol(void* library, const char* what, const char* name, void** out);
 

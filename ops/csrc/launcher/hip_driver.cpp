@@ -1,4 +1,4 @@
-// AMD's HIP runtime, by its documented names and numbers.
+// AMD's HIP runtime, by its documented names and constants.
 
 #include "driver.h"
 
@@ -24,7 +24,7 @@ class HipDriver final : public Driver {
 public:
     const char* open() override {
         if (open_) return nullptr;
-        // torch's wheels bring the first; the others are installed with ROCm.
+        // torch's wheels contain the first; ROCm installs the others.
         static const char* const names[] = {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6",
                                             "libamdhip64.so.5", nullptr};
         void* library = nullptr;
@@ -51,7 +51,7 @@ public:
         return nullptr;
     }
 
-    // The runtime refuses an image of another architecture by itself, and asks for no leave to use shared memory.
+    // The runtime itself rejects images for another architecture, and shared memory needs no permission.
     const char* limits(int, Limits* out) override {
         *out = {0, 64 << 10};
         return nullptr;
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    // The device to go back to, or -1.
+    // The device to restore, or -1.
     static int& left() {
         thread_local int device = -1;
         return device;

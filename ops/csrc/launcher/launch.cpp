@@ -1,8 +1,8 @@
-// Launches the kernels that a library holds, over the driver alone: no compiler, no Triton, no CUDA runtime.
+// Launches the kernels of a library with nothing but the driver: no compiler, no Triton, no CUDA runtime.
 //
-// opforge_find makes a kernel ready on a device: it chooses the image, loads it, and gives back a handle that stays
-// good until the process ends. opforge_launch launches it. Both give back null, or the reason why not; a launch that
-// gives back null has been handed to the driver. Both may be called from any thread.
+// opforge_find prepares a kernel for a device: it chooses the image, loads it, and returns a handle that is valid until
+// the process ends. opforge_launch launches the kernel. Both return null, or an error message; when a launch returns
+// null, the driver has accepted it. Both may be called from any thread.
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default")))
 
 extern "C" {
-// The linker names the section's ends; they are this library's own.
+// The linker defines these symbols at the section's ends. They are local to this library.
 extern const opforge_image* const __start_opforge_images[] __attribute__((visibility("hidden")));
 extern const opforge_image* const __stop_opforge_images[] __attribute__((visibility("hidden")));
 }
@@ -39,7 +39,7 @@ std::mutex& mutex() {
     static std::mutex* mutex = new std::mutex;
     return *mutex;
 }
-Ready* all_ready = nullptr;  // guarded by the mutex; never freed: callers hold pointers into it
+Ready* all_ready = nullptr;  // guarded by the mutex; never freed, since callers hold pointers into it
 
 enum class Kind { kExact, kFamily, kText, kOther };
 
@@ -56,8 +56,9 @@ Arch read_arch(const char* name) {
     return {*end ? Kind::kExact : Kind::kFamily, capability};
 }
 
-// How well an image suits a device; 0 where it cannot run there. Code for one compute capability runs on later ones of
-// the same major number, unless it is made for one device alone; text runs on every later one, compiled by the driver.
+// Returns how well an image fits a device; 0 if it cannot run there. Code for a compute capability also runs on later
+// ones with the same major number, unless it is for one capability only. PTX is compiled by the driver, and runs on
+// every later one.
 int fitness(const char* name, int capability) {
     const Arch arch = read_arch(name);
     if (arch.kind == Kind::kOther) return 1;
@@ -110,7 +111,7 @@ const char* choose(const char* kernel, int device, Ready** out) {
     void* function = nullptr;
     for (unsigned i = 0; i < count; ++i) {
         const int fit = fitness(candidates[i]->arch, limits.capability);
-        if (!limits.capability) {  // the runtime says which image is for this device
+        if (!limits.capability) {  // the runtime decides which image is for this device
             problem = make_ready(candidates[i], driver, device, limits, &function);
             best = candidates[i];
             if (!problem) break;
@@ -126,7 +127,7 @@ const char* choose(const char* kernel, int device, Ready** out) {
     if (limits.capability) problem = make_ready(best, driver, device, limits, &function);
     if (problem && !limits.capability && count > 1) {
         char last[256];
-        std::snprintf(last, sizeof last, "%s", problem);  // `refuse` writes where it stands
+        std::snprintf(last, sizeof last, "%s", problem);  // a copy: `refuse` writes to the buffer of `problem`
         return refuse("none of its images (%s) can be loaded: %s", built, last);
     }
     if (problem) return problem;
@@ -141,7 +142,7 @@ const char* choose(const char* kernel, int device, Ready** out) {
 using opforge::launcher::all_ready;
 using opforge::launcher::Ready;
 
-// The kernels and what each is built for, a line each: NAME ARCH BYTES SHARED THREADS. The text stays valid.
+// Returns the library's images, one per line: NAME ARCH BYTES SHARED THREADS. The text stays valid.
 OPFORGE_EXPORT const char* opforge_kernels() {
     static const char* const text = [] {
         size_t size = 1;
@@ -173,8 +174,7 @@ OPFORGE_EXPORT const char* opforge_find(const char* kernel, int device, const Re
     return problem;
 }
 
-// `arguments` holds the kernel's run-time arguments, one slot of eight bytes each. A grid with a 0 in it launches
-// nothing.
+// `arguments` holds the kernel's run-time arguments, each in a slot of eight bytes. A grid with a 0 launches nothing.
 OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uint64_t x, uint64_t y, uint64_t z,
                                           const uint64_t* arguments) {
     using namespace opforge::launcher;

@@ -1,4 +1,4 @@
-// Finding a driver library and its functions, and saying why not.
+// Finds a driver library and its functions, or the reason why that failed.
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-"""GELU, by the error function or by tanh, and SwiGLU; forward and backward."""
+"""GELU, by the error function or approximated by tanh, and SwiGLU; forward and backward."""
 
 import triton
 import triton.language as tl
@@ -6,9 +6,9 @@ import triton.language as tl
 
 @triton.jit
 def _normal_distribution(x, TANH: tl.constexpr):
-    """The share of x that GELU lets pass, and that share's slope."""
+    """Returns the factor that GELU multiplies x by, and the derivative of the factor."""
     if TANH:
-        # sqrt(2 / pi) * (x + 0.044715 x^3); 1 - 2 / (e^2u + 1) is tanh(u), and goes to its limits without inf / inf.
+        # sqrt(2 / pi) * (x + 0.044715 x^3). tanh(u) as 1 - 2 / (e^2u + 1) reaches its limits without inf / inf.
         inner = 0.7978845608028654 * x * (1.0 + 0.044715 * x * x)
         tanh = 1.0 - 2.0 / (tl.exp(2.0 * inner) + 1.0)
         slope = 0.5 * (1.0 - tanh * tanh) * 0.7978845608028654 * (1.0 + 3.0 * 0.044715 * x * x)
@@ -18,39 +18,39 @@ def _normal_distribution(x, TANH: tl.constexpr):
 
 @triton.jit
 def gelu_forward(x, y, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program a block."""
+    """One program per block."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
-    if start + BLOCK <= count:  # a mask would forbid wide loads
+    if start + BLOCK <= count:  # a mask would prevent wide loads
         value = tl.load(x + at).to(tl.float32)
-        share, _slope = _normal_distribution(value, TANH)
-        tl.store(y + at, value * share)
+        factor, _slope = _normal_distribution(value, TANH)
+        tl.store(y + at, value * factor)
     else:
         here = at < count
         value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
-        share, _slope = _normal_distribution(value, TANH)
-        tl.store(y + at, value * share, mask=here)
+        factor, _slope = _normal_distribution(value, TANH)
+        tl.store(y + at, value * factor, mask=here)
 
 
 @triton.jit
 def gelu_backward(dy, x, dx, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program a block."""
+    """One program per block."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
     if start + BLOCK <= count:
         value = tl.load(x + at).to(tl.float32)
-        share, slope = _normal_distribution(value, TANH)
-        tl.store(dx + at, tl.load(dy + at).to(tl.float32) * (share + value * slope))
+        factor, slope = _normal_distribution(value, TANH)
+        tl.store(dx + at, tl.load(dy + at).to(tl.float32) * (factor + value * slope))
     else:
         here = at < count
         value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
-        share, slope = _normal_distribution(value, TANH)
-        tl.store(dx + at, tl.load(dy + at, mask=here, other=0.0).to(tl.float32) * (share + value * slope), mask=here)
+        factor, slope = _normal_distribution(value, TANH)
+        tl.store(dx + at, tl.load(dy + at, mask=here, other=0.0).to(tl.float32) * (factor + value * slope), mask=here)
 
 
 @triton.jit
 def swiglu_forward(gate, up, y, columns, gate_stride, up_stride, y_stride, BLOCK: tl.constexpr):
-    """A program a row and block of columns: y = gate * sigmoid(gate) * up."""
+    """One program per row and block of columns: y = gate * sigmoid(gate) * up."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
@@ -74,13 +74,13 @@ def swiglu_backward(
     dup_stride,
     BLOCK: tl.constexpr,
 ):
-    """A program a row and block of columns."""
+    """One program per row and block of columns."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
     d = tl.load(dy + row * dy_stride + at, mask=here, other=0.0).to(tl.float32)
     g = tl.load(gate + row * gate_stride + at, mask=here, other=0.0).to(tl.float32)
     u = tl.load(up + row * up_stride + at, mask=here, other=0.0).to(tl.float32)
-    share = 1.0 / (1.0 + tl.exp(-g))
-    tl.store(dgate + row * dgate_stride + at, d * u * share * (1.0 + g * (1.0 - share)), mask=here)
-    tl.store(dup + row * dup_stride + at, d * g * share, mask=here)
+    sigmoid = 1.0 / (1.0 + tl.exp(-g))
+    tl.store(dgate + row * dgate_stride + at, d * u * sigmoid * (1.0 + g * (1.0 - sigmoid)), mask=here)
+    tl.store(dup + row * dup_stride + at, d * g * sigmoid, mask=here)

@@ -1,4 +1,4 @@
-"""Adam and AdamW over many tensors in one launch. The formula: `opforge.ops.reference.adam`."""
+"""Adam and AdamW over many tensors in one launch. For the formula see `opforge.ops.reference.adam`."""
 
 import triton
 import triton.language as tl
@@ -50,9 +50,12 @@ def update(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, copy). `sign` is -1 to climb; `l2` the weight decay of Adam,
-    `decay` that of AdamW; `root` sqrt(1 - beta2^t) and `rate` lr * root / (1 - beta1^t), unless `lr_at` or `step_at`
-    is the address of a number. What `scale_at` points to divides the gradients."""
+    """One program per row (param, grad, exp_avg, exp_avg_sq, copy).
+
+    `sign` is -1 to maximize. `l2` is the weight decay of Adam, `decay` that of AdamW. `root` is sqrt(1 - beta2^t), and
+    `rate` is lr * root / (1 - beta1^t); they are computed here if `lr_at` or `step_at` is the address of a number. The
+    number at `scale_at`, if that is not 0, divides the gradients.
+    """
     row, kinds, count, _tensor = row_of(table, noop, 8)
     param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
     first, second, copy = address(row, 2, STATE), address(row, 3, STATE), address(row, 4, COPY)
@@ -62,7 +65,7 @@ def update(
     eps *= root
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        if start + BLOCK <= count:  # a mask would forbid wide loads
+        if start + BLOCK <= count:  # a mask would prevent wide loads
             _block(
                 param, grad, first, second, copy, kinds, at, None,
                 sign, l2, weight1, factor1, weight2, factor2, amount, rate, eps, PARAM, GRAD, STATE, COPY,

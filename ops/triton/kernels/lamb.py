@@ -1,8 +1,8 @@
 """LAMB over many tensors in three launches: moments and sums of squares, the ratios of norms, the parameters.
 
-The formula: `opforge.ops.reference.lamb`. Nothing is added up by atomics: the same inputs give the same bits. Nothing
-is read by the host, so a graph may capture it. The last launch makes the direction anew, of the moments as they were
-stored: that moves no more bytes than storing it would.
+For the formula see `opforge.ops.reference.lamb`. No sum uses atomics, so the same inputs give the same bits. The host
+reads nothing, so a graph can capture the launches. The last launch computes the direction again from the stored
+moments, which moves no more bytes than storing the direction would.
 """
 
 import triton
@@ -22,8 +22,8 @@ def _accumulate(
     param, grad, first, second, kinds, at, count, sign, decay, weight1, factor1, weight2, factor2, inside, outside,
     WHOLE: tl.constexpr, PARAM: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
 ):  # fmt: skip
-    """One block: the squares of the parameters and of the direction, 0 where there is nothing."""
-    here = None if WHOLE else at < count  # a mask would forbid wide loads
+    """Updates the moments of one block. Returns the squares of the params and of the direction, 0 beyond `count`."""
+    here = None if WHOLE else at < count  # a mask would prevent wide loads
     p, g = read(param, kinds, 0, at, here, PARAM), read(grad, kinds, 1, at, here, GRAD) * sign
     m = average(read(first, kinds, 2, at, here, STATE), g, weight1, factor1)
     v = average_square(read(second, kinds, 3, at, here, STATE), g, weight2, factor2)
@@ -55,53 +55,58 @@ def accumulate(
     STATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, exp_avg_sq, copy): updates the moments, and writes to `sums` [rows, 2]
-    the sums of squares of the parameters and of the direction. `inside` and `outside` of the square root: eps or 0."""
+    """One program per row (param, grad, exp_avg, exp_avg_sq, copy) updates the moments.
+
+    It writes the sums of squares of the parameters and of the direction to `sums` [rows, 2]. `inside` and `outside` are
+    eps or 0: what is added inside and outside of the square root.
+    """
     row, kinds, count, _tensor = row_of(table, noop, 8)
     param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
     first, second = address(row, 2, STATE), address(row, 3, STATE)
     sign = sign / number(scale_at, 1.0)
-    of_param = tl.zeros((BLOCK,), tl.float32)
-    of_direction = tl.zeros((BLOCK,), tl.float32)
+    param_squares = tl.zeros((BLOCK,), tl.float32)
+    direction_squares = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:
-            of_p, of_u = _accumulate(
+            p, u = _accumulate(
                 param, grad, first, second, kinds, at, count,
                 sign, decay, weight1, factor1, weight2, factor2, inside, outside, True, PARAM, GRAD, STATE,
             )  # fmt: skip
         else:
-            of_p, of_u = _accumulate(
+            p, u = _accumulate(
                 param, grad, first, second, kinds, at, count,
                 sign, decay, weight1, factor1, weight2, factor2, inside, outside, False, PARAM, GRAD, STATE,
             )  # fmt: skip
-        of_param += of_p
-        of_direction += of_u
-    number_of_row = tl.program_id(0).to(tl.int64)
-    tl.store(sums + number_of_row * 2, tl.sum(of_param, 0))
-    tl.store(sums + number_of_row * 2 + 1, tl.sum(of_direction, 0))
+        param_squares += p
+        direction_squares += u
+    row_index = tl.program_id(0).to(tl.int64)
+    tl.store(sums + row_index * 2, tl.sum(param_squares, 0))
+    tl.store(sums + row_index * 2 + 1, tl.sum(direction_squares, 0))
 
 
 @triton.jit
 def trust(spans, noop, sums, ratios, smallest, largest, BLOCK: tl.constexpr):
-    """One program a tensor, whose first row, last row and place `spans` [tensors, 3] tells: |param| / |direction|
-    within the bounds, or 1 if either is 0."""
+    """One program per tensor writes |param| / |direction|, clamped to the bounds, or 1 if either norm is 0.
+
+    `spans` [tensors, 3] holds a tensor's first row, the row after its last one, and its index.
+    """
     span = spans + tl.program_id(0).to(tl.int64) * 3
     begin, end = tl.load(span), tl.load(span + 1)
-    of_param = tl.zeros((BLOCK,), tl.float64)
-    of_direction = tl.zeros((BLOCK,), tl.float64)
+    param_squares = tl.zeros((BLOCK,), tl.float64)
+    direction_squares = tl.zeros((BLOCK,), tl.float64)
     for start in range(begin, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
         here = at < end
-        of_param += tl.load(sums + at * 2, mask=here, other=0.0).to(tl.float64)
-        of_direction += tl.load(sums + at * 2 + 1, mask=here, other=0.0).to(tl.float64)
-    p = tl.sqrt(tl.sum(of_param, 0)).to(tl.float32)
-    u = tl.sqrt(tl.sum(of_direction, 0)).to(tl.float32)
+        param_squares += tl.load(sums + at * 2, mask=here, other=0.0).to(tl.float64)
+        direction_squares += tl.load(sums + at * 2 + 1, mask=here, other=0.0).to(tl.float64)
+    p = tl.sqrt(tl.sum(param_squares, 0)).to(tl.float32)
+    u = tl.sqrt(tl.sum(direction_squares, 0)).to(tl.float32)
     quotient = tl.div_rn(p, tl.where(u == 0, 1.0, u))
-    # Not by min and max, which would turn NaN into a bound.
-    held = tl.where(quotient > largest, largest, tl.where(quotient < smallest, smallest, quotient))
-    go = (tl.load(noop) & 0x7FFFFFFF) == 0
-    tl.store(ratios + tl.load(span + 2), tl.where((p == 0) | (u == 0), 1.0, held), mask=go)
+    # Not by minimum and maximum, which would turn NaN into a bound.
+    clamped = tl.where(quotient > largest, largest, tl.where(quotient < smallest, smallest, quotient))
+    updates = (tl.load(noop) & 0x7FFFFFFF) == 0
+    tl.store(ratios + tl.load(span + 2), tl.where((p == 0) | (u == 0), 1.0, clamped), mask=updates)
 
 
 @triton.jit
@@ -136,20 +141,23 @@ def descend(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row: param -= rate * ratio * direction. `rate` is lr * sqrt(1 - beta2^t) / (1 - beta1^t), unless
-    `lr_at` or `step_at` is the address of a number."""
+    """One program per row: param -= rate * ratio * direction.
+
+    `rate` is lr * sqrt(1 - beta2^t) / (1 - beta1^t). It is computed here if `lr_at` or `step_at` is the address of a
+    number.
+    """
     row, kinds, count, tensor = row_of(table, noop, 8)
     param, copy = address(row, 0, PARAM), address(row, 4, COPY)
     first, second = address(row, 2, STATE), address(row, 3, STATE)
     rate, _root = rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, rate)
-    by = rate * tl.load(ratios + tensor)
+    factor = rate * tl.load(ratios + tensor)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         if start + BLOCK <= count:
             _descend(
-                param, first, second, copy, kinds, at, None, by, decay, inside, outside, PARAM, STATE, COPY
+                param, first, second, copy, kinds, at, None, factor, decay, inside, outside, PARAM, STATE, COPY
             )  # fmt: skip
         else:
             _descend(
-                param, first, second, copy, kinds, at, at < count, by, decay, inside, outside, PARAM, STATE, COPY
+                param, first, second, copy, kinds, at, at < count, factor, decay, inside, outside, PARAM, STATE, COPY
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lion over many tensors in one launch. The formula: `opforge.ops.reference.lion`."""
+"""Lion over many tensors in one launch. For the formula see `opforge.ops.reference.lion`."""
 
 import triton
 import triton.language as tl
@@ -14,8 +14,9 @@ def _block(
 ):  # fmt: skip
     p, m = read(param, kinds, 0, at, here, PARAM), read(first, kinds, 2, at, here, STATE)
     g = read(grad, kinds, 1, at, here, GRAD) * sign
-    way = average(m, g, weight1, factor1)
-    step = tl.where(way > 0, lr, tl.where(way < 0, -lr, tl.where(way == 0, 0.0, way)))  # NaN stays NaN
+    direction = average(m, g, weight1, factor1)
+    # A direction of NaN must stay NaN.
+    step = tl.where(direction > 0, lr, tl.where(direction < 0, -lr, tl.where(direction == 0, 0.0, direction)))
     p = descend(p, step, amount)
     write(param, kinds, 0, at, p, here, PARAM)
     write(first, kinds, 2, at, average(m, g, weight2, factor2), here, STATE)
@@ -41,8 +42,11 @@ def update(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row (param, grad, exp_avg, copy). `sign` is -1 to climb; what `lr_at` and `scale_at` point to, if
-    they are not 0, is the learning rate, and what divides the gradients."""
+    """One program per row (param, grad, exp_avg, copy). `sign` is -1 to maximize.
+
+    The number at `lr_at`, if that is not 0, is the learning rate instead of `lr`. The number at `scale_at`, if that is
+    not 0, divides the gradients.
+    """
     row, kinds, count, _tensor = row_of(table, noop, 7)
     param, grad = address(row, 0, PARAM), address(row, 1, GRAD)
     first, copy = address(row, 2, STATE), address(row, 3, COPY)
@@ -51,7 +55,7 @@ def update(
     amount = lr * decay
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        if start + BLOCK <= count:  # a mask would forbid wide loads
+        if start + BLOCK <= count:  # a mask would prevent wide loads
             _block(
                 param, grad, first, copy, kinds, at, None,
                 sign, weight1, factor1, weight2, factor2, amount, lr, PARAM, GRAD, STATE, COPY,

@@ -1,7 +1,7 @@
-"""How a kernel reads the tensors that a row of the table of ops/triton/chunks.py names: addresses, dtypes, a count.
+"""How a kernel reads and writes the tensors of a row of the table of ops/triton/chunks.py.
 
-A dtype that is "any" is told by the row, and the address need not be aligned: slower, and for every mix of dtypes.
-None: there is no such tensor.
+If a DTYPE is "any", the row holds the dtype, and the address need not be aligned. That is slower, and works for every
+mix of dtypes. If a DTYPE is None, there is no such tensor.
 """
 
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def row_of(table, noop, WIDTH: tl.constexpr):
-    """This program's row, its tensors' dtypes (two bits each), its count (0 where the flag is set), its tensor."""
+    """Returns this program's row, dtypes (two bits per tensor), count (0 if the flag is set), and tensor's index."""
     row = table + tl.program_id(0).to(tl.int64) * WIDTH
     stop = (tl.load(noop) & 0x7FFFFFFF) != 0  # the flag is an int32 or a float32
     return row, tl.load(row + WIDTH - 3), tl.where(stop, 0, tl.load(row + WIDTH - 2)), tl.load(row + WIDTH - 1)
@@ -18,42 +18,42 @@ def row_of(table, noop, WIDTH: tl.constexpr):
 
 @triton.jit
 def address(row, column: tl.constexpr, DTYPE: tl.constexpr):
-    """What a column holds, as `read` and `write` take it; a typed pointer allows loads of 16 bytes."""
-    place = tl.load(row + column)
+    """Returns a column's address as `read` and `write` take it. A typed pointer allows loads of 16 bytes."""
+    pointer = tl.load(row + column)
     if DTYPE is None or DTYPE == "any":
-        return place
+        return pointer
     else:
-        return tl.multiple_of(place.to(tl.pointer_type(DTYPE)), 16)
+        return tl.multiple_of(pointer.to(tl.pointer_type(DTYPE)), 16)
 
 
 @triton.jit
-def read(place, kinds, column: tl.constexpr, at, here, DTYPE: tl.constexpr):
-    """The values of a column's tensor, as float32."""
+def read(pointer, kinds, column: tl.constexpr, at, here, DTYPE: tl.constexpr):
+    """Returns values of a column's tensor, as float32."""
     if DTYPE == "any":
         kind = (kinds >> (2 * column)) & 3
         value = tl.zeros(at.shape, tl.float32)
         if kind == 0:
-            value = tl.load(place.to(tl.pointer_type(tl.float32)) + at, mask=here)
+            value = tl.load(pointer.to(tl.pointer_type(tl.float32)) + at, mask=here)
         elif kind == 1:
-            value = tl.load(place.to(tl.pointer_type(tl.float16)) + at, mask=here).to(tl.float32)
+            value = tl.load(pointer.to(tl.pointer_type(tl.float16)) + at, mask=here).to(tl.float32)
         else:
-            value = tl.load(place.to(tl.pointer_type(tl.bfloat16)) + at, mask=here).to(tl.float32)
+            value = tl.load(pointer.to(tl.pointer_type(tl.bfloat16)) + at, mask=here).to(tl.float32)
         return value
     else:
-        return tl.load(place + at, mask=here).to(tl.float32)
+        return tl.load(pointer + at, mask=here).to(tl.float32)
 
 
 @triton.jit
-def write(place, kinds, column: tl.constexpr, at, value, here, DTYPE: tl.constexpr):
-    """Values to a column's tensor, if there is one."""
+def write(pointer, kinds, column: tl.constexpr, at, value, here, DTYPE: tl.constexpr):
+    """Writes values to a column's tensor, if there is one."""
     if DTYPE == "any":
         kind = (kinds >> (2 * column)) & 3
-        if place != 0:
+        if pointer != 0:
             if kind == 0:
-                tl.store(place.to(tl.pointer_type(tl.float32)) + at, value, mask=here)
+                tl.store(pointer.to(tl.pointer_type(tl.float32)) + at, value, mask=here)
             elif kind == 1:
-                tl.store(place.to(tl.pointer_type(tl.float16)) + at, value.to(tl.float16), mask=here)
+                tl.store(pointer.to(tl.pointer_type(tl.float16)) + at, value.to(tl.float16), mask=here)
             else:
-                tl.store(place.to(tl.pointer_type(tl.bfloat16)) + at, value.to(tl.bfloat16), mask=here)
+                tl.store(pointer.to(tl.pointer_type(tl.bfloat16)) + at, value.to(tl.bfloat16), mask=here)
     elif DTYPE is not None:
-        tl.store(place + at, value.to(DTYPE), mask=here)
+        tl.store(pointer + at, value.to(DTYPE), mask=here)

@@ -1,6 +1,6 @@
-"""Group quantisation to 8 and 4 bits, and back. Two 4-bit values share a byte, the first in its low half.
+"""Group quantization to 8 and 4 bits, and dequantization. Two 4-bit values share a byte, the first in its low half.
 
-The formula: `opforge.ops.triton.references.quantize`.
+For the formula see `opforge.ops.triton.references.quantize`.
 """
 
 import triton
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
-    """The scale of groups whose values lie between these."""
+    """Returns the scale of groups with these smallest and largest values."""
     if SYMMETRIC:
         return tl.maximum(-low, high) / (2 ** (BITS - 1) - 1)
     else:
@@ -18,16 +18,16 @@ def _scale(low, high, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
 
 @triton.jit
 def _codes(value, low, scale, BITS: tl.constexpr, SYMMETRIC: tl.constexpr):
-    """Integers whose low BITS bits are the codes: to the nearest, halves to even."""
-    by = tl.where(scale > 0, scale, 1.0)
+    """Returns integers whose low BITS bits are the codes, rounded to the nearest, halves to even."""
+    divisor = tl.where(scale > 0, scale, 1.0)
     if SYMMETRIC:
-        most: tl.constexpr = 2 ** (BITS - 1) - 1
-        held = tl.minimum(tl.maximum(value / by, -most), most)
+        largest: tl.constexpr = 2 ** (BITS - 1) - 1
+        clamped = tl.minimum(tl.maximum(value / divisor, -largest), largest)
     else:
-        most: tl.constexpr = 2**BITS - 1
-        held = tl.minimum(tl.maximum((value - low) / by, 0.0), most)
-    # 1.5 * 2^23 leaves no bit for a fraction, and the whole number in the lowest bits: conversions are slow.
-    return (held + 12582912.0).to(tl.int32, bitcast=True)
+        largest: tl.constexpr = 2**BITS - 1
+        clamped = tl.minimum(tl.maximum((value - low) / divisor, 0.0), largest)
+    # A conversion to int is slow. A sum with 1.5 * 2^23 has no bit for a fraction, and the integer in its low bits.
+    return (clamped + 12582912.0).to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -43,11 +43,11 @@ def quantize(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program takes ROWS groups of `size` values, BLOCK at most."""
+    """One program quantizes ROWS groups of `size` values, at most BLOCK each."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, BLOCK)
-    known = row < groups
-    here = known[:, None] & (at < size)[None, :]
+    valid = row < groups
+    here = valid[:, None] & (at < size)[None, :]
     value = tl.load(x + row[:, None] * size + at[None, :], mask=here, other=0.0).to(tl.float32)
     if SYMMETRIC:
         high = tl.max(tl.abs(value), 1)
@@ -55,22 +55,22 @@ def quantize(
     else:
         low = tl.min(tl.where(here, value, float("inf")), 1)
         high = tl.max(tl.where(here, value, float("-inf")), 1)
-        tl.store(offsets + row, low, mask=known)
+        tl.store(offsets + row, low, mask=valid)
     scale = _scale(low, high, BITS, SYMMETRIC)
-    tl.store(scales + row, scale, mask=known)
+    tl.store(scales + row, scale, mask=valid)
     code = _codes(value, low[:, None], scale[:, None], BITS, SYMMETRIC)
     if BITS == 8:
         tl.store(out + row[:, None] * size + at[None, :], code.to(tl.int8), mask=here)
     else:
         first, second = tl.split(tl.reshape(code, (ROWS, BLOCK // 2, 2)))
         half = tl.arange(0, BLOCK // 2)
-        there = known[:, None] & (half < size // 2)[None, :]
+        there = valid[:, None] & (half < size // 2)[None, :]
         tl.store(out + row[:, None] * (size // 2) + half[None, :], (first & 15 | second << 4).to(tl.int8), mask=there)
 
 
 @triton.jit
 def _widened(x, start, size, low, high, BLOCK: tl.constexpr):
-    """The least and the greatest value that each thread has seen, with one more block."""
+    """Returns the smallest and the largest value that each thread has seen, with one more block."""
     at = start + tl.arange(0, BLOCK)
     here = at < size
     value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
@@ -80,7 +80,7 @@ def _widened(x, start, size, low, high, BLOCK: tl.constexpr):
 
 @triton.jit
 def _encode(x, out, start, size, low, scale, BITS: tl.constexpr, SYMMETRIC: tl.constexpr, BLOCK: tl.constexpr):
-    """Write the codes of one block of a long group, which is read for the last time."""
+    """Writes the codes of one block of a long group. The block is read for the last time."""
     at = start + tl.arange(0, BLOCK)
     here = at < size
     value = tl.load(x + at, mask=here, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -104,8 +104,10 @@ def quantize_long(
     SYMMETRIC: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Many long groups: a program a group, which it reads twice, the second time backwards: what was read last is the
-    likeliest to be in the cache."""
+    """For many long groups: one program per group, which it reads twice.
+
+    The second time it reads backwards, since the data read last is most likely in the cache.
+    """
     group = tl.program_id(0).to(tl.int64)
     x += group * size
     out += group * (size // (8 // BITS))
@@ -113,20 +115,22 @@ def quantize_long(
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(0, size, BLOCK):
         low, high = _widened(x, start, size, low, high, BLOCK)
-    least = tl.min(low, 0)
-    scale = _scale(least, tl.max(high, 0), BITS, SYMMETRIC)
+    smallest = tl.min(low, 0)
+    scale = _scale(smallest, tl.max(high, 0), BITS, SYMMETRIC)
     tl.store(scales + group, scale)
     if not SYMMETRIC:
-        tl.store(offsets + group, least)
+        tl.store(offsets + group, smallest)
     last = (size - 1) // BLOCK * BLOCK
     for before in range(0, size, BLOCK):
-        _encode(x, out, last - before, size, least, scale, BITS, SYMMETRIC, BLOCK)
+        _encode(x, out, last - before, size, smallest, scale, BITS, SYMMETRIC, BLOCK)
 
 
 @triton.jit
 def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """Few long groups, first half: a program a group and part of it, which writes the least and the greatest value to
-    `found` [groups, parts, 2]."""
+    """For few long groups, first launch: one program per group and part.
+
+    It writes the smallest and the largest value of the part to `found` [groups, parts, 2].
+    """
     group = tl.program_id(1).to(tl.int64)
     part = tl.program_id(0)
     x += group * size
@@ -152,8 +156,10 @@ def encode(
     PART: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Few long groups, second half: a program a group and part of it, whose values it reads from the cache if it
-    can."""
+    """For few long groups, second launch: one program per group and part. It writes the codes of the part.
+
+    The values are usually still in the cache.
+    """
     group = tl.program_id(1).to(tl.int64)
     part = tl.program_id(0)
     parts = tl.num_programs(0)
@@ -161,9 +167,9 @@ def encode(
     highs = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(0, parts, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        one = found + (group * parts + at) * 2
-        lows = tl.minimum(lows, tl.load(one, mask=at < parts, other=float("inf")))
-        highs = tl.maximum(highs, tl.load(one + 1, mask=at < parts, other=float("-inf")))
+        pair = found + (group * parts + at) * 2
+        lows = tl.minimum(lows, tl.load(pair, mask=at < parts, other=float("inf")))
+        highs = tl.maximum(highs, tl.load(pair + 1, mask=at < parts, other=float("-inf")))
     low = tl.min(lows, 0)
     scale = _scale(low, tl.max(highs, 0), BITS, SYMMETRIC)
     if part == 0:
@@ -189,15 +195,17 @@ def dequantize(
     EACH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A program a block of values: y = code * scale, plus the offset unless SYMMETRIC. EACH values that stand together,
-    a divisor of `size`, share the look-up of their group."""
+    """One program per block of values: y = code * scale, plus the offset unless SYMMETRIC.
+
+    EACH adjacent values, a divisor of `size`, share the look-up of their group.
+    """
     start = tl.program_id(0).to(tl.int64) * BLOCK
     first = start // size
     part = tl.arange(0, BLOCK // EACH) * EACH
-    # Less than `size` and a block together: 32 bits hold it, and their division is the fast one.
+    # The dividend is less than `size` plus a block, so it fits 32 bits, whose division is faster.
     group = first + ((start - first * size).to(tl.uint32) + part.to(tl.uint32)) // tl.cast(size, tl.uint32)
-    known = start + part < count
-    scale = tl.load(scales + group, mask=known, other=0.0)[:, None]
+    valid = start + part < count
+    scale = tl.load(scales + group, mask=valid, other=0.0)[:, None]
     at = start + part[:, None] + tl.arange(0, EACH)[None, :]
     here = at < count
     if BITS == 8:
@@ -207,8 +215,8 @@ def dequantize(
         half = (start + part[:, None]) // 2 + tl.arange(0, EACH // 2)[None, :]
         pair = tl.load(codes + half, mask=half < count // 2, other=0).to(tl.int32)
         code = tl.reshape(tl.join(pair & 15, pair >> 4 & 15), (BLOCK // EACH, EACH))
-        code = (code ^ 8) - 8 if SYMMETRIC else code  # the sign of four bits
+        code = (code ^ 8) - 8 if SYMMETRIC else code  # extends the sign of four bits
     value = code.to(tl.float32) * scale
     if not SYMMETRIC:
-        value += tl.load(offsets + group, mask=known, other=0.0)[:, None]
+        value += tl.load(offsets + group, mask=valid, other=0.0)[:, None]
     tl.store(y + at, value, mask=here)

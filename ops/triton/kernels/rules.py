@@ -1,4 +1,4 @@
-"""What the optimizers' rules are made of: the arithmetic of ops/csrc/include/opforge/rules.h, step by step."""
+"""The parts of the optimizers' rules: the arithmetic of ops/csrc/include/opforge/rules.h, step by step."""
 
 import triton
 import triton.language as tl
@@ -6,13 +6,13 @@ import triton.language as tl
 
 @triton.jit
 def average(x, y, weight, factor):
-    """beta * x + (1 - beta) * y. `weight` is 1 - beta; `factor` beta - 1 where beta > 1/2, and beta elsewhere."""
+    """Returns beta * x + (1 - beta) * y. `weight` is 1 - beta; `factor` is beta - 1 if beta > 1/2, otherwise beta."""
     return tl.where(weight < 0.5, x, 0.0) + tl.fma(weight, y, factor * x)
 
 
 @triton.jit
 def average_square(x, y, weight, factor):
-    """beta * x + (1 - beta) * y * y. inf stays inf; the product overflows where torch's does."""
+    """Returns beta * x + (1 - beta) * y * y. inf stays inf; the product overflows when torch's does."""
     base = tl.where(weight < 0.5, x, 0.0)
     decay = tl.where(tl.abs(base) == float("inf"), 0.0, factor * x)
     return base + tl.fma(weight * y, y, decay)
@@ -20,13 +20,14 @@ def average_square(x, y, weight, factor):
 
 @triton.jit
 def descend(p, step, amount):
-    """p - amount * p - step, rounded once at the magnitude of p. inf less a part of itself would be NaN."""
+    """Returns p - amount * p - step, rounded once at the magnitude of p."""
+    # For an infinite p the second form would subtract inf from inf, which is NaN.
     return tl.where(tl.abs(p) == float("inf"), (1.0 - amount) * p - step, p - tl.fma(amount, p, step))
 
 
 @triton.jit
 def number(address, otherwise):
-    """The float32 number on the device at an address, or `otherwise` where that is 0."""
+    """Returns the float32 number at an address on the device, or `otherwise` if the address is 0."""
     value = otherwise
     if address != 0:
         value = tl.load(address.to(tl.pointer_type(tl.float32)))
@@ -35,7 +36,7 @@ def number(address, otherwise):
 
 @triton.jit
 def _bias_correction(log_beta, step):
-    """1 - beta^step without the cancellation: where that is small, by the series of the exponential function."""
+    """Returns 1 - beta^step. If that is small, uses the series of the exponential function to avoid cancellation."""
     x = step * log_beta
     series = 1.0 + x / 12.0
     for n in tl.static_range(11, 1, -1):
@@ -45,7 +46,10 @@ def _bias_correction(log_beta, step):
 
 @triton.jit
 def rate_and_root(lr_at, step_at, lr, step, log_beta1, log_beta2, rate, root):
-    """lr * sqrt(1 - beta2^t) / (1 - beta1^t), and that square root: as given, unless lr or t are on the device."""
+    """Returns lr * sqrt(1 - beta2^t) / (1 - beta1^t) and sqrt(1 - beta2^t).
+
+    These are `rate` and `root`, unless lr or t is on the device.
+    """
     if (lr_at != 0) | (step_at != 0):
         t = number(step_at, step)
         root = tl.sqrt_rn(_bias_correction(log_beta2, t))

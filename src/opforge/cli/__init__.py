@@ -1,4 +1,4 @@
-"""The command line. Each command is a line in a table here and a file beside this one, imported when it runs."""
+"""The command line. Each command is an entry in COMMANDS and a file of its own, imported when the command runs."""
 
 from __future__ import annotations
 
@@ -14,46 +14,50 @@ import opforge
 from .guard import GuardedGroup
 
 COMMANDS = {
-    "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time; also a command of its own."),
-    "cache": ("opforge.cli.cache.commands:group", "Look at the cache, check it, bound it, explain a miss."),
+    "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
+    "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
-    "port": ("opforge.cli.port:command", "Make code that is tied to one vendor's device run on all."),
+    "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
-    "inspect": ("opforge.cli.inspect:command", "Show what a built op holds: kernels, registers, sizes, needs."),
+    "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
     "report": (
         "opforge.cli.report:command",
-        "Say what is here, and for every op: ready, cached, buildable or why not.",
+        "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
 }
-"""Name to "module:command" and its line in the help: the help imports none of them."""
+"""Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
 
 
 class LazyGroup(GuardedGroup):
     """A group that imports a command when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports and returns a command. None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
-    def lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+    def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Returns the name of each command and its line in the help, without importing the commands."""
         return [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(opforge.__version__, prog_name="opforge")
 def group() -> None:
-    """opforge builds, caches, ships and loads compiled PyTorch ops."""
+    """Build, cache, ship and load compiled PyTorch ops."""
 
 
 def _prepare_streams() -> None:
-    """Give closed standard streams something to be, and escape what the encoding of standard output cannot spell."""
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:  # else the next file would be what our children write to
+    """Opens the null device for closed standard streams, and escapes what standard output's encoding lacks."""
+    # If 0, 1 or 2 is free, the next opened file takes it, and child processes write their output into that file.
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -61,13 +65,13 @@ def _prepare_streams() -> None:
 
 
 def main() -> None:
-    """The command `opforge`."""
+    """Runs the command `opforge`."""
     _prepare_streams()
     group(prog_name="opforge")
 
 
 def build_ops() -> None:
-    """The command `build-ops`."""
+    """Runs the command `build-ops`."""
     from .prebuild.command import command
 
     _prepare_streams()

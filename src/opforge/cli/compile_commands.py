@@ -1,4 +1,4 @@
-"""`opforge compile-commands`: how each source of an op is compiled, in the form that clangd reads."""
+"""`opforge compile-commands`: how each source of an op is compiled, in the format that clangd reads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.errors import OpforgeError, SettingError
+from opforge.errors import SettingError
 
-from .guard import FAILED, OK, Guarded, json_option
-from .output import emit_json
+from .guard import FAILED, OK, Guarded, error_text, json_option
+from .output import counted, emit_json
 from .selection import Selected, all_targets, select, target_option
 
 GCC_ONLY = frozenset({"-fno-gnu-unique"})
-"""clangd reports an option that clang does not know as an error in every file."""
+"""Options that clang does not know: clangd reports one as an error in every file."""
 
 
 @click.command("compile-commands", cls=Guarded)
@@ -30,7 +30,7 @@ GCC_ONLY = frozenset({"-fno-gnu-unique"})
     default="compile_commands.json",
     show_default=True,
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="The file to write; - for standard output.",
+    help="The file to write, or - for standard output.",
 )
 @json_option
 def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str], output: str, as_json: bool) -> None:
@@ -43,9 +43,13 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
       opforge compile-commands my_package.ops:ReluBuilder
     """
     folder = os.path.dirname(os.path.abspath(output))
-    answers = [(one.name, *_commands(one, folder)) for one in select(ops, all_targets(targets, levels))]
-    commands = [one for _name, found, _error in answers for one in found]
-    failed = [{"name": name} | error for name, _found, error in answers if error]
+    commands: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    for op in select(ops, all_targets(targets, levels)):
+        try:
+            commands += _commands(op, folder)
+        except Exception as error:  # a broken builder must not keep the other ops out of the file
+            failed.append({"name": op.name, "error": type(error).__name__, "message": error_text(error)})
     text = json.dumps(commands, indent=1) + "\n"
     if output == "-":
         click.echo(text, nl=False)
@@ -54,35 +58,31 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
     if as_json and output != "-":
         emit_json({"output": os.path.abspath(output), "commands": len(commands), "failed": failed})
     elif output != "-":
-        click.echo(f"{len(commands)} commands in {output}")
-    for one_failed in failed if not as_json or output == "-" else ():
-        click.echo(f"error: {one_failed['name']}: {one_failed['message']}", err=True)
+        click.echo(f"{counted(len(commands), 'command', 'commands')} in {output}")
+    for failure in failed if not as_json or output == "-" else ():
+        click.echo(f"error: {failure['name']}: {failure['message']}", err=True)
     sys.exit(FAILED if failed else OK)
 
 
-def _commands(one: Selected, folder: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The commands that compile an op, or why there are none."""
-    from opforge.report.facts import planned
+def _commands(op: Selected, folder: str) -> list[dict[str, Any]]:
+    """Returns the commands that compile an op, as clangd's file lists them. Raises what `planned` raises."""
+    from opforge.report.ops import planned
 
-    try:
-        known = planned(one.builder(), look_up=False)
-    except Exception as error:  # a broken builder is not to keep the others from the editor
-        told = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
-        return [], {"error": type(error).__name__, "message": told}
-    compiling = [step for step in known.steps if step.unit]
+    build = planned(op.builder(), look_up=False)
     return [
         {
             "directory": folder,
             "file": step.inputs[0],
-            "arguments": _arguments(step.argv, known.compiler),
+            "arguments": _arguments(step.argv, build.compiler),
             "output": step.output,
         }
-        for step in compiling
-    ], {}
+        for step in build.steps
+        if step.unit
+    ]
 
 
 def _arguments(argv: Sequence[str], compiler: str) -> list[str]:
-    """The command without its launcher (ccache, ...), as clangd takes the first word for the compiler."""
+    """Returns the command without its launcher (ccache, ...): clangd takes the first word for the compiler."""
     start = argv.index(compiler) if compiler in argv else 0
     return [argument for argument in argv[start:] if argument not in GCC_ONLY]
 
@@ -94,4 +94,4 @@ def _write(path: str, text: str) -> None:
             file.write(text)
         os.replace(temporary, path)
     except OSError as error:
-        raise SettingError("--output", path, f"a file that can be written ({error.strerror})") from error
+        raise SettingError("--output", path, f"a writable file ({error.strerror})") from error

@@ -1,20 +1,20 @@
-"""How every command ends: errors as one message or as JSON, the exit code, Ctrl-C."""
+"""How every command ends: an error as one message or as JSON, the exit code, Ctrl-C."""
 
 from __future__ import annotations
 
 import errno
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
 from opforge.errors import OpforgeError
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-EXIT_CODES = "Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 success, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
 
 
 class Guarded(click.Command):
-    """A command that ends with a message, never with a traceback, where the error is one of opforge's own."""
+    """A command that prints opforge's own errors as a message, without a traceback."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("epilog", EXIT_CODES)
@@ -23,59 +23,81 @@ class Guarded(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Parses the arguments. Raises StyledUsageError; with --json prints it and exits."""
         as_json = "--json" in args
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             if not as_json or error.ctx is None:
-                raise
-            error.ctx.params["as_json"] = True  # the parser may not have come so far
-            end_with(error.ctx, "UsageError", error.format_message(), USAGE)
+                raise with_style(error) from None
+            error.ctx.params["as_json"] = True  # parsing stopped, perhaps before it reached --json
+            end_with_error(error.ctx, "UsageError", error.format_message(), USAGE)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command and returns its result. Ends with a message on opforge's own errors and on Ctrl-C."""
         try:
             return super().invoke(ctx)
         except OpforgeError as error:
-            end_with(ctx, type(error).__name__, str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except click.UsageError as error:
             if not ctx.params.get("as_json"):
-                raise
-            end_with(ctx, "UsageError", error.format_message(), USAGE)
+                raise with_style(error) from None
+            end_with_error(ctx, "UsageError", error.format_message(), USAGE)
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # nobody reads on: click ends without a word
-            end_with(ctx, type(error).__name__, str(error), FAILED)
+                raise  # the reader of our output is gone: click exits without a message
+            end_with_error(ctx, type(error).__name__, str(error), FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
 
 
 class GuardedGroup(Guarded, click.Group):
-    """A group of such commands: their first sentences are shown whole, and a mistyped one is met with the nearest."""
+    """A group of such commands. Its help does not shorten their summaries; a mistyped name brings the nearest one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args[0] not in known:
+        """Returns the name of the command, the command, and its arguments. Raises click.UsageError."""
+        names = self.list_commands(ctx)
+        if args[0] not in names:
             from difflib import get_close_matches
 
-            for near in get_close_matches(args[0], known, n=1):
+            for near in get_close_matches(args[0], names, n=1):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
-    def lines(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """The commands, each with what the help says of it."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(limit=1000)) for name, command in found if command]
+    def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Returns the name of each command and its line in the help."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(limit=1000)) for name, command in commands if command]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands."""
         with formatter.section("Commands"):
-            formatter.write_dl(self.lines(ctx))
+            formatter.write_dl(self.help_lines(ctx))
 
 
-def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
-    """Say what went wrong and leave: as JSON on standard output where that was asked for, else on standard error."""
+class StyledUsageError(click.UsageError):
+    """A usage error that begins with `error:`, as all other errors do. Click's own begin with `Error:`."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Prints the usage line and the message."""
+        if self.ctx is not None:
+            usage, path = self.ctx.get_usage(), self.ctx.command_path
+            click.echo(f"{usage}\nTry '{path} --help' for help.\n", file=file, err=True)
+        click.echo(f"error: {self.format_message()}", file=file, err=True)
+
+
+def with_style(error: click.UsageError) -> click.UsageError:
+    """Returns the error as a StyledUsageError. Click prints the help in place of NoArgsIsHelpError: it stays."""
+    if isinstance(error, (StyledUsageError, getattr(click.exceptions, "NoArgsIsHelpError", StyledUsageError))):
+        return error
+    return StyledUsageError(error.format_message(), error.ctx)
+
+
+def end_with_error(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
+    """Ends the command with this exit code and message: as JSON on standard output with --json, else on stderr."""
     if ctx.params.get("as_json"):
         from .output import emit_json
 
@@ -83,6 +105,11 @@ def end_with(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn
     else:
         click.echo(f"error: {message}", err=True)
     ctx.exit(code)
+
+
+def error_text(error: Exception) -> str:
+    """Returns the message of an error that stops one op only; one that is not opforge's has its class before it."""
+    return str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")

@@ -1,4 +1,4 @@
-"""`opforge inspect`: what a built op holds and needs."""
+"""`opforge inspect`: what a built op contains, and what loading it needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .guard import Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option
 
-SHOWN = 10
-"""So many of the largest functions are shown; --json has all."""
-SHORTEST_KEY = 6
+MAX_FUNCTIONS = 10
+"""How many of the largest functions are shown. --json has all of them."""
+MIN_KEY_LENGTH = 6
+"""How many letters of an entry's key must be typed."""
 
 
 @click.command("inspect", cls=Guarded)
@@ -26,11 +27,13 @@ SHORTEST_KEY = 6
 @target_option
 @json_option
 def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json: bool) -> None:
-    """Show the architectures inside, registers, shared memory and spills by kernel, sizes, what loading needs, and
-    what the compilers said.
+    """Show what a built op contains and what loading it needs.
 
-    ENTRY is a key of `opforge cache ls`, or six or more of its first letters. OP is as for build-ops, and must have
-    been built. PATH is a library, a cubin, an HSACO, a fatbin, a PTX file, or a folder with such.
+    For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
+    sizes, exports, libraries, and what the compilers printed.
+
+    ENTRY is a key of `opforge cache ls`, or at least its first six letters. OP is as for build-ops, and must have
+    been built. PATH is a library, a cubin, an HSACO, a fatbin, a PTX file, or a folder of such files.
 
     \b
     Examples:
@@ -39,127 +42,144 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
       opforge inspect 3f9c2a
       opforge inspect prebuilt/
     """
-    told = [one for path, manifest in _resolve(what, all_targets(targets, levels)) for one in _examine(path, manifest)]
+    files = [
+        file for path, build in _resolve(what, all_targets(targets, levels)) for file in _examine_files(path, build)
+    ]
     if as_json:
-        return emit_json({"files": told})
-    for number, one in enumerate(told):
+        return emit_json({"files": files})
+    for number, file in enumerate(files):
         if number:
             click.echo()
-        _print(one)
+        _print(file)
     return None
 
 
 def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, Any]]]:
-    """The files or folders that are meant, each with its manifest, where it has one."""
+    """Returns the files or folders that `what` names, each with its build record (see `_build_record`).
+
+    Raises InspectionError, click.UsageError.
+    """
     if os.path.exists(what):
         if not os.path.isfile(what) and not os.path.isdir(what):
-            raise InspectionError(what, "it is neither a file nor a folder", "Give a library's path, or an op's name")
-        return [(what, _manifest(what if os.path.isdir(what) else os.path.dirname(what)))]
+            problem = "it is neither a file nor a folder"
+            raise InspectionError(what, problem, "Name a library, or an op")
+        return [(what, _build_record(what if os.path.isdir(what) else os.path.dirname(what)))]
     from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
 
     layout = current_store().layout
-    is_key = all(one in "0123456789abcdef" for one in what)
-    if is_key and len(what) >= SHORTEST_KEY and os.path.isdir(layout.path("entries")):
-        found = [layout.entry(one) for one in sorted(os.listdir(layout.path("entries"))) if one.startswith(what)]
-        if found:
-            return [(folder, _manifest(folder)) for folder in found]
+    may_be_key = all(letter in "0123456789abcdef" for letter in what)
+    long_enough = len(what) >= MIN_KEY_LENGTH
+    if may_be_key and long_enough and os.path.isdir(layout.path("entries")):
+        keys = [key for key in sorted(os.listdir(layout.path("entries"))) if key.startswith(what)]
+        if keys:
+            return [(layout.entry(key), _build_record(layout.entry(key))) for key in keys]
     if os.sep in what:
         raise InspectionError(what, "there is no such file or folder", "Correct the path")
     try:
-        chosen = select([what], targets)
+        ops = select([what], targets)
     except click.UsageError as error:
-        if not is_key:
+        if not may_be_key:
             raise
-        whole = len(what) >= SHORTEST_KEY
-        begun = f"no entry in {layout} begins so" if whole else f"it takes {SHORTEST_KEY} letters of a key"
-        raise InspectionError(what, f"{begun}, and no op has this name", "See the keys: opforge cache ls") from error
-    places = []
-    for one in chosen:
-        entry = find(one.builder().spec()).entry
+        no_entry = f"no key in {layout} begins with it" if long_enough else f"a key needs {MIN_KEY_LENGTH} letters"
+        raise InspectionError(
+            what, f"{no_entry}, and no op has this name", "To see the keys: opforge cache ls"
+        ) from error
+    entries = []
+    for op in ops:
+        entry = find(op.builder().spec()).entry
         if entry is None:
-            target = f" --target {one.target}" if targets else ""
-            advice = f"Build it first: build-ops {one.name}{target}. What is built of it, if anything: opforge cache ls"
-            raise InspectionError(one.label, "nothing that is built answers it as it is now", advice)
-        places.append((entry.folder, _manifest(entry.folder)))
-    return places
+            target = f" --target {op.target}" if targets else ""
+            advice = f"Build it first: build-ops {op.name}{target}. To see what is built: opforge cache ls"
+            raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
+        entries.append((entry.folder, _build_record(entry.folder)))
+    return entries
 
 
-def _manifest(folder: str) -> dict[str, Any]:
-    """What the entry's manifest says of its library and its build; nothing where there is none."""
-    from opforge.report.facts import compilers_in
+def _build_record(folder: str) -> dict[str, Any]:
+    """Returns what the manifest of an entry's folder says of its library and build; empty without a manifest.
+
+    Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed.
+    """
+    from opforge.report.machine import compiler_versions
 
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
-            told = json.load(file)
-        binary = told["binary"]
-        kept = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
-        compiler, said = compilers_in(told["components"]["toolchain"]), told["built"].get("said", "")
-        return {**kept, "file": binary["file"], "compiler": compiler, "said": said}
+            manifest = json.load(file)
+        binary = manifest["binary"]
+        record = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
+        compiler = compiler_versions(manifest["components"]["toolchain"])
+        return {**record, "file": binary["file"], "compiler": compiler, "said": manifest["built"].get("said", "")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def _examine(path: str, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _examine_files(path: str, build: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns what each file at `path` contains. Raises InspectionError if none can be read."""
     from opforge.builders.inspection.examine import examine, inspectable_files
 
-    files = inspectable_files(path) if os.path.isdir(path) else [path]
-    told, refused = [], []
-    for file in files:
+    contents, problems = [], []
+    for file in inspectable_files(path) if os.path.isdir(path) else [path]:
         try:
-            entry = dict(manifest) if os.path.basename(file) == manifest.get("file") else {}
-            told.append({**examine(file), "entry": entry})
+            entry = dict(build) if os.path.basename(file) == build.get("file") else {}
+            contents.append({**examine(file), "entry": entry})
         except (OSError, ValueError) as error:
-            refused.append(str(error))
-    if not told:
-        problem = "; ".join(refused) or "it holds no file"
+            problems.append(str(error))
+    if not contents:
+        problem = "; ".join(problems) or "the folder holds no such file"
         raise InspectionError(path, problem, "Name a library, a cubin, an HSACO, a fatbin, a PTX file or an entry")
-    return told
+    return contents
 
 
-def _print(told: Mapping[str, Any]) -> None:
-    click.echo(f"{told['kind']} {told['path']}, {size_text(told['size'])}")
-    entry = told["entry"]
+def _print(content: Mapping[str, Any]) -> None:
+    click.echo(f"{content['kind']} {content['path']}, {size_text(content['size'])}")
+    entry = content["entry"]
     if entry:
         click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}, by {entry['compiler']}")
         if entry["said"]:
-            heading("the compilers said")
+            heading("output of the compilers")
             click.echo(entry["said"])
-    for note in told["notes"]:
+    for note in content["notes"]:
         click.echo(f"note: {note}")
-    if "machine" in told:
-        _print_host(told)
-    if told["images"]:
+    if "machine" in content:
+        _print_host(content)
+    if content["images"]:
         heading("device code")
-        rows = [(one["kind"], one["arch"], size_text(one["size"]), one["compression"]) for one in told["images"]]
-        show_table(("KIND", "ARCH", "SIZE", "COMPRESSED"), rows, ("SIZE",))
-    if told["kernels"]:
-        heading(counted(len(told["kernels"]), "kernel", "kernels"))
-        columns = ("code", "registers", "shared", "stack", "spills")
-        rows = [(one["name"], one["arch"], *(_known(one[name]) for name in columns)) for one in told["kernels"]]
-        show_table(("KERNEL", "ARCH", *(name.upper() for name in columns)), rows, [name.upper() for name in columns])
+        images = [
+            (image["kind"], image["arch"], size_text(image["size"]), image["compression"])
+            for image in content["images"]
+        ]
+        show_table(("KIND", "ARCH", "SIZE", "COMPRESSED"), images, ("SIZE",))
+    if content["kernels"]:
+        heading(counted(len(content["kernels"]), "kernel", "kernels"))
+        fields = ("code", "registers", "shared", "stack", "spills")
+        columns = [field.upper() for field in fields]
+        kernels = [
+            (kernel["name"], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
+            for kernel in content["kernels"]
+        ]
+        show_table(("KERNEL", "ARCH", *columns), kernels, columns)
 
 
-def _known(value: int | None) -> str:
+def _number_text(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _print_host(told: Mapping[str, Any]) -> None:
-    floors = ", ".join(f"{name} {version}" for name, version in told["floors"].items())
-    needs = [("machine", told["machine"]), ("libraries", " ".join(told["needs"])), ("symbols", floors)]
-    shims = told["shims"]
+def _print_host(content: Mapping[str, Any]) -> None:
+    floors = ", ".join(f"{name} {version}" for name, version in content["floors"].items())
+    needs = [("machine", content["machine"]), ("libraries", " ".join(content["needs"])), ("symbols", floors)]
+    shims = content["shims"]
     if shims["used"]:
-        newest = f"{shims['floor']} or newer" if shims["floor"] else "any that has these"
-        needs.append(
-            ("torch", f"{newest}, by {counted(len(shims['used']), 'function', 'functions')} of its C interface")
-        )
+        versions = f"{shims['floor']} or newer" if shims["floor"] else "any that has these"
+        used = counted(len(shims["used"]), "function", "functions")
+        needs.append(("torch", f"{versions}, by {used} of its C interface"))
     heading("needs")
     show_table(("WHAT", "WHICH"), needs)
-    if told["exports"]:
+    if content["exports"]:
         heading("exports")
-        for name in told["exports"]:
+        for name in content["exports"]:
             click.echo(name)
-    if told["functions"]:
-        heading(f"the largest of {counted(len(told['functions']), 'function', 'functions')}")
-        rows = [(one["name"], one["size"]) for one in told["functions"][:SHOWN]]
-        show_table(("FUNCTION", "BYTES"), rows, ("BYTES",))
+    if content["functions"]:
+        heading(f"the largest of {counted(len(content['functions']), 'function', 'functions')}")
+        functions = [(function["name"], function["size"]) for function in content["functions"][:MAX_FUNCTIONS]]
+        show_table(("FUNCTION", "BYTES"), functions, ("BYTES",))

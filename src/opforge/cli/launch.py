@@ -1,4 +1,4 @@
-"""`opforge launch`: processes bound to cores and memory, on torchrun, MPI or Slurm."""
+"""`opforge launch`: runs processes bound to cores and memory, through torchrun, MPI or Slurm."""
 
 from __future__ import annotations
 
@@ -24,89 +24,90 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def spelt(name: str, *others: str, **how: Any) -> Callable[[F], F]:
-    """An option with dashes that may be typed with underscores too."""
-    both = dict.fromkeys(one for word in (name, *others) for one in (word, f"--{word[2:].replace('-', '_')}"))
-    return click.option(*both, name[2:].replace("-", "_"), **how)
+def option(name: str, *aliases: str, **attributes: Any) -> Callable[[F], F]:
+    """Returns an option that may be typed with dashes or with underscores."""
+    spellings = [spelling for word in (name, *aliases) for spelling in (word, f"--{word[2:].replace('-', '_')}")]
+    return click.option(*dict.fromkeys(spellings), name[2:].replace("-", "_"), **attributes)
 
 
 @click.command("launch", cls=Guarded, context_settings={"allow_interspersed_args": False})
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@spelt("--launcher", default="torchrun", show_default=True, metavar="NAME", help="The engine: torchrun, mpi or slurm.")
-@spelt(
+@option("--launcher", default="torchrun", show_default=True, metavar="NAME", help="The engine: torchrun, mpi or slurm.")
+@option(
     "--num-accelerators",
     "--num-gpus",
     type=click.IntRange(min=1),
-    help="Processes on each host. Without it: one a NUMA node on a CPU, one a device elsewhere; a hostfile's slots.",
+    help="Processes on each host. Default: the slots of the hostfile; without one, the devices (on a CPU: NUMA nodes).",
 )
-@spelt("--bind-cores-to-rank", is_flag=True, help="Give each process whole cores and the memory near them.")
-@spelt("--bind-core-list", default="", metavar="LIST", help="Bind to these cores only, such as 0-51,56-107.")
-@spelt(
+@option("--bind-cores-to-rank", is_flag=True, help="Bind each process to whole cores and the memory near them.")
+@option("--bind-core-list", default="", metavar="LIST", help="Bind to these cores only, such as 0-51,56-107.")
+@option(
     "--smt",
     type=click.Choice(["keep", "skip"]),
     default="keep",
     show_default=True,
-    help="Bind to all hardware threads of a core, or to the first only.",
+    help="Bind to all hardware threads of each core (keep), or to the first only (skip).",
 )
-@spelt("--hostfile", type=click.Path(), default="", help="The hosts: lines of `name slots=N`.")
-@spelt("--include", default="", metavar="HOSTS", help="Only these hosts and slots, such as worker-1@worker-2:0,2.")
-@spelt("--exclude", default="", metavar="HOSTS", help="All hosts and slots but these.")
-@spelt("--master-addr", default="", help="Where rank 0 is reached. Without it: the first host.")
-@spelt("--master-port", type=click.IntRange(1, 65535), help="Without it: 29500, or a free one on one host.")
-@spelt("--ssh", default="ssh", show_default=True, metavar="COMMAND", help="What starts a command on another host.")
+@option("--hostfile", type=click.Path(), default="", help="A file with a line `name slots=N` for each host.")
+@option("--include", default="", metavar="HOSTS", help="Only these hosts and slots, such as worker-1@worker-2:0,2.")
+@option("--exclude", default="", metavar="HOSTS", help="All hosts and slots but these.")
+@option("--master-addr", default="", help="The address of rank 0. Default: the first host.")
+@option("--master-port", type=click.IntRange(1, 65535), help="Default: 29500, or a free port on one host.")
+@option("--ssh", default="ssh", show_default=True, metavar="COMMAND", help="The command that reaches another host.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module, as for `python -m`.")
-@spelt("--no-python", is_flag=True, help="SCRIPT is a program, started as it is.")
-@spelt("--dry-run", is_flag=True, help="Show where each process would run, and start none.")
-@spelt("--offline", is_flag=True, help="With --dry-run: ask no other host.")
+@option("--no-python", is_flag=True, help="SCRIPT is a program, started without Python.")
+@option("--dry-run", is_flag=True, help="Show where each process would run, and start none.")
+@option("--offline", is_flag=True, help="With --dry-run: ask no other host.")
 @json_option
-def command(script: str, arguments: tuple[str, ...], dry_run: bool, offline: bool, as_json: bool, **typed: Any) -> None:
-    """Run SCRIPT in several processes, here or on the hosts of a file, each bound to cores of its own.
+def command(
+    script: str, arguments: tuple[str, ...], dry_run: bool, offline: bool, as_json: bool, **options: Any
+) -> None:
+    """Run SCRIPT in several processes, here or on the hosts of a file, each bound to its own cores.
 
-    All that follows SCRIPT is passed on to it. When one process fails, all are ended; --json is for --dry-run.
+    Everything after SCRIPT is passed to it. If one process fails, all are ended. --json requires --dry-run.
 
     \b
     Examples:
       opforge launch --num-accelerators 2 --bind-cores-to-rank train.py --lr 0.1
       opforge launch --hostfile hosts --dry-run train.py
     """
-    from opforge.launch.plan import Options, make_plan
+    from opforge.launch.planner import Options, make_plan
     from opforge.launch.run import run
 
     if not sys.platform.startswith("linux"):
-        problem = f"binding is by Linux's system calls, and this is {sys.platform}"
+        problem = f"{sys.platform} is not supported: binding uses Linux system calls"
         raise LaunchError(problem, "Use torchrun itself")
     if as_json and not dry_run:
-        raise click.UsageError("--json goes with --dry-run")
+        raise click.UsageError("--json requires --dry-run.")
     if offline and not dry_run:
-        raise click.UsageError("--offline goes with --dry-run")
-    bind, listed = typed.pop("bind_cores_to_rank"), typed.pop("bind_core_list")
-    options = Options(program=(script, *arguments), bind=bind, core_list=listed, **typed)
-    plan = make_plan(options, os.environ)
+        raise click.UsageError("--offline requires --dry-run.")
+    bind, core_list = options.pop("bind_cores_to_rank"), options.pop("bind_core_list")
+    plan = make_plan(Options(program=(script, *arguments), bind=bind, core_list=core_list, **options), os.environ)
     if dry_run:
         show(plan, offline, as_json)
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that must stay so
             signal.signal(number, _stop)
     run(plan)
 
 
 def show(plan: Plan, offline: bool, as_json: bool) -> None:
-    """Print the table of ranks, and the engines' commands."""
+    """Prints the table of ranks, and the engines' commands."""
     from opforge.launch.show import commands, table
 
     ranks, engines = table(plan, offline), commands(plan)
     if as_json:
         emit_json({"launcher": plan.launcher, "ranks": ranks, "engines": engines})
         return
-    names = ("rank", "host", "cores", "memory", "threads", "command")
-    rows = [[row[name] for name in names] for row in ranks]
-    show_table([name.upper() for name in names], rows, numbers=("RANK", "THREADS"), spare="COMMAND")
-    for one in engines:
-        click.echo(f"{one['host']}: {shlex.join(one['argv'])}", err=True)
+    fields = ("rank", "host", "cores", "memory", "threads", "command")
+    rows = [[rank[field] for field in fields] for rank in ranks]
+    show_table([field.upper() for field in fields], rows, numbers=("RANK", "THREADS"), optional="COMMAND")
+    for engine in engines:
+        click.echo(f"{engine['host']}: {shlex.join(engine['argv'])}", err=True)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End the job as Ctrl-C does, and leave with the signal's status."""
+    """Ends the job as Ctrl-C does, with the signal's exit status."""
     raise SystemExit(128 + number)

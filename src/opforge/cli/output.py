@@ -1,4 +1,4 @@
-"""What a command prints: tables on a terminal, tab-separated lines in a pipe, one JSON document on request."""
+"""What a command prints: tables on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from typing import TextIO
 import click
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+AGE_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 def emit_json(value: object) -> None:
-    """Print a JSON document."""
+    """Prints a JSON document."""
     click.echo(json.dumps(value, indent=2))
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a person is likely to be looking at the stream, by default standard output."""
+    """Returns whether a stream is a terminal; by default standard output."""
     stream = stream or sys.stdout
     return stream is not None and stream.isatty()  # None: the process was started without one
 
 
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), spare: str = ""
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), optional: str = ""
 ) -> None:
-    """Print rows below their columns' names.
+    """Prints rows below their column names: as a table on a terminal, else as tab-separated lines.
 
-    `numbers` names the columns that are aligned to the right; `spare`, the last one, which is left out on a terminal
-    that is too narrow for it.
+    Args:
+        columns: The column names.
+        rows: One cell a column.
+        numbers: The columns that are aligned to the right.
+        optional: The last column, if it may be left out on a terminal that is too narrow for it.
     """
     if not is_terminal():
         for row in (columns, *rows):
@@ -43,36 +46,37 @@ def show_table(
     from rich.table import Table
     from rich.text import Text
 
-    def made(names: Sequence[str]) -> Table:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        for name in names:
-            table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-        for row in kept:
-            table.add_row(*(Text(str(cell)) for cell in row[: len(names)]))
-        return table
+    cells, console = list(rows), Console()
 
-    kept, console = list(rows), Console()
-    table = made(columns)
-    unbounded = console.options.update(max_width=10_000)  # a measure is cut to the width otherwise
-    fits = not spare or console.measure(table, options=unbounded).maximum <= console.width
-    console.print(table if fits else made(columns[:-1]))
+    def table(names: Sequence[str]) -> Table:
+        grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+        for name in names:
+            grid.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        for row in cells:
+            grid.add_row(*(Text(str(cell)) for cell in row[: len(names)]))
+        return grid
+
+    whole = table(columns)
+    unbounded = console.options.update(max_width=10_000)  # otherwise the measured width never exceeds the console's
+    fits = not optional or console.measure(whole, options=unbounded).maximum <= console.width
+    console.print(whole if fits else table(columns[:-1]))
     if not fits:
-        console.print(f"{spare} is left out for want of width; a pipe and --json show it", style="dim")
+        console.print(f"{optional} does not fit and is left out: use a pipe or --json to see it", style="dim")
 
 
 def heading(text: str) -> None:
-    """Print the title of a section after an empty line."""
+    """Prints the title of a section after an empty line."""
     click.echo()
     click.echo(text if os.environ.get("TERM") == "dumb" else click.style(text, bold=True))
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun: "1 entry", "2 entries"."""
-    return f"{number} {one if number == 1 else many}"
+def counted(number: int, singular: str, plural: str) -> str:
+    """Returns a number with its noun: "1 entry", "2 entries"."""
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def size_text(size: int) -> str:
-    """Bytes in the largest unit that leaves at least 1: "512 B", "1.5 MiB"."""
+    """Returns bytes in the largest unit in which they are at least 1: "512 B", "1.5 MiB"."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -80,7 +84,7 @@ def size_text(size: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A duration to wait for, rounded up: "8 s", "2 min 10 s", "1 h 5 min"."""
+    """Returns a duration, rounded up: "8 s", "2 min 10 s", "1 h 5 min"."""
     whole = max(1, math.ceil(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -90,8 +94,8 @@ def time_text(seconds: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A span in its largest unit, rounded down: "40 s", "3 h", "12 d"."""
-    for span, unit in SPANS:
-        if seconds >= span:
-            return f"{int(seconds // span)} {unit}"
+    """Returns an age in its largest unit, rounded down: "40 s", "3 h", "12 d"."""
+    for length, unit in AGE_UNITS:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
     return f"{max(0, int(seconds))} s"

@@ -1,4 +1,4 @@
-"""`opforge port`: rewrites code that is tied to one vendor's device, or lists it, or shows what would change."""
+"""`opforge port`: rewrites code for one vendor's device, lists it, or shows what would change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opforge.port.findings import Finding
 
 EXIT_CODES = (
-    "Exit codes: 0 all is well; 1 a file could not be ported or, with --check, something is tied to a vendor;"
+    "Exit codes: 0 success; 1 a file could not be ported or, with --check, vendor-specific code was found;"
     " 2 wrong usage; 130 interrupted."
 )
 
@@ -29,18 +29,19 @@ EXIT_CODES = (
 @click.command("port", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True))
 @click.option(
-    "--check", is_flag=True, help="Change nothing; list what is tied to a vendor, with exit code 1 if anything."
+    "--check", is_flag=True, help="Change nothing. List vendor-specific code, with exit code 1 if there is any."
 )
-@click.option("--diff", "as_diff", is_flag=True, help="Change nothing; print what would change as a unified diff.")
+@click.option("--diff", "as_diff", is_flag=True, help="Change nothing. Print what would change as a unified diff.")
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders, by name or path. Repeatable."
 )
 @json_option
 def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[str], as_json: bool) -> None:
-    """Make code that is tied to one vendor's device run on all: torch.cuda.f() becomes get_accelerator().f().
+    """Make code for one vendor's device run on all: torch.cuda.f() becomes get_accelerator().f().
 
-    PATH is a Python file or a folder of them. Files are changed in place, with their formatting kept. What cannot
-    be decided is left and listed. A line with the comment `# opforge: keep` is neither changed nor listed.
+    PATH is a Python file or a folder of Python files. Files are changed in place, and their formatting is kept. What
+    cannot be decided is left unchanged and listed. A line with the comment `# opforge: keep` is neither changed nor
+    listed.
 
     \b
     Examples:
@@ -48,86 +49,88 @@ def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[
       opforge port --check src/ train.py
     """
     if check and as_diff:
-        raise click.UsageError(
-            "--check and --diff exclude each other: both change nothing, and print different things."
-        )
+        raise click.UsageError("--check and --diff exclude each other: expected one of them.")
     if importlib.util.find_spec("libcst") is None:
         raise ExtraNotInstalledError("opforge port", "libcst", "port")
     from opforge.port.files import port_file, python_files
 
-    files = list(python_files(paths, exclude))
-    if not files:
+    sources = list(python_files(paths, exclude))
+    if not sources:
         raise click.UsageError(f"there is no Python file in {', '.join(paths)}.")
-    ported = (port_file(path, write=not check and not as_diff) for path in files)
+    ported = (port_file(path, write=not check and not as_diff) for path in sources)
     if as_json:
-        done = list(ported)
-        emit_json(_document(done, check, as_diff))
+        files = list(ported)
+        emit_json(_document(files, check, as_diff))
     else:
-        done = _printed(ported, check, as_diff)
-    tied = check and any(one.changes or one.left for one in done)
-    sys.exit(FAILED if tied or any(one.problem for one in done) else OK)
+        files = _print_files(ported, check, as_diff)
+    vendor_specific = check and any(file.changes or file.left for file in files)
+    sys.exit(FAILED if vendor_specific or any(file.problem for file in files) else OK)
 
 
-def _printed(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> list[PortedFile]:
-    """Print each file as it is done, then the sum. With --diff standard output holds the diff alone."""
-    done = []
-    for one in ported:
-        done.append(one)
-        if one.problem:
-            click.echo(f"error: {one.problem}", err=True)
+def _print_files(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> list[PortedFile]:
+    """Prints each file when it is done, then the totals. With --diff standard output holds the diff alone."""
+    files = []
+    for file in ported:
+        files.append(file)
+        if file.problem:
+            click.echo(f"error: {file.problem}", err=True)
         elif check:
-            _print_findings(one.path, (each for each in one.findings if each.kind != "note"))
+            _print_findings(file.path, (finding for finding in file.findings if finding.kind != "note"))
         else:
             if as_diff:
-                click.echo(_diff(one), nl=False)
-            elif one.changes:
-                click.echo(f"{one.path}: {counted(one.changes, 'change', 'changes')}")
-            _print_findings(one.path, one.findings if as_diff else one.after, quiet="converted", err=as_diff)
-    click.echo(_sum(done, "would change" if check or as_diff else "changed"), err=as_diff)
-    return done
+                click.echo(_diff(file), nl=False)
+            elif file.changes:
+                click.echo(f"{file.path}: {counted(file.changes, 'change', 'changes')}")
+            _print_findings(file.path, file.findings if as_diff else file.remaining, hidden="converted", err=as_diff)
+    click.echo(_totals_text(files, "would change" if check or as_diff else "changed"), err=as_diff)
+    return files
 
 
-def _print_findings(path: str, findings: Iterable[Finding], quiet: str = "", err: bool = False) -> None:
-    for one in findings:
-        if one.kind != quiet:
-            arrow = "->" if one.kind == "converted" else "--"
-            click.echo(f"{path}:{one.line}:{one.column}: {one.kind}: {one.text} {arrow} {one.message}", err=err)
+def _print_findings(path: str, findings: Iterable[Finding], hidden: str = "", err: bool = False) -> None:
+    for finding in findings:
+        if finding.kind != hidden:
+            arrow = "->" if finding.kind == "converted" else "--"
+            place = f"{path}:{finding.line}:{finding.column}"
+            click.echo(f"{place}: {finding.kind}: {finding.text} {arrow} {finding.message}", err=err)
 
 
-def _diff(one: PortedFile) -> str:
+def _diff(file: PortedFile) -> str:
     # str.splitlines would split at form feeds too, which no patch does.
-    before, after = (io.StringIO(text, newline="\n").readlines() for text in (one.before, one.text))
-    lines = difflib.unified_diff(before, after, one.path, one.path)
+    before, after = (io.StringIO(text, newline="\n").readlines() for text in (file.before, file.text))
+    lines = difflib.unified_diff(before, after, file.path, file.path)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _sum(done: Sequence[PortedFile], verb: str) -> str:
-    changes, left = sum(one.changes for one in done), sum(one.left for one in done)
-    failed = sum(bool(one.problem) for one in done)
-    told = f"{counted(len(done), 'file', 'files')}: {counted(changes, 'place', 'places')} {verb}"
-    told += f" in {sum(bool(one.changes) for one in done)}, {left} left to you"
-    return told + (f", {failed} failed" if failed else "")
+def _totals(files: Sequence[PortedFile]) -> dict[str, int]:
+    return {
+        "files": len(files),
+        "changes": sum(file.changes for file in files),
+        "left": sum(file.left for file in files),
+        "failed": sum(bool(file.problem) for file in files),
+    }
 
 
-def _document(done: Sequence[PortedFile], check: bool, as_diff: bool) -> dict[str, Any]:
+def _totals_text(files: Sequence[PortedFile], verb: str) -> str:
+    totals = _totals(files)
+    places, changed_files = counted(totals["changes"], "place", "places"), sum(bool(file.changes) for file in files)
+    text = f"{counted(len(files), 'file', 'files')}: {places} {verb} in {changed_files}, {totals['left']} left to you"
+    return text + (f", {totals['failed']} failed" if totals["failed"] else "")
+
+
+def _document(files: Sequence[PortedFile], check: bool, as_diff: bool) -> dict[str, Any]:
     return {
         "written": not check and not as_diff,
         "files": [
             {
-                "path": one.path,
-                "changes": one.changes,
-                "left": one.left,
-                "problem": one.problem,
-                "findings": [each.as_json() for each in one.findings],
+                "path": file.path,
+                "changes": file.changes,
+                "left": file.left,
+                "problem": file.problem,
+                "findings": [finding.as_json() for finding in file.findings],
             }
-            | ({"diff": _diff(one)} if as_diff else {})
-            for one in done
-            if one.findings or one.problem
+            | ({"diff": _diff(file)} if as_diff else {})
+            for file in files
+            if file.findings or file.problem
         ],
-        "total": {
-            "files": len(done),
-            "changes": sum(one.changes for one in done),
-            "left": sum(one.left for one in done),
-            "failed": sum(bool(one.problem) for one in done),
-        },
+        "total": _totals(files),
     }

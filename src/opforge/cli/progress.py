@@ -1,4 +1,4 @@
-"""How far a build is: bars on a terminal, lines in a pipe, nothing beside JSON. All of it goes to standard error."""
+"""Progress of builds: bars on a terminal, lines in a pipe, nothing with --json. All of it goes to standard error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-INSTANT = "name "
-"""How the titles of those steps begin that only name a library to link with: no time goes by in them."""
+INSTANT_PREFIX = "name "
+"""The titles of steps that only name a library to link with begin so. These steps take no time."""
 
 
 class Reporter(Protocol):
-    """Hears of every op and of every step that ends. Several ops may be under way, each in a thread of its own."""
+    """Receives the progress of every op. Several ops may be in progress at once, each in a thread of its own."""
 
     def __enter__(self) -> Reporter: ...
 
@@ -30,17 +30,17 @@ class Reporter(Protocol):
     ) -> None: ...
 
     def begin(self, label: str, weight: float = 1.0) -> None:
-        """An op is next. `weight` is how long it may take, in any unit that all of them share."""
+        """Reports that an op begins. `weight` is its expected duration, in any unit that all ops share."""
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
-        """A step of it has ended."""
+        """Reports that a step of the op has ended."""
 
     def end(self, label: str, state: str) -> None:
-        """The op is done: built, cached, failed, ..."""
+        """Reports that the op has ended, with its state: built, cached, failed, ..."""
 
 
 class Silent:
-    """Says nothing."""
+    """A reporter that prints nothing."""
 
     def __enter__(self) -> Silent:
         return self
@@ -51,59 +51,60 @@ class Silent:
         return None
 
     def begin(self, label: str, weight: float = 1.0) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
     def end(self, label: str, state: str) -> None:
-        """Nothing."""
+        """Prints nothing."""
 
 
 class Lines(Silent):
-    """One line a step."""
+    """A reporter that prints one line a step."""
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
-        """Write the line."""
+        """Prints the line."""
         click.echo(f"{label}: [{done}/{total}] {title}", err=True)
 
 
-class Outlook:
-    """How much of the work is done, by weight, and how long the rest takes if it goes on as it has gone so far."""
+class TimeEstimate:
+    """The part of the work that is done, by weight, and the time that the rest takes at the same speed."""
 
     def __init__(self, total: float) -> None:
         self._total, self._began = total, time.monotonic()
         self._ops: dict[str, tuple[float, float]] = {}
-        """Of each op its weight and how much of it, of 1, is done: set at once, for every op has a thread."""
+        """The weight of each op and the fraction of it that is done. Each op's thread replaces the pair at once."""
 
     def begin(self, label: str, weight: float) -> None:
-        """An op of this weight has begun."""
+        """Adds an op of this weight."""
         self._ops[label] = weight, 0.0
 
-    def step(self, label: str, share: float) -> None:
-        """So large a share of it, of 1, is done."""
-        self._ops[label] = self._ops[label][0], share
+    def step(self, label: str, fraction: float) -> None:
+        """Sets how much of the op is done, from 0 to 1."""
+        self._ops[label] = self._ops[label][0], fraction
 
     def end(self, label: str) -> None:
-        """It is done."""
+        """Marks the op as done."""
         self.step(label, 1.0)
 
     @property
     def done(self) -> float:
-        """The weight of all that is done, of `total`."""
-        return min(self._total, sum(weight * share for weight, share in list(self._ops.values())))
+        """The weight of all work that is done, at most `total`."""
+        return min(self._total, sum(weight * fraction for weight, fraction in list(self._ops.values())))
 
     def seconds_left(self) -> float | None:
-        """None until something is done."""
+        """Returns the seconds that the rest takes. None until something is done."""
         done = self.done
         return (time.monotonic() - self._began) * (self._total - done) / done if done else None
 
 
 class Bars(Silent):
-    """One bar an op, and above them one for all, with the time that is left."""
+    """A reporter with a bar for each op in progress and, if there are several, one for all with the time left."""
 
     def __init__(self, ops: int, total: float) -> None:
-        self._ops, self._outlook = ops, Outlook(total)
+        self.estimate = TimeEstimate(total)
+        self._ops = ops
         self._bars: Progress | None = None
         self._all: TaskID | None = None
         self._rows: dict[str, TaskID] = {}
@@ -135,42 +136,42 @@ class Bars(Silent):
             self._bars.stop()
 
     def begin(self, label: str, weight: float = 1.0) -> None:
-        """Add the op's bar; its length is known with its first step."""
+        """Adds the op's bar. Its length is not known before its first step."""
         if self._bars:
-            self._outlook.begin(label, weight)
+            self.estimate.begin(label, weight)
             self._rows[label] = self._bars.add_task(label, total=None, title="looking it up", count="")
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
-        """Move the op's bar, and the one for all."""
+        """Advances the op's bar and the bar for all."""
         if self._bars:
             self._bars.update(self._rows[label], completed=done, total=total, title=title, count=f"{done}/{total}")
-            self._instant[label] += title.startswith(INSTANT)
+            self._instant[label] += title.startswith(INSTANT_PREFIX)
             instant = self._instant[label]
-            self._outlook.step(label, (done - instant) / max(1, total - instant))
-            self._show_all()
+            self.estimate.step(label, (done - instant) / max(1, total - instant))
+            self._update_all()
 
     def end(self, label: str, state: str) -> None:
-        """Take the op's bar away where others are to come, otherwise fill it; move the one for all."""
+        """Removes the op's bar, or fills it if it is the only one, and advances the bar for all."""
         if self._bars:
             self._count += 1
-            self._outlook.end(label)
+            self.estimate.end(label)
             row = self._rows.pop(label)
             if self._all is None:
                 self._bars.update(row, total=1, completed=1, title=state)
             else:
                 self._bars.remove_task(row)
-            self._show_all()
+            self._update_all()
 
-    def _show_all(self) -> None:
+    def _update_all(self) -> None:
         if self._bars and self._all is not None:
-            left = self._outlook.seconds_left()
+            left = self.estimate.seconds_left()
             title = "" if left is None else f"{time_text(left)} left"
             count = f"{self._count}/{self._ops}"
-            self._bars.update(self._all, completed=self._outlook.done, title=title, count=count)
+            self._bars.update(self._all, completed=self.estimate.done, title=title, count=count)
 
 
 def reporter(ops: int, silent: bool, total: float = 0.0) -> Reporter:
-    """The one that suits standard error, for so many ops of this weight together."""
+    """Returns the reporter that suits standard error, for this many ops with this weight together."""
     if silent:
         return Silent()
     return Bars(ops, total or ops) if is_terminal(sys.stderr) else Lines()

@@ -1,4 +1,4 @@
-"""`opforge report`: what is here, and for every op whether it is ready, cached, buildable, or why not."""
+"""`opforge report`: what is on this machine, and whether each op is ready, cached, buildable or unusable."""
 
 from __future__ import annotations
 
@@ -18,97 +18,96 @@ from .output import counted, emit_json, heading, show_table, size_text
 @click.command("report", cls=Guarded)
 @json_option
 def command(as_json: bool) -> None:
-    """Say what is here: accelerators, compilers, the cache, versions; and for every op whether it can be loaded.
+    """Show accelerators, compilers, the cache and versions, and for every op whether it can be loaded.
 
     An op is ready (prebuilt), cached, buildable (load() would build it), or unusable, with the reasons. The exit code
-    is 1 where an op is unusable, or where no accelerator, torch, compiler or cache folder can be used.
+    is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder can be used.
 
     \b
     Examples:
       opforge report
       opforge report --json
     """
-    told = gather()
+    report = gather()
     if as_json:
-        emit_json(told)
+        emit_json(report)
     else:
-        _print(told)
-    sys.exit(OK if told["ok"] else FAILED)
+        _print(report)
+    sys.exit(OK if report["ok"] else FAILED)
 
 
 def gather() -> dict[str, Any]:
-    """All that the report says, JSON-able."""
-    from opforge.report import facts
+    """Returns the whole report, JSON-able."""
+    from opforge.report import machine, ops
 
-    where = os.path.dirname(os.path.abspath(opforge.__file__))
-    told: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": where}}
-    told |= facts.environment()
-    told["accelerators"] = facts.accelerators()
-    told["compilers"] = facts.compilers()
-    told["cache"] = facts.cache()
-    told["ops"], told["ops_problem"], told["ops_left_out"] = [], "", []
-    devices = () if told["accelerators"]["in_use"] else ("cpu",)
+    folder = os.path.dirname(os.path.abspath(opforge.__file__))
+    report: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": folder}}
+    report |= machine.environment()
+    report["accelerators"] = machine.accelerators()
+    report["compilers"] = machine.compilers()
+    report["cache"] = machine.cache()
+    report["ops"], report["ops_problem"], report["ops_left_out"] = [], "", []
+    devices = () if report["accelerators"]["in_use"] else ("cpu",)
     try:
-        told["ops"] = [facts.readiness(offer)._asdict() for offer in facts.offers(devices)]
-        told["ops_left_out"] = facts.refused(devices)
-    except Exception as problem:  # a broken builder package: the rest of the report helps to mend it
-        told["ops_problem"] = f"{type(problem).__name__}: {problem}"
-    problems = [told["torch"].get("problem"), told["cache"]["problem"], told["ops_problem"]]
-    problems += [
-        *told["ops_left_out"],
-        *told["accelerators"]["problems"],
-        *(one["problem"] for one in told["compilers"]),
+        report["ops"] = [ops.readiness(offer)._asdict() for offer in ops.offers(devices)]
+        report["ops_left_out"] = ops.offer_problems(devices)
+    except Exception as error:  # a broken builder package: the rest of the report helps to fix it
+        report["ops_problem"] = f"{type(error).__name__}: {error}"
+    problems = [
+        report["torch"].get("problem"),
+        report["cache"]["problem"],
+        report["ops_problem"],
+        *report["ops_left_out"],
+        *report["accelerators"]["problems"],
+        *(compiler["problem"] for compiler in report["compilers"]),
     ]
-    told["ok"] = not any(problems) and all(one["state"] != "unusable" for one in told["ops"])
-    return told
+    report["ok"] = not any(problems) and all(op["state"] != "unusable" for op in report["ops"])
+    return report
 
 
-def _print(told: Mapping[str, Any]) -> None:
-    torch = told["torch"]
-    click.echo(f"opforge {told['opforge']['version']}, {told['opforge']['path']}")
-    click.echo(f"Python {told['python']['version']} ({told['python']['tag']}), {told['python']['path']}")
+def _print(report: Mapping[str, Any]) -> None:
+    python, torch = report["python"], report["torch"]
+    click.echo(f"opforge {report['opforge']['version']}, {report['opforge']['path']}")
+    click.echo(f"Python {python['version']} ({python['tag']}), {python['path']}")
     click.echo(torch["problem"] if "problem" in torch else f"torch {torch['version']}, {torch['path']}")
-    _print_accelerators(told["accelerators"])
+    _print_accelerators(report["accelerators"])
     heading("compilers")
     show_table(
         ("TOOLCHAIN", "VERSION", "PATH"),
-        [(one["name"], one["problem"] or one["version"], one["path"]) for one in told["compilers"]],
+        [
+            (compiler["name"], compiler["problem"] or compiler["version"], compiler["path"])
+            for compiler in report["compilers"]
+        ],
     )
-    _print_cache(told["cache"])
+    _print_cache(report["cache"])
     heading("ops")
-    if told["ops_problem"]:
-        click.echo(f"problem: {told['ops_problem']}")
-    for problem in told["ops_left_out"]:
+    if report["ops_problem"]:
+        click.echo(f"problem: {report['ops_problem']}")
+    for problem in report["ops_left_out"]:
         click.echo(f"problem: {problem}")
     show_table(
-        ("OP", "ACCELERATOR", "TARGET", "STATE", "WHY OR WHERE"),
+        ("OP", "ACCELERATOR", "TARGET", "STATE", "REASONS OR PATH"),
         [
-            (one["name"], one["accelerator"], one["target"], one["state"], "; ".join(one["reasons"]) or one["path"])
-            for one in told["ops"]
+            (op["name"], op["accelerator"], op["target"], op["state"], "; ".join(op["reasons"]) or op["path"])
+            for op in report["ops"]
         ],
     )
 
 
-def _print_accelerators(told: Mapping[str, Any]) -> None:
+def _print_accelerators(accelerators: Mapping[str, Any]) -> None:
     heading("accelerators")
-    for problem in told["problems"]:
+    for problem in accelerators["problems"]:
         click.echo(f"problem: {problem}")
-    in_use = (told["in_use"] or {}).get("name")
-    show_table(
-        ("ACCELERATOR", "USABLE", "REASON", "FROM"),
-        [
-            (
-                one["name"],
-                "in use" if one["name"] == in_use else "yes" if one["available"] else "no",
-                one["reason"],
-                one["source"],
-            )
-            for one in told["candidates"]
-        ],
-    )
-    if told["capabilities"]:
-        heading(f"capabilities of {in_use}, target {told['in_use']['target']}")
-        show_table(("CAPABILITY", "VALUE"), [(name, _value(name, one)) for name, one in told["capabilities"].items()])
+    in_use = (accelerators["in_use"] or {}).get("name")
+    rows = []
+    for candidate in accelerators["candidates"]:
+        usable = "in use" if candidate["name"] == in_use else "yes" if candidate["available"] else "no"
+        rows.append((candidate["name"], usable, candidate["reason"], candidate["source"]))
+    show_table(("ACCELERATOR", "USABLE", "REASON", "FROM"), rows)
+    if accelerators["capabilities"]:
+        heading(f"capabilities of {in_use}, target {accelerators['in_use']['target']}")
+        capabilities = [(name, _value(name, value)) for name, value in accelerators["capabilities"].items()]
+        show_table(("CAPABILITY", "VALUE"), capabilities)
 
 
 def _value(name: str, value: Any) -> str:
@@ -121,16 +120,14 @@ def _value(name: str, value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _print_cache(told: Mapping[str, Any]) -> None:
+def _print_cache(cache: Mapping[str, Any]) -> None:
     heading("cache")
-    how = "OPFORGE_CACHE_DIR" if told["chosen"] else "the default"
-    holds = (
-        f"{counted(told['entries'], 'entry', 'entries')}, {size_text(told['bytes'])}"
-        if told["exists"]
-        else "not made yet"
-    )
-    click.echo(f"{told['path']} ({how}): {holds}")
-    if told["problem"]:
-        click.echo(f"problem: {told['problem']}")
-    for layer in told["layers"]:
+    source = "OPFORGE_CACHE_DIR" if cache["chosen"] else "the default"
+    content = "does not exist yet"
+    if cache["exists"]:
+        content = f"{counted(cache['entries'], 'entry', 'entries')}, {size_text(cache['bytes'])}"
+    click.echo(f"{cache['path']} ({source}): {content}")
+    if cache["problem"]:
+        click.echo(f"problem: {cache['problem']}")
+    for layer in cache["layers"]:
         click.echo(f"layer: {layer}" + ("" if os.path.isdir(layer) else " (there is no such folder)"))

@@ -1,4 +1,4 @@
-"""Which ops a command is about: the names and targets that were typed, resolved to builders."""
+"""Which ops a command works on: the names and targets that were typed, resolved to builders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from opforge.errors import BuilderError, OpIncompatibleError, SettingError, Unkn
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.report.facts import Offer
+    from opforge.report.ops import Offer
 
-OWN = "One of your own: package.module:Class."
+OWN_CLASS = "A class of your own is named by package.module:Class."
 SANITIZERS = frozenset({"address", "leak", "thread", "undefined"})
 
 
@@ -27,45 +27,45 @@ class Selected(NamedTuple):
     name: str
     """The builder's class name, or package.module:Class."""
     target: Target | None
-    """None: this machine's."""
+    """None: this machine's target."""
     builder_class: Callable[[], Any]
+    """Imports and returns the class."""
     named: bool
-    """Whether it was asked for by name or by target, so that "it cannot be" is a failure."""
+    """Whether the op was requested by name or by target: then it is an error if it cannot be built."""
 
     @property
     def label(self) -> str:
-        """The name and the target, as one line of a report names them."""
+        """The name and the target."""
         return self.name if self.target is None else f"{self.name} for {self.target}"
 
     def builder(self, debug: bool = False, sanitize: str = "", portable: bool = False) -> OpBuilder:
-        """The builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
+        """Returns the builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
         from opforge.builders.base import OpBuilder
 
-        found = self.builder_class()
-        if not (isinstance(found, type) and issubclass(found, OpBuilder)):
-            raise BuilderError(
-                self.name, "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
-            )
+        builder_class = self.builder_class()
+        if not (isinstance(builder_class, type) and issubclass(builder_class, OpBuilder)):
+            problem, advice = "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
+            raise BuilderError(self.name, problem, advice)
         options: dict[str, Any] = {"portable": True} if portable else {}
-        made = found(self.target, debug=debug, sanitize=sanitize, **options)
-        if made.target.device not in made.devices:
-            reason = f"it is an op for {', '.join(made.devices)}, not for {made.target.device}"
-            raise OpIncompatibleError(self.name, str(made.target), [reason])
-        return made
+        builder = builder_class(self.target, debug=debug, sanitize=sanitize, **options)
+        if builder.target.device not in builder.devices:
+            reason = f"it is an op for {', '.join(builder.devices)}, not for {builder.target.device}"
+            raise OpIncompatibleError(self.name, str(builder.target), [reason])
+        return builder
 
 
 def target(value: str) -> Target:
-    """A target such as cpu:x86-64-v3 or cuda:sm_80+sm_90. Raises click.BadParameter."""
+    """Returns a target such as cpu:x86-64-v3 or cuda:sm_80+sm_90. Raises click.BadParameter."""
     try:
         return Target.parse(value)
     except SettingError as error:
         raise click.BadParameter(str(error)) from error
 
 
-def _sanitizers(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    unknown = sorted({one for one in value.split(",") if one} - SANITIZERS)
+def _check_sanitizers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    unknown = sorted({name for name in value.split(",") if name} - SANITIZERS)
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(sorted(SANITIZERS))}", ctx, param)
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(sorted(SANITIZERS))}", ctx, param)
     return value
 
 
@@ -73,7 +73,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def target_option(command: F) -> F:
-    """Add --target and --cpu-level."""
+    """Adds --target and --cpu-level."""
     command = click.option(
         "--cpu-level",
         "levels",
@@ -86,124 +86,129 @@ def target_option(command: F) -> F:
         "targets",
         multiple=True,
         type=target,
-        help="For this device and architecture, such as cpu:x86-64-v3 or cuda:sm_90; it need not be here. Repeatable.",
+        help="A device and its architectures, such as cpu:x86-64-v3 or cuda:sm_90. It need not be here. Repeatable.",
     )(command)
 
 
 def mode_options(command: F) -> F:
-    """Add --debug and --sanitize."""
+    """Adds --debug and --sanitize."""
     command = click.option(
         "--sanitize",
         default="",
         metavar="LIST",
-        callback=_sanitizers,
-        help="Instrument the code: address, undefined, thread, leak; joined by commas.",
+        callback=_check_sanitizers,
+        help="Instrument the code: address, undefined, thread, leak, joined by commas.",
     )(command)
     return click.option("--debug", is_flag=True, help="Keep symbols and source paths, for gdb.")(command)
 
 
 def all_targets(targets: Sequence[Target], levels: Sequence[str]) -> tuple[Target, ...]:
-    """What --target and --cpu-level ask for together, each once."""
+    """Returns the targets of --target and --cpu-level together, each once."""
     return tuple(dict.fromkeys((*targets, *(Target("cpu", (level,)) for level in levels))))
 
 
 def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selected]:
-    """The ops of these names for these targets; without names all that are offered, without targets this machine's.
+    """Returns the ops of these names for these targets.
 
-    Raises click.UsageError for a name that nobody offers, with the names that are near.
+    Without names these are all ops that are offered; without targets, those for this machine. Raises click.UsageError
+    for a name that nothing offers, with the names nearest to it.
     """
-    reached = {device for name in names if ":" in name for device in getattr(_own_class(name), "devices", ())}
-    known = offered(targets, reached) if not names or any(":" not in name for name in names) else []
+    own_devices = {device for name in names if ":" in name for device in getattr(_own_class(name), "devices", ())}
+    offers = offered(targets, own_devices) if not names or any(":" not in name for name in names) else []
     if not names:
-        return [one for offer in known for one in _of_offer(offer, targets, named=bool(targets))]
-    found: dict[tuple[str, str], Selected] = {}
+        return [op for offer in offers for op in _from_offer(offer, targets, named=bool(targets))]
+    selected: dict[tuple[str, str], Selected] = {}
     for name in names:
-        for one in _by_name(name, targets, known):
-            found.setdefault((one.name, str(one.target)), one)
-    return list(found.values())
+        for op in _by_name(name, targets, offers):
+            selected.setdefault((op.name, str(op.target)), op)
+    return list(selected.values())
 
 
-def offered(targets: Sequence[Target], reached: Container[str] = ()) -> list[Offer]:
-    """The ops that the targets' accelerators offer; without targets, the one in use and the CPU's.
+def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list[Offer]:
+    """Returns the ops that the targets' accelerators offer; without targets, those of the one in use and the CPU.
 
-    A device without an accelerator is refused, except one of those `reached`: an op of one's own is for it.
+    Raises click.UsageError for a target whose device has no accelerator, unless `own_devices` has it: these are the
+    devices of the user's own classes.
     """
-    from opforge.report.facts import offers
+    from opforge.report.ops import offers
 
     try:
         return offers(dict.fromkeys(target.device for target in targets))
     except UnknownAcceleratorError as error:
         if not targets:
             raise  # the environment names it, not this command
-        if error.name in reached:
-            rest = [target for target in targets if target.device != error.name]
-            return offered(rest, reached) if rest else []
+        if error.name in own_devices:
+            others = [target for target in targets if target.device != error.name]
+            return offered(others, own_devices) if others else []
         raise click.UsageError(str(error)) from error
 
 
-def _by_name(name: str, targets: Sequence[Target], known: Sequence[Offer]) -> list[Selected]:
+def _by_name(name: str, targets: Sequence[Target], offers: Sequence[Offer]) -> list[Selected]:
     if ":" in name:
-        found = _own_class(name)
-        return [Selected(name, target, lambda: found, True) for target in _within_reach(found, targets) or (None,)]
-    matching = [offer for offer in known if folded(offer.name) == folded(name)]
+        own = _own_class(name)
+        return [Selected(name, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
+    matching = [offer for offer in offers if normalized(offer.name) == normalized(name)]
     if not matching:
-        raise click.UsageError(_unknown(name, [offer.name for offer in known], targets))
+        raise click.UsageError(_unknown_name(name, [offer.name for offer in offers], targets))
     if not targets:
         matching = matching[:1]  # the accelerator in use comes before the CPU
-    return [one for offer in matching for one in _of_offer(offer, targets, named=True)]
+    return [op for offer in matching for op in _from_offer(offer, targets, named=True)]
 
 
-def _within_reach(found: Any, targets: Sequence[Target]) -> Sequence[Target]:
-    """Those of the targets that a class declares a device for; all of them where it declares none of these."""
-    devices = getattr(found, "devices", ())
+def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:
+    """Returns the targets whose device the class declares. All of them if there is none, so that each is refused."""
+    devices = getattr(own, "devices", ())
     return [target for target in targets if target.device in devices] or targets
 
 
-def _of_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
+def _from_offer(offer: Offer, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
         return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
-    from opforge.builders.spec.targets import ACCELERATORS
+    from opforge.accelerator.registry import accelerator_name
 
-    # An accelerator is known by its name in any case; what a device's name must look like, the builder says.
-    named_so = offer.accelerator.name.lower()
-    mine = [one for one in targets if ACCELERATORS.get(one.device, one.device).lower() == named_so]
-    return [Selected(offer.name, target, offer.builder_class, named) for target in mine]
+    # Letter case is ignored here. The builder then refuses a device whose name is not spelled exactly.
+    accelerator = offer.accelerator.name.lower()
+    matching = [target for target in targets if accelerator_name(target.device).lower() == accelerator]
+    return [Selected(offer.name, target, offer.builder_class, named) for target in matching]
 
 
-def folded(name: str) -> str:
-    """A name in the form in which names are compared: CPUAdamBuilder, CPUAdam and cpu_adam are one."""
+def normalized(name: str) -> str:
+    """Returns a name in the form in which names are compared: CPUAdamBuilder, CPUAdam and cpu_adam are equal."""
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
-def _unknown(name: str, known: Sequence[str], targets: Sequence[Target]) -> str:
+def _unknown_name(name: str, known: Sequence[str], targets: Sequence[Target]) -> str:
     import difflib
 
-    by_form = {folded(one): one for one in known}
-    near = [by_form[one] for one in difflib.get_close_matches(folded(name), list(by_form), n=3, cutoff=0.5)]
+    by_form = {normalized(other): other for other in known}
+    near = [by_form[form] for form in difflib.get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
     where = f" for {', '.join(sorted({target.device for target in targets}))}" if targets else " here"
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    offer = f" Offered: {', '.join(dict.fromkeys(known))}." if known else " None is offered."
-    return f"no op {name!r} is known{where}.{hint}{offer} {OWN}"
+    suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
+    offers = f"Offered: {', '.join(dict.fromkeys(known))}." if known else "None is offered."
+    return f"{name!r} is not an op that is offered{where}.{suggestion} {offers} {OWN_CLASS}"
 
 
-def _own_class(place: str) -> Any:
-    """The class at `module:Class`, looked for in the working folder too. Raises click.UsageError, BuilderError."""
-    module_name, _, attribute = place.partition(":")
+def _own_class(import_path: str) -> Any:
+    """Returns the class at `module:Class`, searching the working folder too. Raises click.UsageError, BuilderError."""
+    module_name, _, attribute = import_path.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does: a console script has its own folder there
+        sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise click.UsageError(f"{place}: there is no module {error.name!r}, here or on PYTHONPATH.") from error
-        raise BuilderError(place, f"its module needs {error.name!r}, which is not installed", "Install it") from error
+            problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH."
+            raise click.UsageError(f"{import_path}: {problem}") from error
+        problem = f"its module needs {error.name!r}, which is not installed"
+        raise BuilderError(import_path, problem, "Install it") from error
     except Exception as error:
-        advice = "Mend the module, and import it with python -c to see the whole traceback"
-        raise BuilderError(place, f"importing its module failed: {type(error).__name__}: {error}", advice) from error
+        problem = f"importing its module failed: {type(error).__name__}: {error}"
+        advice = f"Fix the module. For the whole traceback: python -c 'import {module_name}'"
+        raise BuilderError(import_path, problem, advice) from error
     if not hasattr(module, attribute):
-        known = sorted(name for name, value in vars(module).items() if _is_declared(value))
-        listed = f" It has: {', '.join(known)}." if known else ""
-        raise click.UsageError(f"{place}: the module {module_name!r} has no {attribute!r}.{listed}")
+        declared = sorted(name for name, value in vars(module).items() if _is_declared(value))
+        listed = f" It has: {', '.join(declared)}." if declared else ""
+        raise click.UsageError(f"{import_path}: the module {module_name!r} has no {attribute!r}.{listed}")
     return getattr(module, attribute)
 
 

@@ -1,4 +1,4 @@
-"""Sizes and ages for click's `type`; a function's name is what the help calls the value."""
+"""Sizes and ages as types of click options. In the help an option's value has the function's name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opforge.units import parse_age, parse_size
 
 
 def size(value: str) -> int:
-    """Bytes: see `parse_size`. Raises click.BadParameter."""
+    """Returns bytes, as `parse_size` reads them. Raises click.BadParameter."""
     try:
         return parse_size(value)
     except ValueError as error:
@@ -16,7 +16,7 @@ def size(value: str) -> int:
 
 
 def age(value: str) -> float:
-    """Seconds: see `parse_age`. Raises click.BadParameter."""
+    """Returns seconds, as `parse_age` reads them. Raises click.BadParameter."""
     try:
         return parse_age(value)
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""The launcher: puts a job's processes on hosts, cores and memory, by engines that exist (torchrun, MPI, Slurm)."""
+"""The launcher: starts the ranks of a job, bound to cores and memory, through torchrun, MPI or Slurm."""

@@ -1,11 +1,11 @@
-"""Stands on each host of a job between the launcher and the engine, and ends all that runs there when it must.
+"""The process between the launcher and the engine on each host. It ends everything that runs there when it must.
 
-    python -m opforge.launch.agent REPORT
+    python -m opforge.launch.agent RESPONSE
 
-Standard input is the lifeline. It brings one order (a line of JSON), then the word `go`, later `end` or `kill`; where
-it breaks off, the launcher or the connection is gone, which means `end`. REPORT is the file descriptor for the answer:
-where the ranks would run, or why they cannot. The agent is the subreaper of its host's part of the job: whatever a rank
-starts stays its descendant, in whatever session, and none outlives it.
+Standard input is the control pipe (see protocol.py). Its end means that the launcher or the connection is gone, and is
+treated as END. RESPONSE is the file descriptor for the response: where the ranks would run, or an error. The agent is
+the subreaper of its host's part of the job: whatever a rank starts stays its descendant, in whatever session, so that
+it can find and end all of it.
 """
 
 from __future__ import annotations
@@ -24,125 +24,128 @@ from typing import Any
 import opforge
 from opforge.errors import LaunchError, OpforgeError
 
-from .binding.rank_binding import Wishes, describe
-from .parent_death import adopt_orphans, die_with
+from .bind_options import BindOptions
+from .binding.rank_binding import binding_rows
+from .parent_death import become_subreaper, signal_on_parent_death
+from .protocol import AGENT_MARK, GO, KILL
 
-TOLD = b"opforge-agent: "
-"""Begins the line of the answer: login shells may print before it."""
 POLL_SECONDS = 0.1
-LEFT_SECONDS = 30.0
-"""How long killed processes may take to go: a driver takes its time over a device's memory."""
+KILL_SECONDS = 30.0
+"""How long killed processes may take to end: a driver takes time to free a device's memory."""
 
 
-class Lifeline:
-    """What the launcher says, line by line."""
+class ControlPipe:
+    """The lines that the launcher sends."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
-        self._rest = b""
+        self._buffer = b""
 
     @property
-    def pending(self) -> bool:
-        """Whether a line has come already."""
-        return b"\n" in self._rest
+    def has_line(self) -> bool:
+        """Whether a whole line was received already."""
+        return b"\n" in self._buffer
 
     def line(self) -> bytes | None:
-        """The next line, waiting for it; None at the end."""
-        while not self.pending:
+        """Waits for the next line and returns it. None at the end of the pipe."""
+        while not self.has_line:
             part = os.read(self.handle, 1 << 16)
             if not part:
                 return None
-            self._rest += part
-        line, _, self._rest = self._rest.partition(b"\n")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
 
-def main(report: int) -> int:
-    """Serve one order; returns the engine's exit status, 128 + signal if it was killed."""
-    os.set_inheritable(report, report in (1, 2))  # else an engine would hold the report open
-    lifeline = Lifeline(0)
-    line = lifeline.line()
+def main(response_handle: int) -> int:
+    """Serves one request. Returns the engine's exit status, 128 + signal if it was killed."""
+    os.set_inheritable(response_handle, response_handle in (1, 2))  # otherwise an engine would keep the pipe open
+    control = ControlPipe(0)
+    line = control.line()
     if line is None:
         return 1
-    order = json.loads(line)
-    answer = _answer(order)
+    request = json.loads(line)
+    response = _respond(request)
     try:
-        os.write(report, b"\n" + TOLD + json.dumps(answer).encode() + b"\n")
+        os.write(response_handle, b"\n" + AGENT_MARK + json.dumps(response).encode() + b"\n")
     except BrokenPipeError:
-        return 1  # the launcher has given up already
-    if "error" in answer or not order["engine"] or lifeline.line() != b"go":
-        return 0 if "error" not in answer else 1
-    return _serve(order, lifeline)
+        return 1  # the launcher has given up
+    if "error" in response:
+        return 1
+    if not request["engine"] or control.line() != GO:
+        return 0
+    return _serve(request, control)
 
 
-def _answer(order: dict[str, Any]) -> dict[str, Any]:
-    """Where the ranks of this host would run; or `error`."""
+def _respond(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns where the ranks of this host would run, as `ranks`, or an `error`."""
     try:
-        if order["version"] != opforge.__version__:
+        if request["version"] != opforge.__version__:
             raise LaunchError(
-                f"opforge is {opforge.__version__} there and {order['version']} where the job was launched",
+                f"opforge {opforge.__version__} is installed there, and the launcher has {request['version']}",
                 "Install the same version on all hosts",
             )
-        if not os.path.isdir(order["folder"]):
-            raise LaunchError(
-                f"there is no folder {order['folder']} there", "Launch from a folder that all hosts share"
-            )
-        share = order["share"]
+        if not os.path.isdir(request["folder"]):
+            problem = f"there is no folder {request['folder']} on that host"
+            raise LaunchError(problem, "Launch from a folder that all hosts share")
+        share = request["share"]
         if share is None:
             return {"ranks": []}
-        wishes = Wishes(**{**order["wishes"], "listed": tuple(order["wishes"]["listed"])})
-        return {"ranks": describe(share["slots"], share["chosen"], wishes, {**os.environ, **order["environ"]})}
-    except OpforgeError as problem:
-        return {"error": str(problem)}
+        fields = request["bind_options"]
+        options = BindOptions(**{**fields, "core_list": tuple(fields["core_list"])})
+        environ = {**os.environ, **request["environ"]}
+        return {"ranks": binding_rows(share["slots"], share["chosen"], options, environ)}
+    except OpforgeError as error:
+        return {"error": str(error)}
 
 
-def _serve(order: dict[str, Any], lifeline: Lifeline) -> int:
-    """Run the engine until it ends or the lifeline does; nothing of it is left on return."""
-    adopt_orphans()
+def _serve(request: dict[str, Any], control: ControlPipe) -> int:
+    """Runs the engine until it ends or the launcher is gone. On return none of its processes is left."""
+    become_subreaper()
     agent = os.getpid()
-    asked_to_end: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def before() -> None:  # in the child; this process has one thread
+    def before_exec() -> None:  # runs in the child; this process has one thread
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        die_with(agent, signal.SIGTERM)
+        signal_on_parent_death(agent, signal.SIGTERM)
 
-    environ = {**os.environ, **order["environ"]}
+    environ = {**os.environ, **request["environ"]}
     try:
         engine = subprocess.Popen(
-            order["engine"],
+            request["engine"],
             stdin=subprocess.DEVNULL,
             env=environ,
-            cwd=order["folder"],
+            cwd=request["folder"],
             start_new_session=True,
-            preexec_fn=before,
+            preexec_fn=before_exec,
         )
-    except OSError as problem:
-        sys.stderr.write(f"opforge launch: error: {order['engine'][0]} could not be started: {problem.strerror}\n")
+    except OSError as error:
+        sys.stderr.write(f"opforge launch: error: {request['engine'][0]} could not be started: {error.strerror}\n")
         return 127
     try:
-        return _watch(engine, lifeline, order["grace"], lambda: bool(asked_to_end))
+        return _watch(engine, control, request["grace"], lambda: bool(signals))
     finally:
         end_descendants()
         _reap()
 
 
-def _watch(engine: subprocess.Popen[bytes], lifeline: Lifeline, grace: float, asked: Callable[[], bool]) -> int:
-    """Wait for the engine. Once it is to end it has `grace` seconds to do so by itself."""
-    watched, deadline = [lifeline.handle], None
+def _watch(engine: subprocess.Popen[bytes], control: ControlPipe, grace: float, terminated: Callable[[], bool]) -> int:
+    """Waits for the engine and returns its status. Once it must end, it has `grace` seconds before it is killed."""
+    watched, deadline = [control.handle], None
     while engine.poll() is None:
         ready, _, _ = select.select(watched, [], [], POLL_SECONDS)
         _reap(engine.pid)
-        over = asked()
-        if ready or lifeline.pending:
-            word = lifeline.line()
-            over = True
-            if word is None:
+        must_end = terminated()
+        if ready or control.has_line:
+            line = control.line()
+            must_end = True
+            if line is None:
                 watched.clear()
-            elif word == b"kill":
+            elif line == KILL:
                 deadline = 0.0
-        if over and deadline is None:
+        if must_end and deadline is None:
             deadline = time.monotonic() + grace
             engine.terminate()
         if deadline is not None and time.monotonic() > deadline:
@@ -150,37 +153,38 @@ def _watch(engine: subprocess.Popen[bytes], lifeline: Lifeline, grace: float, as
     return engine.returncode if engine.returncode >= 0 else 128 - engine.returncode
 
 
-def _reap(but: int = 0) -> None:
-    """Collect orphans that have ended; not `but`, the engine, which its own object collects."""
+def _reap(excluded: int = 0) -> None:
+    """Collects orphans that have ended. Leaves out `excluded`, the engine, which its Popen object collects."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if ended is None or ended.si_pid == but:
+        if ended is None or ended.si_pid == excluded:
             return
         os.waitpid(ended.si_pid, os.WNOHANG)
 
 
-def end_descendants(seconds: float = LEFT_SECONDS) -> None:
-    """Kill every descendant of this process until none is alive: one may have been starting another.
+def end_descendants(seconds: float = KILL_SECONDS) -> None:
+    """Kills every descendant of this process, again and again until none is left: one may be starting another.
 
-    Those that are still there after `seconds` are told and left: another user's, or hanging in the kernel.
+    Descendants that are still alive after `seconds` are reported and left: they belong to another user, or hang in
+    the kernel.
     """
     deadline = time.monotonic() + seconds
-    while found := descendants(os.getpid()):
-        for pid in found:
-            with suppress(OSError):  # it is gone, or it is another user's: a setuid program
+    while pids := descendants(os.getpid()):
+        for pid in pids:
+            with suppress(OSError):  # it has ended, or it belongs to another user (a setuid program)
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            left = ", ".join(str(pid) for pid in found)
-            sys.stderr.write(f"opforge launch: warning: processes that could not be ended are left: {left}\n")
+            left = ", ".join(str(pid) for pid in pids)
+            sys.stderr.write(f"opforge launch: warning: processes that could not be ended: {left}\n")
             return
         time.sleep(0.005)
 
 
 def descendants(pid: int) -> list[int]:
-    """The live descendants of a process. Those that have ended and wait to be collected are left out."""
+    """Returns the live descendants of a process, without those that have ended and wait to be collected."""
     children: dict[int, list[int]] = {}
     ended = set()
     for name in os.listdir("/proc"):
@@ -194,12 +198,12 @@ def descendants(pid: int) -> list[int]:
         children.setdefault(int(parent), []).append(int(name))
         if state in (b"Z", b"X"):
             ended.add(int(name))
-    found, look = [], [pid]
-    while look:
-        below = children.get(look.pop(), [])
-        found += [child for child in below if child not in ended]
-        look += below
-    return found
+    live, parents = [], [pid]
+    while parents:
+        direct = children.get(parents.pop(), [])
+        live += [child for child in direct if child not in ended]
+        parents += direct
+    return live
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process's place in the job, as its engine tells it: rank, size, and the same on its host."""
+"""The numbers of a rank, as its engine's environment variables give them: rank, size, and both on its host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opforge.errors import LaunchError
 
 
 class Numbers(NamedTuple):
-    """A process's place."""
+    """The numbers of one rank."""
 
     rank: int
     size: int
@@ -18,7 +18,7 @@ class Numbers(NamedTuple):
     local_size: int
 
 
-_NAMES = {
+_VARIABLES = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "openmpi": (
         "OMPI_COMM_WORLD_RANK",
@@ -33,36 +33,36 @@ _NAMES = {
 
 
 def read_numbers(engine: str, environ: Mapping[str, str]) -> Numbers:
-    """Read the place. Raises LaunchError where the engine has not told it."""
+    """Returns the numbers of this rank. Raises LaunchError if the engine has not set them."""
     values = []
-    readers: tuple[Callable[[str], int], ...] = (int, int, int, int)
+    parsers: tuple[Callable[[str], int], ...] = (int, int, int, int)
     if engine == "slurm":
-        readers = (int, int, int, lambda text: _tasks_here(text, int(environ.get("SLURM_NODEID", "0"))))
-    for name, reader in zip(_NAMES[engine], readers, strict=True):
+        parsers = (int, int, int, lambda text: _tasks_of_node(text, int(environ.get("SLURM_NODEID", "0"))))
+    for name, parse in zip(_VARIABLES[engine], parsers, strict=True):
         text = environ.get(name, "")
         try:
-            values.append(reader(text))
+            values.append(parse(text))
         except (ValueError, IndexError):
-            said = f"{name}={text!r}" if text else f"no {name}"
+            launcher = "mpi" if engine in ("openmpi", "hydra") else engine
             raise LaunchError(
-                f"this process was started with {said}",
-                f"Start it through `opforge launch --launcher {'mpi' if engine in ('openmpi', 'hydra') else engine}`",
+                f"{name}={text!r} does not parse" if text else f"{name} is not set",
+                f"Start this process by `opforge launch --launcher {launcher}`",
             ) from None
     return Numbers(*values)
 
 
-def _tasks_here(text: str, node: int) -> int:
-    """The tasks of one node out of Slurm's list, such as `4(x2),3`."""
+def _tasks_of_node(text: str, node: int) -> int:
+    """Returns the number of tasks of one node in Slurm's list, such as `4(x2),3`."""
     counts: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if found is None:
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
             raise ValueError(text)
-        counts += [int(found[1])] * int(found[2] or 1)
+        counts += [int(match[1])] * int(match[2] or 1)
     return counts[node]
 
 
 def first_host(nodelist: str) -> str:
-    """The first host of a list as Slurm writes it: `node07` of `node[07-09,12],gpu1`."""
+    """Returns the first host of a list as Slurm writes it: `node07` of `node[07-09,12],gpu1`."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodelist)
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0]) if first else nodelist

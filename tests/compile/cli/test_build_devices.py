@@ -1,4 +1,4 @@
-"""`build-ops` for a device that is not here, beside the CPU, in one run; and why what it built fits no other one."""
+"""`build-ops` for a device that is not here and for the CPU, in one run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from support import child_processes, sample_ops, text_files
+from support.build_output import states
 
 MODULE = """\
 from opforge import OpBuilder
@@ -32,22 +33,19 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def states(done):
-    return [line.split()[:2] for line in done.stdout.splitlines()]
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    place = tmp_path / "work"
-    place.mkdir()
-    text_files.write(place, "devops.py", MODULE)
-    text_files.write(place, "host.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
-    text_files.write(place, "device.cu", DEVICE)
-    monkeypatch.chdir(place)
-    return place
+def ops_folder(tmp_path, monkeypatch):
+    """The working folder, with a module of one op for the CPU and one for CUDA."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    text_files.write(folder, "devops.py", MODULE)
+    text_files.write(folder, "host.cpp", sample_ops.EXPORT + " int value() { return 1; }\n")
+    text_files.write(folder, "device.cu", DEVICE)
+    monkeypatch.chdir(folder)
 
 
-def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(folder, tmp_path):
+@pytest.mark.usefixtures("ops_folder")
+def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(tmp_path):
     out = str(tmp_path / "out")
     ops = ("devops:Device", "devops:Host", "--target", "cuda:sm_80", "--cpu-level", "x86-64")
     plans = run("build-ops", *ops, "--dry-run")
@@ -58,7 +56,7 @@ def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(folder, tmp_path):
 
     built = run("build-ops", *ops, "--out", out)
     assert built.returncode == 0, built.stderr
-    assert states(built) == [["built", "devops:Device"], ["built", "devops:Host"]], "each for the device it is for"
+    assert states(built) == [["built", "devops:Device"], ["built", "devops:Host"]], "each op for its own device"
 
     explain = ("cache", "explain", "devops:Device", "--target")
     bare = {"OPFORGE_CACHE_LAYERS": out, "OPFORGE_CACHE_DIR": str(tmp_path / "other"), "PATH": str(tmp_path)}
@@ -66,9 +64,9 @@ def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(folder, tmp_path):
     assert hit.returncode == 0 and hit.stdout.startswith("hit: devops:Device for cuda:sm_86, "), hit.stdout
     miss = run(*explain, "cuda:sm_100", **bare)
     assert miss.returncode == 1 and miss.stdout.count("it holds code for sm_80, and wanted is sm_100") == 1
-    told = run("inspect", "devops:Device", "--target", "cuda:sm_80").stdout.splitlines()[1]
-    assert " by nvcc " in told and " with " in told, "both compilers made it"
+    op_line = run("inspect", "devops:Device", "--target", "cuda:sm_80").stdout.splitlines()[1]
+    assert " by nvcc " in op_line and " with " in op_line, "both compilers are named"
 
-    told = json.loads(run("inspect", "devops:Device", "--target", "cuda:sm_80", "--json").stdout)["files"]
-    assert [(one["name"], one["arch"]) for one in told[0]["kernels"]] == [("_Z3addPf", "sm_80")]
-    assert told[0]["entry"]["target"] == "cuda:sm_80"
+    inspected = json.loads(run("inspect", "devops:Device", "--target", "cuda:sm_80", "--json").stdout)["files"][0]
+    assert [(kernel["name"], kernel["arch"]) for kernel in inspected["kernels"]] == [("_Z3addPf", "sm_80")]
+    assert inspected["entry"]["target"] == "cuda:sm_80"

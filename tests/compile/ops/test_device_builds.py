@@ -1,4 +1,4 @@
-"""The GPU's ops built for GPUs that are not here: by nvcc, and by hipcc from the same sources."""
+"""The GPUs' ops built without a GPU: by nvcc, and by hipcc from the same sources."""
 
 import importlib
 import shutil
@@ -19,17 +19,17 @@ def build(name, target):
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel but for the rule
+        ("FusedLionBuilder", "cuda:sm_80+sm_90+ptx"),  # FusedAdam's kernel differs only in the rule
         ("FusedLambBuilder", "cuda:sm_90"),
         ("QuantizerBuilder", "cuda:sm_90"),
     ],
 )
 def test_nvcc_builds_the_ops(name, target):
     if shutil.which("nvcc") is None:
-        pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc and its like)")
+        pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc nvidia-cuda-runtime)")
     binary = build(name, target)
     assert "opforge_register" in binary["exports"]
-    assert "libtorch_cuda.so" in binary["needs"] and not [one for one in binary["needs"] if "cudart" in one]
+    assert "libtorch_cuda.so" in binary["needs"] and not any("cudart" in library for library in binary["needs"])
 
 
 @pytest.mark.parametrize("name", ["QuantizerBuilder"])

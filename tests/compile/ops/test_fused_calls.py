@@ -1,4 +1,4 @@
-"""The ops below the fused optimizers: DeepSpeed's calls, tracing by torch.compile, and what is refused."""
+"""The calls of the fused optimizers' ops: DeepSpeed's functions, error messages, tracing by torch.compile."""
 
 import pytest
 import torch
@@ -16,36 +16,36 @@ def modules():
     return [accelerator.load_op(f"{name}Builder") for name in ("FusedAdam", "FusedLion", "FusedLamb")]
 
 
-def test_deepspeeds_calls_do_a_step(modules):
+def test_deepspeeds_functions_perform_a_step(modules):
     adam, lion, lamb = modules
     torch.manual_seed(0)
     noop = torch.tensor([0], dtype=torch.int32)
     g, p, m, v = lists = [[torch.rand(5), torch.rand(70, 40)] for _ in range(4)]
     numbers = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
-    wanted = [
+    expected = [
         reference.adam(*(t.double() for t in (p[i], g[i], m[i], v[i])), step=2, eps=1e-6, adamw_mode=False, **numbers)
         for i in range(2)
     ]
     adam.multi_tensor_adam(2048 * 32, noop, lists, 1e-2, 0.9, 0.99, 1e-6, 2, 0, 1, 0.1)
     for i in range(2):
-        assert_same([p[i].double(), m[i].double(), v[i].double()], wanted[i])
-    wanted_lion = reference.lion(p[0].double(), g[0].double(), m[0].double(), **numbers)
+        assert_same([p[i].double(), m[i].double(), v[i].double()], expected[i])
+    expected_lion = reference.lion(p[0].double(), g[0].double(), m[0].double(), **numbers)
     lion.multi_tensor_lion(2048 * 32, noop, [g, p, m], 1e-2, 0.9, 0.99, 2, 0.1)
-    assert_same([p[0].double(), m[0].double()], wanted_lion)
+    assert_same([p[0].double(), m[0].double()], expected_lion)
     kept = [t[0].clone() for t in (p, g, m, v)]
-    *wanted_lamb, ratio = reference.lamb(
+    *expected_lamb, ratio = reference.lamb(
         *(t.double() for t in kept), step=2, eps=1e-6, max_coeff=5.0, min_coeff=0.1, scale=2.0, **numbers
     )
     copy_of = torch.empty(5, dtype=torch.float16)
-    found = lamb.lamb(p[0], copy_of, m[0], v[0], g[0], 1e-2, 0.9, 0.99, 5.0, 0.1, 1e-6, 2.0, 2, 1, 1, 0.1)
-    assert found.item() == pytest.approx(ratio, rel=1e-5)
-    assert_same([p[0].double(), m[0].double(), v[0].double()], wanted_lamb)
+    ratio_of_op = lamb.lamb(p[0], copy_of, m[0], v[0], g[0], 1e-2, 0.9, 0.99, 5.0, 0.1, 1e-6, 2.0, 2, 1, 1, 0.1)
+    assert ratio_of_op.item() == pytest.approx(ratio, rel=1e-5)
+    assert_same([p[0].double(), m[0].double(), v[0].double()], expected_lamb)
     assert torch.equal(copy_of, p[0].half())
     with pytest.raises(ValueError) as caught:
         adam.multi_tensor_adam(1, noop, [g, p, m], 1e-2, 0.9, 0.99, 1e-6, 2, 0, 1, 0.1)
     assert str(caught.value) == (
-        "multi_tensor_adam: tensor_lists has 3 lists, expected 4 or 5: [grads, params, exp_avg, exp_avg_sq], and where "
-        "each new parameter is also to be written in a dtype of its own"
+        "multi_tensor_adam: tensor_lists has 3 lists, expected 4 or 5: [grads, params, exp_avg, exp_avg_sq], and "
+        "optionally a list of tensors for copies of the new parameters"
     )
 
 
@@ -75,11 +75,11 @@ def test_opcheck_accepts_the_ops(modules):
             },
         ),
     ):
-        given = arguments_of(count, 2)
+        arguments = arguments_of(count, 2)
         on_device = {"lr_tensor": torch.tensor(1e-2), "step_tensor": torch.tensor(1.0), "grad_scale": None}
-        torch.library.opcheck(op, given, {**numbers, **more}, test_utils=utils)
-        torch.library.opcheck(op, given, {**numbers, **more, **on_device}, test_utils=utils)
-        copied = (*given[:-1], [torch.empty(3, 5, dtype=torch.bfloat16) for _ in range(2)])
+        torch.library.opcheck(op, arguments, {**numbers, **more}, test_utils=utils)
+        torch.library.opcheck(op, arguments, {**numbers, **more, **on_device}, test_utils=utils)
+        copied = (*arguments[:-1], [torch.empty(3, 5, dtype=torch.bfloat16) for _ in range(2)])
         torch.library.opcheck(op, copied, {**numbers, **more}, test_utils=utils)
 
 
@@ -103,7 +103,7 @@ def test_torch_compile_traces_a_step_without_a_break(modules, dynamic):
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "message"),
     [
         (
             {0: torch.zeros(2)},
@@ -141,21 +141,21 @@ def test_torch_compile_traces_a_step_without_a_break(modules, dynamic):
         ),
     ],
 )
-def test_a_refused_tensor_is_named_and_nothing_is_changed(modules, change, text):
+def test_the_error_names_the_rejected_tensor_and_nothing_is_changed(modules, change, message):
     adam = modules[0]
-    given = list(arguments_of(4))
+    arguments = list(arguments_of(4))
     numbers = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8, "step": 1}
     numbers.update({"adamw_mode": True, "bias_correction": True})
-    kept = [tensors[0].clone() for tensors in given[1:5]]
-    original = [tensors[0] for tensors in given[1:5]]
+    kept = [tensors[0].clone() for tensors in arguments[1:5]]
+    original = [tensors[0] for tensors in arguments[1:5]]
     for key, value in change.items():
         if isinstance(key, int):
-            given[key] = value
+            arguments[key] = value
         else:
             numbers[key] = value
     with pytest.raises(RuntimeError) as caught:
-        adam.fused_adam_(*given, **numbers)
-    if "meta" not in text:
-        assert str(caught.value) == text
+        adam.fused_adam_(*arguments, **numbers)
+    if "meta" not in message:
+        assert str(caught.value) == message
     for now, then in zip(original, kept, strict=True):
         assert torch.equal(now, then)

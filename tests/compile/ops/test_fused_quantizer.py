@@ -1,4 +1,4 @@
-"""The group quantizer against float64 references: the host's kernels, and the GPU's own source run on the host."""
+"""The group quantizer against float64 references: the CPU's kernels, and the GPU's own source run on the host."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def kind(op, symmetric):
 
 
 def unpacked(codes, bits):
-    """The codes as whole numbers; of two in a byte the first has the upper half."""
+    """Returns the codes as integers; of two in a byte, the first is in the upper half."""
     if bits == 8:
         return codes.double()
     pairs = codes.to(torch.int32)
@@ -44,29 +44,29 @@ def values(shape, dtype=torch.float32, seed=0):
 @pytest.mark.parametrize(
     ("groups", "elements"), [(1, 2), (37, 8), (5, 16), (300, 10), (3, 30), (9, 250), (16, 512), (2, 4098), (1, 40_000)]
 )
-def test_codes_and_params_are_the_references(op, bits, symmetric, dtype, groups, elements):
-    given = values((groups, elements), dtype)
-    wanted, scale, offset = reference.quantize(given.double(), bits, symmetric)
-    codes, params = op.quantize(given, groups, bits, kind(op, symmetric))
+def test_codes_and_params_agree_with_the_reference(op, bits, symmetric, dtype, groups, elements):
+    tensor = values((groups, elements), dtype)
+    expected, scale, offset = reference.quantize(tensor.double(), bits, symmetric)
+    codes, params = op.quantize(tensor, groups, bits, kind(op, symmetric))
     assert codes.shape == (groups, elements * bits // 8) and codes.dtype == torch.int8
     assert params.shape == (groups, 1 if symmetric else 2)
     torch.testing.assert_close(params[:, :1].double(), scale, rtol=1e-6, atol=0)
     if not symmetric:
         torch.testing.assert_close(params[:, 1:].double(), offset, rtol=1e-5, atol=1e-6)
-    # Where the quotient is half-way between two codes, float32's rounding may choose the other.
-    quotient = (given.double() - offset) / scale
-    off = (unpacked(codes, bits).reshape(groups, elements) - wanted).abs()
+    # If the quotient is halfway between two codes, float32's rounding may choose the other one.
+    quotient = (tensor.double() - offset) / scale
+    off = (unpacked(codes, bits).reshape(groups, elements) - expected).abs()
     assert bool(((off == 0) | ((off == 1) & ((quotient % 1 - 0.5).abs() < 1e-4))).all())
 
 
-def test_a_group_that_no_cluster_of_blocks_holds(op):
-    """131,072 values of 32 bits are held by 8 blocks; the rest is read again. The extremes are in the first part."""
-    given = torch.linspace(4, -4, 140_000).view(1, -1)
-    wanted, scale, offset = reference.quantize(given.double(), 8, False)
-    codes, params = op.quantize(given, 1, 8, op.Asymmetric)
+def test_a_group_may_be_larger_than_a_cluster_of_blocks(op):
+    """Eight blocks hold 131,072 values of 32 bits; the rest is read again. The extremes are in the first part."""
+    tensor = torch.linspace(4, -4, 140_000).view(1, -1)
+    expected, scale, offset = reference.quantize(tensor.double(), 8, False)
+    codes, params = op.quantize(tensor, 1, 8, op.Asymmetric)
     torch.testing.assert_close(params.double(), torch.cat([scale, offset], 1), rtol=1e-6, atol=1e-6)
-    off = (codes.double() - wanted).abs()
-    near_half = (((given.double() - offset) / scale) % 1 - 0.5).abs() < 1e-4
+    off = (codes.double() - expected).abs()
+    near_half = (((tensor.double() - offset) / scale) % 1 - 0.5).abs() < 1e-4
     assert bool(((off == 0) | ((off == 1) & near_half)).all())
 
 
@@ -75,7 +75,7 @@ def test_a_group_that_no_cluster_of_blocks_holds(op):
 def test_dequantize_gives_values_in_three_dtypes(op, bits, symmetric, groups, elements):
     codes, params = op.quantize(values((groups, elements)), groups, bits, kind(op, symmetric))
     offset = 0.0 if symmetric else params[:, 1:].double()
-    wanted = unpacked(codes, bits).reshape(groups, elements) * params[:, :1].double() + offset
+    expected = unpacked(codes, bits).reshape(groups, elements) * params[:, :1].double() + offset
     for call, dtype in (
         (op.dequantize, torch.float16),
         (op.dequantize_fp32, torch.float32),
@@ -83,14 +83,14 @@ def test_dequantize_gives_values_in_three_dtypes(op, bits, symmetric, groups, el
     ):
         out = call(codes, params, groups, bits, kind(op, symmetric))
         assert out.dtype == dtype and out.shape == (groups, elements)
-        torch.testing.assert_close(out.double(), wanted, rtol=torch.finfo(dtype).eps, atol=2e-6)
+        torch.testing.assert_close(out.double(), expected, rtol=torch.finfo(dtype).eps, atol=2e-6)
 
 
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
-def test_addresses_that_are_not_aligned_change_nothing(op, bits, symmetric):
-    given = values((64, 32), torch.bfloat16)
-    shifted = torch.empty(64 * 32 + 1, dtype=torch.bfloat16)[1:].view(64, 32).copy_(given)
-    results = [op.quantize(one, 64, bits, kind(op, symmetric)) for one in (given, shifted)]
+def test_results_do_not_depend_on_alignment(op, bits, symmetric):
+    tensor = values((64, 32), torch.bfloat16)
+    shifted = torch.empty(64 * 32 + 1, dtype=torch.bfloat16)[1:].view(64, 32).copy_(tensor)
+    results = [op.quantize(x, 64, bits, kind(op, symmetric)) for x in (tensor, shifted)]
     assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
     codes = torch.empty(results[0][0].numel() + 1, dtype=torch.int8)[1:].view_as(results[0][0]).copy_(results[0][0])
     expected = op.dequantize(*results[0], 64, bits, kind(op, symmetric))
@@ -99,47 +99,47 @@ def test_addresses_that_are_not_aligned_change_nothing(op, bits, symmetric):
 
 def test_nothing_is_written_past_the_end(op):
     for groups, elements in ((3, 30), (5, 16), (1, 2)):
-        given = values((groups, elements))
+        tensor = values((groups, elements))
         for bits in (8, 4):
-            size = given.numel() * bits // 8
+            size = tensor.numel() * bits // 8
             codes, params = torch.full((size + 32,), 77, dtype=torch.int8), torch.full((groups + 8,), 77.0)
-            op.quantize_(codes[:size], params[:groups], given, groups, bits, True)
+            op.quantize_(codes[:size], params[:groups], tensor, groups, bits, True)
             assert bool((codes[size:] == 77).all()) and bool((params[groups:] == 77).all())
-            out = torch.full((given.numel() + 32,), 77.0)
-            op.dequantize_(out[: given.numel()], codes[:size], params[:groups], groups, bits, True)
-            assert bool((out[given.numel() :] == 77).all()) and not bool((out[: given.numel()] == 77).any())
+            out = torch.full((tensor.numel() + 32,), 77.0)
+            op.dequantize_(out[: tensor.numel()], codes[:size], params[:groups], groups, bits, True)
+            assert bool((out[tensor.numel() :] == 77).all()) and not bool((out[: tensor.numel()] == 77).any())
 
 
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
 @pytest.mark.parametrize("elements", [10, 64])
 def test_stochastic_rounding_is_unbiased_and_repeats(op, bits, symmetric, elements):
     row = values((1, elements))
-    given = row.repeat(2000, 1)
+    tensor = row.repeat(2000, 1)
     arguments = (2000, bits, kind(op, symmetric))
-    codes, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=1)
-    again, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=1)
-    other, _ = op.quantize(given, *arguments, stochastic=True, seed=7, offset=2)
-    third, _ = op.quantize(given, *arguments, stochastic=True, seed=8, offset=1)
+    codes, _ = op.quantize(tensor, *arguments, stochastic=True, seed=7, offset=1)
+    again, _ = op.quantize(tensor, *arguments, stochastic=True, seed=7, offset=1)
+    other, _ = op.quantize(tensor, *arguments, stochastic=True, seed=7, offset=2)
+    third, _ = op.quantize(tensor, *arguments, stochastic=True, seed=8, offset=1)
     assert torch.equal(codes, again) and not torch.equal(codes, other) and not torch.equal(codes, third)
     scale, offset = reference.group_params(row.double(), bits, symmetric)
     quotient = ((row.double() - offset) / scale).clamp(-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
-    found = unpacked(codes, bits).reshape(2000, elements)
-    assert bool(((found - quotient).abs() < 1 + 1e-4).all())
-    # The mean of 2000 draws lies within five of its standard deviations, of which the largest is 0.5 / sqrt(2000).
-    assert bool(((found.mean(0) - quotient[0]).abs() < 5 * 0.5 / 2000**0.5).all())
+    draws = unpacked(codes, bits).reshape(2000, elements)
+    assert bool(((draws - quotient).abs() < 1 + 1e-4).all())
+    # The mean of 2000 draws is within five of its standard deviations, which are at most 0.5 / sqrt(2000).
+    assert bool(((draws.mean(0) - quotient[0]).abs() < 5 * 0.5 / 2000**0.5).all())
 
 
-def test_the_random_numbers_are_philoxs(op):
-    """The known answer of Philox4x32-7 for a counter and a key of zeros: two numbers of 16 bits a word."""
+def test_the_random_numbers_are_those_of_philox(op):
+    """The known result of Philox4x32-7 for a counter and a key of zeros: each word is two numbers of 16 bits."""
     words = (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)
     numbers = [word >> shift & 0xFFFF for word in words for shift in (0, 16)]
-    given = torch.tensor([[0.5] * 8 + [128.0] + [0.0] * 7])
+    tensor = torch.tensor([[0.5] * 8 + [128.0] + [0.0] * 7])
     for dtype in DTYPES:
-        codes, _ = op.quantize(given.to(dtype), 1, 8, op.Symmetric, stochastic=True)
+        codes, _ = op.quantize(tensor.to(dtype), 1, 8, op.Symmetric, stochastic=True)
         assert codes[0, :8].tolist() == [int(0.5 + number * 2.0**-16) for number in numbers]
 
 
-def test_unusual_groups(op):
+def test_groups_that_are_constant_infinite_nan_tiny_or_large(op):
     def back(group, bits=8, symmetric=True):
         codes, params = op.quantize(group, 1, bits, kind(op, symmetric))
         return op.dequantize_fp32(codes, params, 1, bits, kind(op, symmetric)), params
@@ -166,19 +166,19 @@ def test_unusual_groups(op):
 
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
 @pytest.mark.parametrize(("pipeline", "nodes", "devices"), [(1, 2, 4), (2, 2, 4), (3, 1, 2), (1, 3, 1), (2, 3, 2)])
-def test_swizzled_groups_go_where_they_are_sent(op, bits, symmetric, pipeline, nodes, devices):
+def test_swizzled_groups_are_in_the_order_of_sending(op, bits, symmetric, pipeline, nodes, devices):
     groups = 2 * pipeline * nodes * devices
-    given = values((groups, 24), torch.float16)
-    codes, params = op.quantize(given, groups, bits, kind(op, symmetric))
-    moved, moved_params = op.swizzle_quant(given, groups, bits, kind(op, symmetric), pipeline, nodes, devices)
+    tensor = values((groups, 24), torch.float16)
+    codes, params = op.quantize(tensor, groups, bits, kind(op, symmetric))
+    moved, moved_params = op.swizzle_quant(tensor, groups, bits, kind(op, symmetric), pipeline, nodes, devices)
     assert moved.dim() == 1
     assert torch.equal(moved.view(groups, -1), reference.swizzled(codes, pipeline, nodes, devices))
     assert torch.equal(moved_params, reference.swizzled(params, pipeline, nodes, devices))
 
 
 def test_the_swizzle_of_two_nodes_of_four_devices(op):
-    given = torch.arange(1, 9, dtype=torch.float32).reshape(8, 1).repeat(1, 8)
-    _, params = op.swizzle_quant(given, 8, 8, op.Symmetric, 1, 2, 4)
+    tensor = torch.arange(1, 9, dtype=torch.float32).reshape(8, 1).repeat(1, 8)
+    _, params = op.swizzle_quant(tensor, 8, 8, op.Symmetric, 1, 2, 4)
     assert (params.flatten() * 128 - 1).int().tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
@@ -187,23 +187,23 @@ def test_the_swizzle_of_two_nodes_of_four_devices(op):
     ("ways", "in_groups", "out_groups", "elements"), [(2, 4, 4, 64), (4, 8, 2, 128), (3, 2, 4, 40), (2, 3, 1, 60_000)]
 )
 def test_a_reduction_sums_and_quantizes_again(op, bits, symmetric, ways, in_groups, out_groups, elements):
-    """`in_groups` and `elements` are of each of the tensors."""
-    given = values((ways, in_groups, elements // in_groups))
-    codes, params = op.quantize(given.view(ways, -1), ways * in_groups, bits, kind(op, symmetric))
+    """`in_groups` and `elements` count those of one tensor."""
+    tensor = values((ways, in_groups, elements // in_groups))
+    codes, params = op.quantize(tensor.view(ways, -1), ways * in_groups, bits, kind(op, symmetric))
     parts = op.dequantize_fp32(codes, params, ways * in_groups, bits, kind(op, symmetric)).double()
     total = parts.view(ways, -1).sum(0).view(out_groups, -1)
-    wanted, scale, offset = reference.quantize(total, bits, symmetric)
+    expected, scale, offset = reference.quantize(total, bits, symmetric)
     out, out_params = op.quantized_reduction(
         codes.flatten(), params, ways * in_groups, out_groups, bits, kind(op, symmetric), ways
     )
     assert out.shape == (codes.numel() // ways,)
     torch.testing.assert_close(out_params[:, :1].double(), scale, rtol=1e-5, atol=1e-7)
-    off = (unpacked(out, bits).view_as(wanted) - wanted).abs()
+    off = (unpacked(out, bits).view_as(expected) - expected).abs()
     near_half = ((((total - offset) / scale) % 1) - 0.5).abs() < 1e-3
     assert bool(((off == 0) | ((off == 1) & near_half)).all())
 
 
-def test_the_unsigned_codes_of_deepspeeds_experiment(op):
+def test_deepspeeds_experimental_functions_read_unsigned_codes(op):
     codes = torch.tensor([[0x1F, 0x80]], dtype=torch.uint8)
     scale, minimum = torch.tensor([2.0]).half(), torch.tensor([-1.0]).half()
     out = op.dequantize_int4_to_half_experimental(codes, scale, minimum, 1, 4)
@@ -213,7 +213,7 @@ def test_the_unsigned_codes_of_deepspeeds_experiment(op):
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "message"),
     [
         (lambda op, x: op.quantize(x, 3, 8, 0), "groups is 3, expected a number that divides the 32 elements"),
         (lambda op, x: op.quantize(x, 0, 8, 0), "groups is 0, expected a number that divides the 32 elements"),
@@ -249,24 +249,24 @@ def test_the_unsigned_codes_of_deepspeeds_experiment(op):
         ),
     ],
 )
-def test_what_is_refused(op, call, text):
+def test_wrong_arguments_are_rejected(op, call, message):
     with pytest.raises(RuntimeError) as caught:
         call(op, values((4, 8)))
-    assert str(caught.value) == text
+    assert str(caught.value) == message
 
 
-def test_nothing_is_quantized_to_nothing(op):
+def test_an_empty_tensor_has_no_codes(op):
     codes, params = op.quantize(torch.empty(4, 0), 4, 8, op.Symmetric)
     assert codes.shape == (4, 0) and params.shape == (4, 1)
 
 
-def test_opcheck_and_torch_compile_take_the_ops():
+def test_opcheck_and_torch_compile_accept_the_ops():
     op = QuantizerBuilder().load()
-    given = values((4, 64))
-    codes, params = op.quantize(given, 8, 8, op.Asymmetric)
+    tensor = values((4, 64))
+    codes, params = op.quantize(tensor, 8, 8, op.Asymmetric)
     utils = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     for function, arguments in (
-        (op.quantize_, (codes, params, given, 8, 8, False)),
+        (op.quantize_, (codes, params, tensor, 8, 8, False)),
         (op.dequantize_, (torch.empty(4, 64), codes, params, 8, 8, False)),
         (op.quantized_reduction_, (codes[:2].clone(), params[:4].clone(), codes, params, 8, 4, 8, False, 2)),
     ):
@@ -277,4 +277,4 @@ def test_opcheck_and_torch_compile_take_the_ops():
         return op.dequantize_fp32(codes, params, 4, 4, op.Symmetric) + 1
 
     compiled = torch.compile(there_and_back, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(given), there_and_back(given))
+    assert torch.equal(compiled(tensor), there_and_back(tensor))

@@ -1,6 +1,6 @@
-"""Optimizers and the quantizer against float64, over random shapes, strides, dtypes, numbers and steps.
+"""Optimizers and the quantizer against float64, over random shapes, strides, dtypes, options and steps.
 
-Each step is held against the exact one from the state that the optimizer had, so that a bound is one step's rounding.
+Each step is compared with the exact step from the state that the optimizer had, so that a bound is one step's rounding.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ pytestmark = pytest.mark.compile
 
 run = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 rates = st.sampled_from([0.0, 1e-4, 1e-2, 0.3])
-parts = st.sampled_from([0.0, 0.5, 0.9, 0.99])  # a beta
+betas = st.sampled_from([0.0, 0.5, 0.9, 0.99])
 decays = st.sampled_from([0.0, 1e-3, 0.1])
 small = st.sampled_from([1e-8, 1e-3])
 
 
 @st.composite
 def trainings(draw):
-    """A parameter of any shape and order of dimensions, and the gradients of some steps, in that order or another."""
+    """Draws a parameter of any shape and memory order, and the gradients of some steps, in that order or contiguous."""
     shape = draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 17, 33]), max_size=3))
     order = draw(st.permutations(range(len(shape))))
     dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
     random = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
 
     def values(scale, dtype):
-        made = torch.randn([shape[i] for i in order], generator=random) * scale
-        return made.to(dtype).permute([order.index(i) for i in range(len(order))])
+        tensor = torch.randn([shape[i] for i in order], generator=random) * scale
+        return tensor.to(dtype).permute([order.index(i) for i in range(len(order))])
 
     first = values(1.0, dtype)
     scale, wide, plain = draw(st.sampled_from([1e-3, 1.0, 30.0])), draw(st.booleans()), draw(st.booleans())
@@ -41,7 +41,10 @@ def trainings(draw):
 
 
 def check(kind, rule, training, numbers, exact_numbers, sensitive=None):
-    """Train with `kind`, and hold each step against `rule` with `exact_numbers` of that step."""
+    """Trains with `kind`, and compares each step with `rule` for the options `exact_numbers(step)`.
+
+    `sensitive` returns the elements that may differ: a small error of their inputs changes the result completely.
+    """
     param = torch.nn.Parameter(training[0].clone())
     param.grad_dtype = None  # a gradient may be wider than its parameter
     optimizer = kind([param], **numbers)
@@ -59,13 +62,13 @@ def check(kind, rule, training, numbers, exact_numbers, sensitive=None):
         if sensitive is not None:
             ok |= sensitive(before, grad.double(), *states)
         assert bool(ok.all()), (now, exact)
-        for name, was, wanted in zip(names, states, new, strict=False):
+        for name, was, expected in zip(names, states, new, strict=False):
             size = was.abs() + grad.double().abs() + grad.double() ** 2 + before.abs()
-            assert bool(((state[name].double() - wanted).abs() <= 1e-6 * size + 1e-12).all()), name
+            assert bool(((state[name].double() - expected).abs() <= 1e-6 * size + 1e-12).all()), name
 
 
 @run
-@given(trainings(), rates, parts, parts, small, decays, st.tuples(st.booleans(), st.booleans(), st.booleans()))
+@given(trainings(), rates, betas, betas, small, decays, st.tuples(st.booleans(), st.booleans(), st.booleans()))
 @pytest.mark.parametrize("kind", [CPUAdam, FusedAdam])
 def test_adam(kind, training, lr, beta1, beta2, eps, decay, modes):
     adamw, corrected, maximize = modes
@@ -90,12 +93,12 @@ def test_adagrad(training, lr, eps, decay, lr_decay, maximize):
 
 
 @run
-@given(trainings(), rates, parts, parts, decays, st.booleans())
+@given(trainings(), rates, betas, betas, decays, st.booleans())
 @pytest.mark.parametrize("kind", [CPULion, FusedLion])
 def test_lion(kind, training, lr, beta1, beta2, decay, maximize):
     same = {"lr": lr, "weight_decay": decay, "maximize": maximize}
 
-    def cancels(_, grad, average):  # the sign of what float32 cannot tell from 0
+    def cancels(_, grad, average):  # the direction's sign, if float32 cannot distinguish it from 0
         direction = beta1 * average + (-1 if maximize else 1) * (1 - beta1) * grad
         return direction.abs() <= 1e-6 * (average.abs() + grad.abs())
 
@@ -104,7 +107,7 @@ def test_lion(kind, training, lr, beta1, beta2, decay, maximize):
 
 
 @run
-@given(trainings(), rates, parts, parts, small, decays, st.tuples(st.booleans(), st.booleans(), st.booleans()))
+@given(trainings(), rates, betas, betas, small, decays, st.tuples(st.booleans(), st.booleans(), st.booleans()))
 def test_lamb(training, lr, beta1, beta2, eps, decay, modes):
     inside, corrected, maximize = modes
     same = {"lr": lr, "eps": eps, "weight_decay": decay, "bias_correction": corrected, "maximize": maximize}
@@ -122,7 +125,7 @@ def test_lamb(training, lr, beta1, beta2, eps, decay, modes):
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_a_quantized_tensor_comes_back_within_its_groups_scale(dtype, sizes, bits, symmetric, transposed, seed):
+def test_a_dequantized_tensor_agrees_with_the_reference(dtype, sizes, bits, symmetric, transposed, seed):
     op = load_op("QuantizerBuilder")
     groups, size = sizes[0], 2 * sizes[1]
     random = torch.Generator().manual_seed(seed)
@@ -132,12 +135,12 @@ def test_a_quantized_tensor_comes_back_within_its_groups_scale(dtype, sizes, bit
     codes, params = op.quantize(given_values, groups, bits, kind)
     assert codes.shape == (groups, size * bits // 8) and params.shape == (groups, 1 if symmetric else 2)
     scale, offset = reference.group_params(values.double(), bits, symmetric)
-    wanted, _, _ = reference.quantize(values.double(), bits, symmetric)
-    exact = wanted * scale + offset
+    expected, _, _ = reference.quantize(values.double(), bits, symmetric)
+    exact = expected * scale + offset
     for back, call in ((torch.float32, op.dequantize_fp32), (torch.bfloat16, op.dequantize_bf16)):
         got = call(codes, params, groups, bits, kind)
         assert got.dtype == back and got.shape == values.shape
         rounding = torch.finfo(back).eps * exact.abs()
-        # A value halfway between two codes may go either way, by float32's rounding.
+        # The code of a value halfway between two codes depends on float32's rounding.
         tie = ((values.double() - offset) / scale % 1 - 0.5).abs() < 1e-3
         assert bool(((got.double() - exact).abs() <= rounding + 1e-5 * exact.abs().max() + tie * scale).all())

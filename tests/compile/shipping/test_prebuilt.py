@@ -83,15 +83,13 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
     monkeypatch.setattr(targets, "present", lambda device: tuple(here) if device == "cuda" else ())
     for device, fits in (("sm_86", True), ("sm_90", True), ("sm_120", True), ("sm_75", False)):
         here[:] = [device]
-        builder = cls()
-        found = find(builder.spec()).entry
-        assert (found and found.key) == (built.key if fits else None)
-        if not fits:
-            assert any("and the cuda device here is sm_75" in one.reason for one in builder.trace)
-    told = explain._explain(Selected("twice", None, lambda: cls, True), False, "")
+        entry, rejected = find(cls().spec())
+        assert (entry and entry.key) == (built.key if fits else None)
+        assert fits or any("and the cuda device here is sm_75" in skipped.reason for skipped in rejected)
+    told = explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")
     assert not told["hit"] and "CUDA_HOME" in told["problem"], "without a compiler too it is told why none fits"
     assert any("and the cuda device here is sm_75" in one["reason"] for one in told["rejected"])
     here[:] = ["sm_86"]
-    assert explain._explain(Selected("twice", None, lambda: cls, True), False, "")["path"]
+    assert explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")["path"]
     assert cls().load().origin == str(tmp_path / "layer")
     assert find(cls("cuda:sm_80").spec(), exact=True).entry is None, "what is to be shipped is built for just that"

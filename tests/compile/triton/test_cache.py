@@ -1,4 +1,4 @@
-"""Triton's own cache in the store: found again, moved, shared, mended, bounded."""
+"""Triton's own cache in the store: hits, a moved store, concurrent processes, damage, limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from triton import knobs
 import alone
 
 seen = []
-knobs.compilation.listener = lambda **told: seen.append(told["cache_hit"])
+knobs.compilation.listener = lambda **event: seen.append(event["cache_hit"])
 source = ASTSource(alone.copy, {"x": "*fp32", "y": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
 built = triton.compile(source, target=GPUTarget("cuda", 80, 32))
 print(json.dumps({"hit": seen, "folder": folder, "bytes": len(built.asm["cubin"])}))
@@ -48,7 +48,7 @@ def copy(x, y, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def compile_it(tmp_path, own_store):
-    """Compile one kernel through Triton in another process; tells whether it was found, and where."""
+    """Compiles one kernel through Triton in another process; returns whether it was a hit, and the folder."""
     text_files.write(tmp_path, "alone.py", ALONE)
 
     def run(**env: str):
@@ -65,7 +65,7 @@ def files(store) -> list[str]:
     ]
 
 
-def test_a_kernel_is_found_again_and_after_the_store_was_moved(compile_it, own_store, tmp_path):
+def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store, tmp_path):
     first = compile_it()
     assert first["hit"] == [False] and first["folder"] == str(own_store / "v1" / "triton")
     assert compile_it() == {**first, "hit": [True]}
@@ -80,7 +80,7 @@ def test_a_kernel_is_found_again_and_after_the_store_was_moved(compile_it, own_s
 def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
     compile_it()
     for ending, damage in ((".cubin", b"x"), (".ptx", None)):
-        (path,) = [one for one in files(own_store) if one.endswith(ending) and "__grp__" not in one]
+        (path,) = [path for path in files(own_store) if path.endswith(ending) and "__grp__" not in path]
         if damage is None:
             os.unlink(path)
         else:
@@ -90,27 +90,27 @@ def test_a_damaged_kernel_is_compiled_again(compile_it, own_store):
     assert compile_it()["hit"] == [True]
 
 
-def test_processes_that_miss_one_kernel_compile_it_once(tmp_path, own_store):
+def test_processes_that_need_the_same_kernel_compile_it_once(tmp_path, own_store):
     text_files.write(tmp_path, "alone.py", ALONE)
-    started = [child_processes.start_python(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
-    told = [one.communicate(timeout=120) for one in started]
-    hits = [json.loads(out)["hit"] for out, _err in told]
+    processes = [child_processes.start_python(COMPILE, env={"FOLDER": str(tmp_path)}) for _ in range(3)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    hits = [json.loads(out)["hit"] for out, _err in outputs]
     assert sorted(hits) == [[False], [True], [True]]
 
 
-def test_kernels_count_for_the_bounds_and_are_cleared(compile_it, own_store):
+def test_kernels_count_towards_the_limits_and_can_be_cleared(compile_it, own_store):
     compile_it()
     layout = Layout(str(own_store))
     later = os.stat(own_store).st_mtime + 3600
     assert gc.over_limit(layout, later, max_size=1 << 30) == []
     condemned = gc.over_limit(layout, later, max_size=1)
-    assert [one.kind for one in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {one.kind for one in gc.over_limit(layout, later + 31 * gc.DAY)}
-    assert gc.remove(layout, [one for one in gc.everything(layout) if one.kind == "Triton kernel"])
+    assert [item.kind for item in condemned] == ["Triton kernel"] and condemned[0].size > 4096
+    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * gc.DAY)}
+    assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 
 
-def test_without_triton_the_cache_says_what_to_install(own_store):
+def test_without_triton_the_error_says_what_to_install(own_store):
     code = """
 import opforge
 from opforge.errors import ToolchainNotFoundError
@@ -119,6 +119,6 @@ try:
 except ToolchainNotFoundError as error:
     print(error)
 """
-    said = child_processes.run_python(triton_parts.WITHOUT_TRITON + code)
-    assert "No Triton was found" in said and "pip install 'opforge[triton]'" in said
+    output = child_processes.run_python(triton_parts.WITHOUT_TRITON + code)
+    assert "No Triton was found" in output and "pip install 'opforge[triton]'" in output
     assert "triton_cache" in dir(opforge)

@@ -1,6 +1,6 @@
-"""Which kernel a call takes: one whose promises of alignment and dtype its tensors keep, whatever their layout.
+"""Which kernel a call launches: one whose declared alignment and dtypes its tensors have, whatever their layout.
 
-Nothing is launched here: what would be is compared with what the builders declare.
+Nothing runs here: each launch is compared with the kernel's declaration.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ POINTEES |= {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64}
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class Checking:
-    """In place of an op's library: holds each launch against its kernel's declaration."""
+class CheckedLaunches:
+    """Stands in for an op's library, and compares each launch with the kernel's declaration."""
 
     def __init__(self, builder):
         self.op, self.names = builder.name, []
@@ -43,26 +43,34 @@ class Checking:
 
 
 @pytest.fixture
-def launched(monkeypatch):
-    """The names of the kernels that a call would launch."""
-    bound = {}
-    for place in TRITON_BUILDERS.values():
-        module, _, name = place.partition(":")
+def checked_launches():
+    """Every Triton op by its name, with CheckedLaunches in place of its library."""
+    registry.reset()
+    launches = {}
+    for import_path in TRITON_BUILDERS.values():
+        module, _, name = import_path.partition(":")
         builder = getattr(importlib.import_module(module), name)
-        bound[builder.name] = Checking(builder)
-    monkeypatch.setattr(registry, "_bound", bound)
+        launches[builder.name] = CheckedLaunches(builder)
+        registry.bind(launches[builder.name])
+    yield launches
+    registry.reset()
+
+
+@pytest.fixture
+def launched(checked_launches):
+    """A function that calls another one, and returns the names of the kernels that this launches."""
 
     def call(function, *arguments, **options):
-        for one in bound.values():
-            one.names.clear()
+        for launches in checked_launches.values():
+            launches.names.clear()
         function(*arguments, **options)
-        return [name for one in bound.values() for name in one.names]
+        return [name for launches in checked_launches.values() for name in launches.names]
 
     return call
 
 
 def at(offset, *shape, dtype=torch.float32):
-    """A tensor of zeros that begins so many values after a multiple of 64 bytes."""
+    """Returns a tensor of zeros that begins `offset` values after a multiple of 64 bytes."""
     count = 1
     for size in shape:
         count *= size
@@ -72,7 +80,7 @@ def at(offset, *shape, dtype=torch.float32):
 
 
 def layouts(dtype):
-    """Matrices whose rows lie in all ways that a tensor of torch's can: name -> matrix."""
+    """Yields names and matrices, whose rows have every layout that a tensor of torch can have."""
     for offset, columns in itertools.product((0, 1, 4, 8), (1, 2, 16, 17, 72, 1024, 1040, 5008, 9008, 20000)):
         yield f"{columns} columns at {offset}", at(offset, 3, columns, dtype=dtype)
     yield "a gap of 3", at(0, 3, 67, dtype=dtype)[:, :64]
@@ -90,16 +98,16 @@ def layouts(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_call_takes_a_kernel_whose_promises_its_tensors_keep(launched, dtype):
+def test_a_call_launches_a_kernel_that_its_tensors_fit(launched, dtype):
     for _name, x in layouts(dtype):
         for weight in (at(0, x.shape[-1], dtype=dtype), at(1, x.shape[-1], dtype=dtype), at(0, x.shape[-1])):
-            given = x.detach().requires_grad_()
+            x_with_grad = x.detach().requires_grad_()
             for norm, parameters in ((ops.rms_norm, [weight]), (ops.layer_norm, [weight, weight])):
-                y = norm(given, *parameters)
+                y = norm(x_with_grad, *parameters)
                 assert len(launched(y.backward, x)) in (1, 2) and y.is_contiguous()
-        for function in (ops.softmax, ops.gelu, lambda one, up=x: ops.swiglu(one, up)):
-            given = x.detach().requires_grad_()
-            assert len(launched(function(given).backward, x)) == 1
+        for function in (ops.softmax, ops.gelu, lambda gate, up=x: ops.swiglu(gate, up)):
+            x_with_grad = x.detach().requires_grad_()
+            assert len(launched(function(x_with_grad).backward, x)) == 1
         for size, bits, symmetric in itertools.product((1, 2, 16, 34, 64, 1024, 9008, 5000), (8, 4), (True, False)):
             if x.numel() % size == 0 and (bits == 8 or size % 2 == 0):
                 codes = ops.quantize(x, size, bits, symmetric)
@@ -109,7 +117,7 @@ def test_a_call_takes_a_kernel_whose_promises_its_tensors_keep(launched, dtype):
 
 
 @pytest.mark.parametrize(
-    ("x", "taken"),
+    ("x", "size"),
     [
         (at(0, 3, 64), "1024"),
         (at(0, 3, 16384), "16384"),
@@ -127,28 +135,29 @@ def test_a_call_takes_a_kernel_whose_promises_its_tensors_keep(launched, dtype):
         (at(0, 1).expand(3, 64), "1024"),  # copied
     ],
 )
-def test_rows_that_begin_anywhere_take_the_kernel_that_promises_nothing(launched, x, taken):
-    assert launched(ops.softmax, x) == [f"forward_fp32_{taken}"]
+def test_unaligned_rows_take_the_kernel_without_alignment(launched, x, size):
+    assert launched(ops.softmax, x) == [f"forward_fp32_{size}"]
 
 
-def test_groups_take_the_smallest_block_that_holds_them_and_two_passes_beyond(launched):
+def test_a_group_takes_the_smallest_block_that_holds_it_and_otherwise_two_passes(launched):
     for size in (128, 1024, 8192, 16384):
         assert launched(ops.quantize, at(0, 2, size), size) == [f"quantize_symmetric_8_fp32_{size}"]
     assert launched(ops.quantize, at(0, 2, 24), 24) == ["quantize_symmetric_8_fp32_any"]
     assert launched(ops.quantize, at(1, 2, 64), 64) == ["quantize_symmetric_8_fp32_any"]
     assert launched(ops.quantize, at(0, 16400), 16400) == ["extremes_fp32_aligned", "encode_symmetric_8_fp32_aligned"]
     assert launched(ops.quantize, at(1, 16400), 16400) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
-    for offset, suffix in ((0, "aligned"), (1, "any")):  # a program for each, where they keep all multiprocessors busy
+    # If there are enough groups for all multiprocessors, one program takes a group.
+    for offset, suffix in ((0, "aligned"), (1, "any")):
         assert launched(ops.quantize, at(offset, 2, 16400), 16400) == [f"quantize_long_symmetric_8_fp32_{suffix}"]
     assert launched(ops.quantize, at(0, 1025), 1025) == ["extremes_fp32_any", "encode_symmetric_8_fp32_any"]
 
 
-def test_every_mix_of_dtypes_and_addresses_has_a_kernel_of_an_optimizer(launched):
+def test_the_optimizers_have_a_kernel_for_every_mix_of_dtypes_and_addresses(launched, checked_launches):
     flag, ratios = torch.zeros(1), torch.ones(1)
     rule = {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "weight_decay": 0.0}
     adam = {**rule, "eps": 1e-8, "step": 1, "bias_correction": True}
     lamb = {**adam, "max_coeff": 1.0, "min_coeff": 0.1, "scale": 1.0, "eps_inside_sqrt": False, "ratios": ratios}
-    found = set()
+    adam_kernels = set()
     for param, grad, state, copy in itertools.product(DTYPES, DTYPES, DTYPES, (None, *DTYPES)):
         for offset in (0, 1):
             kinds = (param, grad, state, state)
@@ -163,5 +172,5 @@ def test_every_mix_of_dtypes_and_addresses_has_a_kernel_of_an_optimizer(launched
                 "descend",
             ]
             assert names[0] == "update_any" or offset == 0
-            found.add(names[0])
-    assert found == {one.name for one in registry._bound["triton_adam"].declared.values()}
+            adam_kernels.add(names[0])
+    assert adam_kernels == set(checked_launches["triton_adam"].declared)

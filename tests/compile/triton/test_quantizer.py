@@ -1,4 +1,4 @@
-"""Quantisation by Triton's interpreter, against the reference and back."""
+"""The Triton quantizer, run by Triton's interpreter, against the reference."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ pytestmark = INTERPRETED
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(("groups", "size"), [(0, 64), (1, 2), (70, 64), (5, 1024), (2, 3000), (2, 3008)])
-def test_quantisation_agrees_with_the_reference_and_comes_back(groups, size, bits, symmetric, dtype):
-    check_quantisation(groups, size, bits, symmetric, dtype)
+def test_codes_and_dequantized_values_agree_with_the_reference(groups, size, bits, symmetric, dtype):
+    check_quantization(groups, size, bits, symmetric, dtype)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(("groups", "size"), [(2, 8208), (1, 66002)])
-def test_a_group_longer_than_any_block_is_quantised_in_two_passes(groups, size, bits, symmetric):
-    check_quantisation(groups, size, bits, symmetric, torch.float16)
+def test_a_group_longer_than_any_block_is_quantized_in_two_passes(groups, size, bits, symmetric):
+    check_quantization(groups, size, bits, symmetric, torch.float16)
 
 
-def check_quantisation(groups, size, bits, symmetric, dtype):
+def check_quantization(groups, size, bits, symmetric, dtype):
     x = torch.randn(groups, size).to(dtype)
     codes, scales, offsets = ops.quantize(x, size, bits, symmetric)
-    wanted, wanted_scales, wanted_offsets = references.quantize(x.float(), size, bits, symmetric)
-    torch.testing.assert_close(scales, wanted_scales)
-    torch.testing.assert_close(offsets, wanted_offsets)
+    expected, expected_scales, expected_offsets = references.quantize(x.float(), size, bits, symmetric)
+    torch.testing.assert_close(scales, expected_scales)
+    torch.testing.assert_close(offsets, expected_offsets)
     back = ops.dequantize(codes, scales, offsets, bits, torch.float32, (groups, size))
-    # A code may be off by one where a division rounds the other way.
-    off = (back - references.dequantize(wanted, wanted_scales, wanted_offsets)).abs()
+    # A code may differ by one if a division rounds the other way.
+    off = (back - references.dequantize(expected, expected_scales, expected_offsets)).abs()
     assert (off <= scales[:, None] * 1.001 + 1e-6).all() and (
         (off > scales[:, None] / 2).sum() <= max(1, x.numel() // 1000)
     )
@@ -43,7 +43,7 @@ def check_quantisation(groups, size, bits, symmetric, dtype):
     assert codes.shape == (x.shape if bits == 8 else (x.numel() // 2,)) and codes.dtype == torch.int8
 
 
-def test_quantisation_of_a_group_of_one_value_is_exact():
+def test_quantization_of_a_constant_group_is_exact():
     for symmetric in (True, False):
         x = torch.tensor([[0.0] * 8, [2.5] * 8, [-3.0] * 8])
         codes, scales, offsets = ops.quantize(x, 8, 8, symmetric)

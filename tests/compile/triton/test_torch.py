@@ -1,4 +1,4 @@
-"""The Triton ops are ops of torch: registered, traced and compiled whole, and each builder offers its own."""
+"""The Triton ops in torch: registration, tracing, torch.compile, and the functions of each builder's op."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_the_functions_are_ops_that_torch_can_trace():
     x = torch.randn(4, 32, requires_grad=True)
     weight, bias = torch.randn(32, requires_grad=True), torch.randn(32, requires_grad=True)
     library = torch.ops.opforge_triton
-    assert all(callable(getattr(ops, name)) for name in ops.__all__)  # which registers them
-    # Tracing with gradients is the next test's.
+    assert all(callable(getattr(ops, name)) for name in ops.__all__)  # accessing them registers them
+    # The next test traces with gradients.
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     for op, arguments in (
         (library.rms_norm, (x, weight, 1e-5)),
@@ -39,7 +39,7 @@ def test_the_functions_are_ops_that_torch_can_trace():
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_model_over_the_functions_compiles_whole(dynamic):
+def test_a_model_with_the_functions_compiles_without_a_break(dynamic):
     def model(x, weight):
         return ops.softmax(ops.gelu(ops.rms_norm(x, weight))).square().sum()
 
@@ -47,16 +47,18 @@ def test_a_model_over_the_functions_compiles_whole(dynamic):
     model(x, weight).backward()
     eager, x.grad, weight.grad = (x.grad, weight.grad), None, None
     torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x, weight).backward()
-    for one, wanted in zip((x.grad, weight.grad), eager, strict=True):
-        torch.testing.assert_close(one, wanted)
+    for gradient, expected in zip((x.grad, weight.grad), eager, strict=True):
+        torch.testing.assert_close(gradient, expected)
 
 
-def test_every_builder_offers_its_functions(monkeypatch):
+def test_every_function_is_offered_by_a_builders_op(monkeypatch):
     offered = set()
     for name in TRITON_BUILDERS:
         op = builder_of(name)().load()
         assert op.origin == "jit"
-        offered |= {one for one in dir(op) if callable(getattr(op, one)) and not one.startswith("_")}
+        offered |= {
+            function for function in dir(op) if callable(getattr(op, function)) and not function.startswith("_")
+        }
     assert offered == set(ops.__all__)
     with pytest.raises(AttributeError, match="the op 'triton_swiglu' has no function 'sofmax'; it has: swiglu"):
         op.sofmax

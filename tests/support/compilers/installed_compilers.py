@@ -23,9 +23,9 @@ INSTALL = {
 }
 
 
-def needs(places, name):
-    if places[name]:
-        pytest.skip(f"{name} is not here: {places[name]}")
+def needs(missing_compilers, name):
+    if missing_compilers[name]:
+        pytest.skip(f"{name} is not here: {missing_compilers[name]}")
 
 
 def made(name):
@@ -36,8 +36,8 @@ def made(name):
     return getattr(importlib.import_module(module), attribute)(current_store().layout, Disk())
 
 
-def use(monkeypatch, places, name):
-    needs(places, name)
+def use(monkeypatch, missing_compilers, name):
+    needs(missing_compilers, name)
     if name in ("g++", "clang++"):
         monkeypatch.setenv("CXX", name)
 

@@ -1,4 +1,4 @@
-"""NVML over made-up GPUs, put in the place of the package that asks the real ones."""
+"""NVML over fake GPUs, in place of the package that reads the real ones."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import sys
 import types
 from types import SimpleNamespace
 
-from support.devices.vendor_modules import TOTAL
+from support.devices.fake_devices import TOTAL
 
 from opforge.accelerator.vendors import nvml
 
 
-class Nvml(types.ModuleType):
-    """pynvml over made-up GPUs: (uuid, model, capability, parts), a part being a MIG device's uuid or None.
+class FakeNvml(types.ModuleType):
+    """The package pynvml over fake GPUs: (uuid, model, compute capability, MIG devices).
 
-    Its names are those of the real package: a test holds that where it is installed.
+    The last is None if the model does not support MIG; otherwise a list of uuids, None for an unused index. A test
+    compares the function names with those of the real package if that is installed.
     """
 
     class NVMLError(Exception):
@@ -22,7 +23,10 @@ class Nvml(types.ModuleType):
 
     def __init__(self, *gpus):
         super().__init__("pynvml")
-        self.gpus = [SimpleNamespace(uuid=uuid, model=model, cc=cc, parts=parts) for uuid, model, cc, parts in gpus]
+        self.gpus = [
+            SimpleNamespace(uuid=uuid, model=model, capability=capability, parts=parts)
+            for uuid, model, capability, parts in gpus
+        ]
         self.starts = 0
 
     def nvmlInit(self):
@@ -54,25 +58,27 @@ class Nvml(types.ModuleType):
         return SimpleNamespace(uuid=device.parts[index], parts=None)
 
     def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(free=sum(handle.uuid.encode()), total=TOTAL)
+        return SimpleNamespace(free=free_bytes(handle.uuid), total=TOTAL)
 
     def nvmlDeviceGetCudaComputeCapability(self, handle):
-        return handle.cc
+        return handle.capability
 
 
-TWO = (("GPU-aaaa-1", "H200", (9, 0), None), ("GPU-aabb-2", "H200", (9, 0), None))
-DIVIDED = (
+TWO_GPUS = (("GPU-aaaa-1", "H200", (9, 0), None), ("GPU-aabb-2", "H200", (9, 0), None))
+GPU_WITH_MIG = (
     ("GPU-aaaa-1", "H200", (9, 0), [None, "MIG-dddd-7", "MIG-eeee-8"]),
     ("GPU-aabb-2", "H200", (9, 0), []),
 )
 
 
-def serve(monkeypatch, *gpus):
-    module = Nvml(*gpus)
+def install(monkeypatch, *gpus):
+    """Puts a fake NVML with these GPUs in place of the package, and returns it."""
+    module = FakeNvml(*gpus)
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    monkeypatch.setattr(nvml, "_started", None)
+    nvml.reset()
     return module
 
 
-def free(uuid: str) -> int:
+def free_bytes(uuid: str) -> int:
+    """Returns the free memory that the fake NVML reports for a device: a different number for each uuid."""
     return sum(uuid.encode())

@@ -1,11 +1,16 @@
-// Stands in for a GPU's driver where there is none: writes down what it is asked to do, and refuses what it is told to.
+// A fake GPU driver: it logs its calls, and returns the errors that the environment requests.
 //
-// FAKE_GPU_LOG: where to write, a line a call. FAKE_GPU_CAPABILITY, FAKE_GPU_SHARED: what the device is. FAKE_GPU_FAIL:
-// "FUNCTION=ERROR". FAKE_GPU_CAPTURING: a graph is being captured, in the mode "global". FAKE_GPU_PARAMETERS: how many
-// eight-byte parameters a launch has. Built with -DHIP it is the HIP runtime. Where cuda.h can be found it is included,
-// so that these are the real functions' types.
+//   FAKE_GPU_LOG         the file of the log, one line per call
+//   FAKE_GPU_CAPABILITY  the device's compute capability, such as 90
+//   FAKE_GPU_SHARED      the largest shared memory of a block, in bytes
+//   FAKE_GPU_FAIL        "FUNCTION=ERROR": this function returns this error
+//   FAKE_GPU_CAPTURING   a graph is being captured, in the mode "global"
+//   FAKE_GPU_PARAMETERS  the number of eight-byte parameters of a launch, for the log
 //
-// What `fake_gpu_executes` is given executes the launches from then on (tests/ptx_machine.py).
+// With -DHIP it is the HIP runtime, with -DTOO_OLD a driver without cuLaunchKernel. It includes cuda.h if that exists,
+// so that the compiler compares these functions with the real declarations.
+//
+// After a call of `fake_gpu_executes`, launches are executed by the given function (tests/support/ptx/ptx_device.py).
 
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +38,7 @@ static int number(const char* variable, int otherwise) {
 static int launched(const char* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared,
                     void* stream, void** parameters) {
     char text[1024] = "";
-    if (!getenv("FAKE_GPU_LOG")) return called(function, text);  // so that a launch can be timed
+    if (!getenv("FAKE_GPU_LOG")) return called(function, text);  // fast, so that launches can be timed
     int used = snprintf(text, sizeof text, "grid %u %u %u threads %u shared %u stream %llu", x, y, z, threads, shared,
                         (unsigned long long)(uintptr_t)stream);
     for (int i = 0; i < number("FAKE_GPU_PARAMETERS", 0); ++i) {
@@ -56,14 +61,14 @@ typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
 
 #define CONTEXTS 8
 static _Thread_local CUcontext contexts[CONTEXTS];
-static _Thread_local int depth = 0;  // 0 in a thread that has launched nothing
+static _Thread_local int depth = 0;  // 0: the thread has no current context
 
 static _Thread_local CUstreamCaptureMode capture_mode = (CUstreamCaptureMode)0;
 
 struct loaded {
     const void* image;
     char name[256];
-    int shared;  // bytes that one block may have
+    int shared;  // the most bytes that a block may use
 };
 typedef void (*executor)(const void* image, const char* name, const unsigned* grid, unsigned threads, unsigned shared,
                          void** parameters);

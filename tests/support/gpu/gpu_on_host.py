@@ -1,4 +1,4 @@
-"""Builders that run the GPU kernels' own source on the host, thread by thread: what can be tried without a GPU."""
+"""Builders that compile the source of the GPU kernels for the host, where it runs thread by thread."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ LAUNCH = re.compile(r"([\w:]+(?:<(?:[^<>;]|<[^<>;]*>)*>)?)\s*<<<(.*?),\s*(.*?),\
 
 
 def translated(text: str) -> str:
-    """A file's text with its launches as calls of the stand-in for CUDA's runtime, and its large parameters not copied
-    for each thread.
+    """Returns a file's text with launches replaced by calls of the fake CUDA runtime.
+
+    Large parameters become references, so that they are not copied for each thread.
     """
     text = PARAMETER.sub(r"const \1& \2", text)
     return LAUNCH.sub(r"host_runtime::run(\2, \3, [&] { \1(\5); });", text)
 
 
 def on_host(builder: type, folder: Path) -> type:
-    """A builder of the same op for the CPU, from the GPU's sources, which are translated into `folder`."""
+    """Returns a builder of the same op for the CPU, from the GPU's sources, which are translated into `folder`."""
     sources = []
     for source in builder.sources:
         name = os.path.basename(source)

@@ -1,4 +1,4 @@
-"""Inputs for the Triton ops by Triton's interpreter, and how near to the references in float64 they must come."""
+"""Inputs for tests that run the Triton ops by Triton's interpreter, and the tolerances of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.gpu import triton_interpreter  # noqa: F401 - before anything else 
 
 from opforge.builders.triton import TRITON_BUILDERS
 
-# numpy, which interprets, warns of what a GPU does without a word: x / 0, an overflow to infinity.
+# numpy, which interprets Triton, warns about what a GPU does silently: x / 0, an overflow to infinity.
 INTERPRETED = [
     pytest.mark.usefixtures("interpreted"),
     pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),
@@ -20,21 +20,24 @@ DTYPES = list(TOLERANCE)
 
 
 def builder_of(name: str):
+    """Returns the class of one of opforge's Triton builders."""
     module, _, attribute = TRITON_BUILDERS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
-def close(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, times: float = 1.0) -> None:
+def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, times: float = 1.0) -> None:
+    """Asserts that results agree with the reference, within `times` the tolerance of their dtype."""
     allowed = TOLERANCE[dtype] * times
-    torch.testing.assert_close(actual.double(), wanted.double(), rtol=allowed, atol=allowed)
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=allowed, atol=allowed)
 
 
 def as_doubles(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    return [one.detach().double().requires_grad_(one.requires_grad) for one in tensors]
+    """Returns copies in float64 that require a gradient if the originals do."""
+    return [tensor.detach().double().requires_grad_(tensor.requires_grad) for tensor in tensors]
 
 
 def matrix(rows: int, columns: int, dtype: torch.dtype, gap: int = 0) -> torch.Tensor:
-    """A matrix that asks for its gradient; with a gap between its rows if asked for."""
+    """Returns a random matrix that requires a gradient, with `gap` unused values between its rows."""
     whole = torch.randn(rows, columns + gap, dtype=torch.float32).to(dtype)
     return whole[:, :columns].detach().requires_grad_()
 
@@ -54,6 +57,7 @@ SHAPES = [
 
 
 def zeros(*sizes, dtype=torch.float32):
+    """Returns a vector of zeros for each size."""
     return [torch.zeros(size, dtype=dtype) for size in sizes]
 
 

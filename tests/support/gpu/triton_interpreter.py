@@ -1,21 +1,24 @@
-"""Triton's interpreter for tests, with bfloat16 put right: it cuts what the hardware rounds to the nearest.
+"""Triton's interpreter for tests. It truncates float32 to bfloat16; here it rounds, as the hardware does.
 
-Import this at the top of a test file: Triton decides when it is first imported whether it interprets.
+Import this module at the top of a test file, before anything else imports Triton: Triton decides at its first import
+whether its own functions are interpreted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 INTERPRET = "TRITON_INTERPRET"
 AVAILABLE = importlib.util.find_spec("triton") is not None
-if AVAILABLE and "triton" not in sys.modules:  # other tests may use it compiled after this
+if AVAILABLE and "triton" not in sys.modules:  # set for the import only: other tests may use Triton compiled
     os.environ[INTERPRET] = "1"
     try:
         importlib.import_module("triton.language")
@@ -23,8 +26,12 @@ if AVAILABLE and "triton" not in sys.modules:  # other tests may use it compiled
         del os.environ[INTERPRET]
 
 
-def start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the patch is undone, opforge's Triton ops are interpreted, each loaded anew."""
+@contextlib.contextmanager
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within this context opforge's Triton ops are loaded again and interpreted; `monkeypatch` must be undone after it.
+
+    Skips the test if Triton cannot interpret.
+    """
     if not AVAILABLE:
         pytest.skip("pip install triton")
     import triton.language.standard
@@ -32,24 +39,24 @@ def start(monkeypatch: pytest.MonkeyPatch) -> None:
     from opforge.ops.triton import registry
 
     if not type(triton.language.standard.zeros).__name__.startswith("Interpreted"):
-        pytest.skip(
-            "triton was imported before this file, not to be interpreted; run this file in a process of its own"
-        )
+        pytest.skip("Triton was imported before this file, as a compiler; run this file in a process of its own")
     monkeypatch.setenv(INTERPRET, "1")
-    monkeypatch.setattr(registry, "_bound", {})
     round_bfloat16(monkeypatch)
+    registry.reset()
+    yield
+    registry.reset()
 
 
 def round_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversions between float32 and bfloat16 as the hardware makes them."""
+    """Makes conversions between float32 and bfloat16 round as the hardware does."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
 
     convert = interpreter.InterpreterBuilder.cast_impl
 
-    def cast(builder: Any, source: Any, wanted: Any) -> Any:
-        pair = (source.dtype.scalar, wanted.scalar)
+    def cast(builder: Any, source: Any, target: Any) -> Any:
+        pair = (source.dtype.scalar, target.scalar)
         if pair == (tl.bfloat16, tl.float32):
             data = (source.data.astype(np.uint32) << 16).view(np.float32)
         elif pair == (tl.float32, tl.bfloat16):
@@ -57,7 +64,7 @@ def round_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
             nearest = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
             data = np.where(np.isnan(source.data), np.uint16(0x7FC0), nearest)
         else:
-            return convert(builder, source, wanted)
-        return interpreter.TensorHandle(data, wanted.scalar)
+            return convert(builder, source, target)
+        return interpreter.TensorHandle(data, target.scalar)
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "cast_impl", cast)

@@ -1,8 +1,9 @@
-"""Small Triton ops for tests, a driver that stands in for a GPU's, and a Python without Triton or a compiler."""
+"""A small Triton op for tests, the fake GPU driver, and code that runs without Triton or a compiler."""
 
 from __future__ import annotations
 
 import glob
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from support import sample_ops, text_files
 
-# Not importorskip: triton_interpreter.py must be the first to import Triton, so that it can be interpreted.
+# Not importorskip, which would import Triton: triton_interpreter.py must be the first to do so.
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="pip install triton")
 
 KERNELS = """\
@@ -67,7 +68,7 @@ sys.meta_path.insert(0, NoTriton())
 """
 TENSOR = """\
 class Tensor:
-    "Looks like a tensor on a GPU to whatever launches kernels."
+    "Has the attributes of a tensor on a GPU that a launch reads."
 
     def __init__(self, address, count=2048, device=0):
         self.address, self.count, self.index = address, count, device
@@ -80,9 +81,7 @@ class Tensor:
 
 
 def scale_op(folder: Any, name: str = "") -> Any:
-    """Write the op `scale` to a folder, as a module of a fresh name, with its front; give back its builder class."""
-    import importlib
-
+    """Writes the op `scale` to a folder, as a module with a new name, and returns its builder class."""
     name = name or sample_ops.unique_name("scale_builder")
     os.makedirs(folder, exist_ok=True)
     text_files.write(folder, "kernels.py", KERNELS)
@@ -100,21 +99,21 @@ def scale_op(folder: Any, name: str = "") -> Any:
 
 
 def fake_driver(folder: Any, device: str = "cuda", *options: str) -> str:
-    """Compile the stand-in driver into a folder of its own, and give that back, for LD_LIBRARY_PATH."""
-    place = os.path.join(str(folder), f"driver_{device}")
-    os.makedirs(place, exist_ok=True)
+    """Compiles the fake driver, and returns its folder, for LD_LIBRARY_PATH."""
+    output = os.path.join(str(folder), f"driver_{device}")
+    os.makedirs(output, exist_ok=True)
     include = [f"-I{path}" for path in sorted(glob.glob("/usr/local/cuda*/include"))[-1:]]
     name, own = ("libcuda.so.1", include) if device == "cuda" else ("libamdhip64.so", ["-DHIP"])
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_driver.c")
-    library = os.path.join(place, name)
+    library = os.path.join(output, name)
     subprocess.run(["gcc", "-shared", "-fPIC", *own, *options, source, "-o", library], check=True, timeout=60)
-    return place
+    return output
 
 
 def forbidden_compilers(folder: Any) -> tuple[str, str]:
-    """A folder for PATH in which every compiler fails and leaves a mark, and the path of that mark."""
-    place, mark = os.path.join(str(folder), "no_compilers"), os.path.join(str(folder), "a_compiler_was_called")
-    os.makedirs(place, exist_ok=True)
+    """Returns a folder for PATH whose compilers fail and create a file, and the path of that file."""
+    output, mark = os.path.join(str(folder), "no_compilers"), os.path.join(str(folder), "a_compiler_was_called")
+    os.makedirs(output, exist_ok=True)
     for name in ("cc", "gcc", "g++", "c++", "clang", "clang++", "ninja", "ptxas", "ld"):
-        text_files.write_script(place, name, f"/usr/bin/touch {mark}; exit 1")
-    return place, mark
+        text_files.write_script(output, name, f"/usr/bin/touch {mark}; exit 1")
+    return output, mark

@@ -1,4 +1,4 @@
-"""The arithmetic of PTX on arrays of numpy, one value a thread. Tests of compiled kernels use it: ptx_machine.py."""
+"""The arithmetic of PTX on numpy arrays with one element per thread, for ptx_machine.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TYPES = {
 
 
 def constant(text: str, dtype: np.dtype[Any]) -> Any:
+    """Returns a constant of PTX, such as 0f3F800000 or -1, as a value of this type."""
     text = text.removesuffix("U")
     if text[:2] in ("0f", "0d"):
         bits = np.array(int(text[2:], 16), np.uint32 if text[1] == "f" else np.uint64)
@@ -27,13 +28,13 @@ def constant(text: str, dtype: np.dtype[Any]) -> Any:
 
 
 def flushed(value: Any) -> Any:
-    """Float32 values with the subnormal ones made zero."""
+    """Returns float32 values with subnormal ones replaced by zero."""
     small = np.abs(value) < np.finfo(np.float32).tiny
     return np.where(small, np.copysign(np.float32(0), value), value)
 
 
 def narrow(value: Any, to: str) -> Any:
-    """Float32 values as the bits of float16 or bfloat16, rounded to the nearest, halves to even."""
+    """Returns float32 values as the bits of float16 or bfloat16, rounded to the nearest, halves to even."""
     if to == "f16":
         return np.asarray(value).astype(np.float16).view(np.uint16)
     bits = np.asarray(value).view(np.uint32)
@@ -54,7 +55,7 @@ def _divide(op: tuple[str, ...], a: Any, b: Any) -> Any:
         huge = (np.abs(b) > 2.0**126) & np.isfinite(b)
         return np.where(huge, a * np.float32(0), a / b) if "approx" in op else a / b
     quotient = a // np.where(b == 0, 1, b)
-    return quotient + ((a % np.where(b == 0, 1, b) != 0) & ((a < 0) != (b < 0)))  # towards zero
+    return quotient + ((a % np.where(b == 0, 1, b) != 0) & ((a < 0) != (b < 0)))  # rounded towards zero
 
 
 def _fuse(op: tuple[str, ...], a: Any, b: Any, c: Any) -> Any:
@@ -68,8 +69,8 @@ def _extreme(drop: Any, keep: Any) -> Callable[..., Any]:
 
 
 def _shift_left(op: tuple[str, ...], a: Any, b: Any) -> Any:
-    room = 8 * a.itemsize
-    return np.where(b < room, a << np.minimum(b, room - 1).astype(a.dtype), a.dtype.type(0))
+    bits = 8 * a.itemsize
+    return np.where(b < bits, a << np.minimum(b, bits - 1).astype(a.dtype), a.dtype.type(0))
 
 
 def _shift_right(op: tuple[str, ...], a: Any, b: Any) -> Any:
@@ -77,9 +78,9 @@ def _shift_right(op: tuple[str, ...], a: Any, b: Any) -> Any:
 
 
 def _field(op: tuple[str, ...], a: Any, position: Any, length: Any) -> Any:
-    room = 8 * a.itemsize
-    up = a.dtype.type(room - int(position) - int(length))
-    return (a << up) >> a.dtype.type(room - int(length))
+    bits = 8 * a.itemsize
+    up = a.dtype.type(bits - int(position) - int(length))
+    return (a << up) >> a.dtype.type(bits - int(length))
 
 
 def _permute(op: tuple[str, ...], a: Any, b: Any, selector: Any) -> Any:

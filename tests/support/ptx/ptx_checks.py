@@ -1,6 +1,6 @@
-"""Runs opforge's Triton ops as compiled for sm_90, on tests/support/ptx/ptx_device.py, against references in float64.
+"""Runs opforge's Triton ops as compiled for sm_90, on the emulated GPU of ptx_device.py, against float64 references.
 
-A program of its own (see there): prints what each check came to, as JSON, name -> error or "".
+It is a program of its own (see there). It prints JSON: the error of each check by its name, or "" if the check passed.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ device = ptx_device.present()
 
 
 def load(name: str, *names: str) -> None:
-    """The op of Triton<name>Builder, with the kernels that are named."""
+    """Loads the op of Triton<name>Builder with the kernels whose names contain one of `names`."""
     module, _, attribute = TRITON_BUILDERS[f"Triton{name}Builder"].partition(":")
     ptx_device.load(getattr(importlib.import_module(module), attribute), names)
 
 
-def close(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, times: float = 1.0) -> None:
+def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, times: float = 1.0) -> None:
     allowed = TOLERANCE[dtype] * times
-    torch.testing.assert_close(actual.double(), wanted.double(), rtol=allowed, atol=allowed)
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=allowed, atol=allowed)
 
 
 def fresh(*shape: int, gap: int = 0, offset: int = 0, dtype: torch.dtype = BF16) -> torch.Tensor:
-    """Random values, which need a gradient; with gaps between the rows, or beginning some elements into a storage."""
+    """Returns random values that require a gradient, with gaps between rows, or some elements into a storage."""
     values = torch.randn(*shape[:-1], shape[-1] + gap).to(dtype)[..., : shape[-1]]
     if offset:
         values = torch.empty(values.numel() + offset, dtype=dtype)[offset:].view(shape).copy_(values)
@@ -57,22 +57,22 @@ def fresh(*shape: int, gap: int = 0, offset: int = 0, dtype: torch.dtype = BF16)
 
 
 def rows_of(function: Any, reference: Any, others: Callable[[int, int], list[torch.Tensor]], *numbers: Any) -> None:
-    """A function of rows, forward and backward, for every kind of row."""
-    lain = [(*shape, 0, 0) for shape in ROWS] + [(5, 1024, 16, 0), (5, 1024, 3, 0), (5, 1024, 0, 1)]
-    for count, columns, gap, offset in lain:
+    """Checks a function of rows, forward and backward, for every kind of row."""
+    layouts = [(*shape, 0, 0) for shape in ROWS] + [(5, 1024, 16, 0), (5, 1024, 3, 0), (5, 1024, 0, 1)]
+    for count, columns, gap, offset in layouts:
         inputs = [fresh(count, columns, gap=gap, offset=offset), *others(count, columns)]
-        given = fresh(count, columns, gap=gap, offset=offset).detach()
+        dy = fresh(count, columns, gap=gap, offset=offset).detach()
         y = function(*inputs, *numbers)
-        gradients = torch.autograd.grad(y, inputs, given)
+        gradients = torch.autograd.grad(y, inputs, dy)
         device.check()
-        again = torch.autograd.grad(function(*inputs, *numbers), inputs, given)
+        again = torch.autograd.grad(function(*inputs, *numbers), inputs, dy)
         assert all(map(torch.equal, gradients, again)), "not the same bits"
         if y.numel():
-            doubles = [one.detach().double().requires_grad_() for one in inputs]
-            wanted = reference(*doubles, *numbers)
-            close(y, wanted, BF16, 4)
-            for one, other in zip(gradients, torch.autograd.grad(wanted, doubles, given.double()), strict=True):
-                close(one, other, BF16, 40)
+            doubles = [tensor.detach().double().requires_grad_() for tensor in inputs]
+            expected = reference(*doubles, *numbers)
+            close(y, expected, BF16, 4)
+            for gradient, exact in zip(gradients, torch.autograd.grad(expected, doubles, dy.double()), strict=True):
+                close(gradient, exact, BF16, 40)
 
 
 def column(_count: int, columns: int) -> torch.Tensor:
@@ -122,15 +122,16 @@ def check_quantizer() -> None:
             back = ops.dequantize(codes, scales, offsets, bits, BF16)
             exact = ops.dequantize(codes, scales, offsets, bits)
             device.check()
-            wanted, by, low = references.quantize(x.double(), size, bits, symmetric)
-            found = codes.view(torch.uint8).int()
-            found = torch.stack([found & 15, found >> 4], 1) if bits == 4 else codes.int()
-            found = found.view(-1, size)
-            # Halfway between two codes, float32 may round to the other side of what float64 says.
-            assert (found - wanted).abs().max() <= 1 and (found != wanted).sum() <= max(2, found.numel() // 200)
-            close(scales, by, FP32)
-            close(offsets, low, FP32)
-            values = references.dequantize(found.double(), by, low)
+            expected, exact_scales, exact_offsets = references.quantize(x.double(), size, bits, symmetric)
+            pairs = codes.view(torch.uint8).int()
+            unpacked = torch.stack([pairs & 15, pairs >> 4], 1) if bits == 4 else codes.int()
+            unpacked = unpacked.view(-1, size)
+            # Halfway between two codes, float32 may round to the other side than float64.
+            difference = (unpacked - expected).abs()
+            assert difference.max() <= 1 and (difference > 0).sum() <= max(2, unpacked.numel() // 200)
+            close(scales, exact_scales, FP32)
+            close(offsets, exact_offsets, FP32)
+            values = references.dequantize(unpacked.double(), exact_scales, exact_offsets)
             close(back.view(-1, size), values, BF16)
             close(exact.view(-1, size), values, FP32)
 
@@ -153,7 +154,7 @@ def check_lamb() -> None:
 
 def optimizer(name: str) -> None:
     load(name, "fp32_bf16_fp32", "fp32_fp32_bf16", "fp32_fp32_fp32", "fp32_fp32_none", "any", "trust")
-    chunks.LEAST = 2048
+    chunks.SMALLEST_CHUNK = 2048
     for grad, copy, offset, captured, stopped in (
         (BF16, BF16, 0, False, False),
         (FP32, None, 0, True, False),
@@ -165,37 +166,39 @@ def optimizer(name: str) -> None:
         lists += [[fresh(size, offset=offset, dtype=grad).detach() for size in sizes]]
         lists += [[torch.rand(size + offset)[offset:] for size in sizes] for _ in range(1 + (name != "Lion"))]
         copies = [torch.zeros(size + offset, dtype=copy)[offset:] for size in sizes] if copy else []
-        before = [[one.clone() for one in each] for each in lists]
-        wanted = list(stepped(name, lists))
+        before = [[tensor.clone() for tensor in tensors] for tensors in lists]
+        expected = list(stepped(name, lists))
         more = {"ratios": torch.ones(len(sizes))} if name == "Lamb" else {}
         numbers = {**NUMBERS[name], **MODES[name], **more}
         if captured:
             numbers |= {"lr": 9.0, "lr_tensor": torch.tensor(0.01), "grad_scale": torch.tensor(4.0)}
             numbers |= {"step_tensor": torch.tensor(3.0)}
-            for one in lists[1]:
-                one.mul_(4)
+            for grad in lists[1]:
+                grad.mul_(4)
         flag = torch.full((1,), int(stopped), dtype=torch.int32)
         getattr(ops, f"fused_{name.lower()}_")(flag, *lists, copies, **numbers)
         device.check()
         if stopped:
-            assert all(all(map(torch.equal, each, others)) for each, others in zip(lists, before, strict=True))
+            assert all(all(map(torch.equal, tensors, old)) for tensors, old in zip(lists, before, strict=True))
             continue
-        for one, other in zip(copies, lists[0], strict=False):
-            assert torch.equal(one, other.to(one.dtype))
-        for each, expected in zip((lists[0], *lists[2:]), zip(*wanted, strict=True), strict=False):
-            for one, double in zip(each, expected, strict=True):
-                close(one, double, FP32, 4)
+        for tensor, param in zip(copies, lists[0], strict=False):
+            assert torch.equal(tensor, param.to(tensor.dtype))
+        for tensors, exact in zip((lists[0], *lists[2:]), zip(*expected, strict=True), strict=False):
+            for tensor, double in zip(tensors, exact, strict=True):
+                close(tensor, double, FP32, 4)
 
 
 def stepped(name: str, lists: list[list[torch.Tensor]]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """What the reference makes of each tensor."""
-    for together in zip(*lists, strict=True):
-        doubles = [one.double() for one in together]
-        given = together[0].numel() > 0
-        yield getattr(references, name.lower())(*doubles, **NUMBERS[name]) if given else (doubles[0], *doubles[2:])
+    """Yields the reference's results for each parameter."""
+    for tensors in zip(*lists, strict=True):
+        doubles = [tensor.double() for tensor in tensors]
+        if tensors[0].numel() > 0:
+            yield getattr(references, name.lower())(*doubles, **NUMBERS[name])
+        else:
+            yield doubles[0], *doubles[2:]
 
 
-def check_that_faults_are_caught() -> None:
+def check_that_faults_are_detected() -> None:
     load("Softmax", "forward_bf16_1024")
     device.images.clear()
     x = fresh(2, 1024).detach()
@@ -204,10 +207,10 @@ def check_that_faults_are_caught() -> None:
     (image,) = device.images
     y = torch.empty_like(x)
     values = [x.data_ptr(), y.data_ptr(), 1024, 1024, 1024, 0, 0]
-    tensors = [(one.data_ptr(), 2 * one.numel()) for one in (x, y)]
+    tensors = [(tensor.data_ptr(), 2 * tensor.numel()) for tensor in (x, y)]
     good = image.decode()
     run(good, tensors, values)
-    for ptx, known, parameters, said in (
+    for ptx, allocations, parameters, message in (
         (good.replace("bar.sync", "// bar.sync"), tensors, values, "a race: another warp"),
         (good, [tensors[0], (tensors[1][0], 4094)], values, "outside of every tensor: st"),
         (good, tensors, [values[0] + 2, *values[1:]], "unaligned: ld"),
@@ -221,30 +224,31 @@ def check_that_faults_are_caught() -> None:
         ),
     ):
         try:
-            run(ptx, known, parameters)
+            run(ptx, allocations, parameters)
         except ptx_machine.MachineError as error:
-            assert said in str(error), error
+            assert message in str(error), error
         else:
-            raise AssertionError(f"not caught: {said}")
+            raise AssertionError(f"not detected: {message}")
 
 
 def run(ptx: str, tensors: list[tuple[int, int]], values: list[int]) -> None:
     ptx_machine.run(ptx_machine.Kernel(ptx), ptx_machine.Memory(tensors), values, (2, 1, 1), 16)
 
 
-CHECKS = {name.removeprefix("check_"): one for name, one in list(globals().items()) if name.startswith("check_")}
+CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
 
 
 def main() -> None:
-    told = {}
+    """Runs every check, and prints the errors and the names of the launched functions."""
+    errors = {}
     for name, check in CHECKS.items():
         torch.manual_seed(0)
         try:
             check()
-            told[name] = ""
+            errors[name] = ""
         except Exception:
-            told[name] = traceback.format_exc()
-    print(json.dumps({"told": told, "launched": sorted(set(device.launches))}))
+            errors[name] = traceback.format_exc()
+    print(json.dumps({"errors": errors, "launched": sorted(set(device.launches))}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A GPU that is not there: opforge's launcher, over a stand-in driver whose launches ptx_machine.py executes.
+"""An emulated GPU: opforge's launcher calls a fake driver (gpu/fake_driver.c), and ptx_machine.py runs the launches.
 
-All is real but the silicon: the build (whose images hold the PTX that the machine code is made of), the choice of an
-image, the packing of arguments, the launcher's call of the driver. Tensors lie on the CPU. For a process of its own,
-whose LD_LIBRARY_PATH names the folder of the stand-in driver: a process loads libcuda once.
+Everything but the device is real: the build (its images hold the PTX instead of machine code), the choice of an image,
+the packing of arguments, the launcher's calls of the driver. Tensors are on the CPU. It needs a process of its own,
+whose LD_LIBRARY_PATH names the folder of the fake driver, since a process loads libcuda once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ worker = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worker)
 compiled = worker._compile
 
-def with_ptx(*told):
+def with_ptx(*arguments):
     import triton
     from triton.backends.nvidia.compiler import CUDABackend
 
     CUDABackend.make_cubin = lambda self, ptx, *rest: ptx.encode() + bytes(1)
-    return compiled(*told)
+    return compiled(*arguments)
 
 worker._compile = with_ptx
 sys.exit(worker.main(sys.argv[2]))
@@ -48,12 +48,12 @@ EXECUTOR = ctypes.CFUNCTYPE(
 
 
 class Device:
-    """Executes what is launched. `launches` are the functions that ran, `images` the PTX that they came from."""
+    """Executes launches. `launches` are the names of the functions that ran, `images` the PTX that was parsed."""
 
     def __init__(self) -> None:
         self.launches: list[str] = []
         self.images: dict[bytes, ptx_machine.Kernel] = {}
-        self._problem: Exception | None = None
+        self._error: Exception | None = None
         self._executor = EXECUTOR(self._execute)
         ctypes.CDLL("libcuda.so.1").fake_gpu_executes(self._executor)
 
@@ -62,27 +62,28 @@ class Device:
             kernel = self.images.get(image) or self.images.setdefault(image, ptx_machine.Kernel(image.decode()))
             self.launches.append(name.decode())
             assert (kernel.name, kernel.threads) == (name.decode(), threads)
-            raw = [ctypes.string_at(parameters[i], size) for i, size in enumerate(kernel.parameters)]
-            values = [int.from_bytes(one, "little") for one in raw]
+            data = [ctypes.string_at(parameters[i], size) for i, size in enumerate(kernel.parameters)]
+            values = [int.from_bytes(parameter, "little") for parameter in data]
             ptx_machine.run(kernel, ptx_machine.Memory(allocations()), values, grid[:3], shared)
-        except Exception as error:
-            self._problem = self._problem or error
+        except Exception as error:  # ctypes would print it and go on
+            self._error = self._error or error
 
     def check(self) -> None:
-        """Raises what a kernel did wrong since it was last asked."""
-        problem, self._problem = self._problem, None
-        if problem:
-            raise problem
+        """Raises the first error of a launch since the last check."""
+        error, self._error = self._error, None
+        if error:
+            raise error
 
 
 def allocations() -> list[tuple[int, int]]:
-    """The address and the bytes of every tensor's storage."""
-    found = [one.untyped_storage() for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]
-    return [(one.data_ptr(), one.nbytes()) for one in found]
+    """Returns the address and the bytes of every tensor's storage."""
+    tensors = [tensor for tensor in gc.get_objects() if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return [(storage.data_ptr(), storage.nbytes()) for storage in storages]
 
 
 class PTXToolchain(TritonToolchain):
-    """Triton, whose images hold PTX in place of machine code."""
+    """Triton, with images that hold PTX instead of machine code."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -90,23 +91,23 @@ class PTXToolchain(TritonToolchain):
 
 
 def load(builder: Any, names: Iterable[str] = (), target: str = "cuda:sm_90") -> Any:
-    """The op, with those of its kernels whose names hold one of `names`, or all."""
+    """Returns the op with those kernels whose names contain one of `names`; without `names`, with all."""
 
     class OnMachine(builder):  # type: ignore[misc]
-        kernels = [one for one in builder.kernels if not names or any(name in one.name for name in names)]
+        kernels = [kernel for kernel in builder.kernels if not names or any(name in kernel.name for name in names)]
         toolchain = f"{__name__}:PTXToolchain"
 
     op = OnMachine(target).load()
-    op.kernels._stream = lambda device: 0
+    op.kernels.raw_stream = lambda device: 0
     return op
 
 
 def present(processors: int = 3) -> Device:
-    """From now on tensors of the CPU pass for a GPU's, with so many multiprocessors; fresh memory holds NaN."""
-    from opforge.ops.triton import registry
+    """Makes tensors of the CPU pass for those of a GPU with so many multiprocessors; new memory holds NaN."""
+    from opforge.ops.triton import devices
 
     torch.Tensor.get_device = lambda self: 0  # type: ignore[method-assign]
-    registry.processors = lambda device: processors  # type: ignore[assignment]
+    devices.multiprocessor_count = lambda device: processors  # type: ignore[assignment]
     torch.use_deterministic_algorithms(True)
     np.seterr(all="ignore")
     gc.collect()

@@ -1,72 +1,35 @@
-"""Executes the PTX that Triton makes, in numpy, on memory of this process: what a kernel means, without a GPU.
+"""Executes the PTX that Triton writes, in numpy, on memory of this process: what a kernel computes, without a GPU.
 
-All threads of many blocks are lanes of one array, and go on in step where they stand at the same place. Caught:
-accesses outside the allocations it is told of, unaligned ones, shared memory that one warp writes and another touches
-with no barrier between, two threads that write different values to one place or read what another wrote, barriers and
-shuffles that not all threads reach.
+The threads of many blocks are the elements of one array; those at the same instruction execute it together. Detected
+are: accesses outside of the allocations, unaligned accesses, shared memory that one warp writes and another accesses
+without a barrier in between, two threads that write different values to one place or read what the other wrote, and
+barriers and shuffles that not all threads reach.
 
-For sm_80 and sm_90: from sm_100 on there is arithmetic on pairs, which it does not know.
+Works for sm_80 and sm_90. From sm_100 on Triton uses arithmetic on pairs, which is not implemented.
 
-Not modelled: what ptxas makes of the PTX (it may fuse `mul` and `add`), the last bits of the approximate functions, of
-`fma` (computed in float64, then rounded) and of shuffles other than butterflies; blocks that wait for each other;
-caches, timing, streams.
+Not modelled: what ptxas does to the PTX (it may fuse `mul` and `add`); the last bits of approximate functions and of
+`fma` (computed in float64, then rounded); shuffles other than butterflies; blocks that wait for each other; caches,
+timing and streams.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from support.ptx.ptx_arithmetic import ARITHMETIC, COMPARISONS, TYPES, constant, flushed, narrow
+from support.ptx.ptx_memory import MachineError, Memory, SharedMemory
 from support.ptx.ptx_program import Instruction, Kernel, names
 
 WARP = 32
-LANES = 1 << 14
-"""At most so many threads are executed together, whole blocks of them."""
-
-
-class MachineError(Exception):
-    """What a kernel did that a GPU punishes, or does not say."""
-
-
-class Memory:
-    """The allocations that a kernel may touch: (address, bytes) of each."""
-
-    def __init__(self, allocations: Sequence[tuple[int, int]]) -> None:
-        known = sorted({one for one in allocations if one[1]})
-        self.starts = np.array([start for start, _size in known], np.uint64)
-        self.ends = np.array([start + size for start, size in known], np.uint64)
-        self.bytes = [np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)) for start, size in known]
-        self.writers: dict[int, Any] = {}
-
-    def places(self, addresses: Any, size: int, what: str) -> list[tuple[Any, Any, int]]:
-        """Of addresses in one allocation each: which, where in it, and its number. Raises MachineError."""
-        if (addresses % size).any():
-            raise MachineError(f"unaligned: {what} at {addresses[addresses % size != 0][0]:#x}")
-        number = np.searchsorted(self.starts, addresses, "right").astype(int) - 1
-        beyond = (number < 0) | (addresses + np.uint64(size) > self.ends[number])
-        if beyond.any():
-            raise MachineError(
-                f"outside of every tensor: {what} at {addresses[beyond][0]:#x} by {beyond.sum()} threads"
-            )
-        found = []
-        for one in np.unique(number):
-            which = number == one
-            found.append((which, (addresses[which] - self.starts[one]).astype(int), int(one)))
-        return found
-
-    def writer(self, number: int) -> Any:
-        """Of each byte of an allocation, the thread of this launch that wrote it; -1 for none."""
-        if number not in self.writers:
-            self.writers[number] = np.full(len(self.bytes[number]), -1, np.int64)
-        return self.writers[number]
+THREADS_TOGETHER = 1 << 14
+"""At most so many threads are executed together, but at least one block."""
 
 
 class Launch:
-    """Some blocks of one launch: `blocks` are their places in the grid."""
+    """Some blocks of one launch; `blocks` are their indices in the grid."""
 
     def __init__(
         self, kernel: Kernel, memory: Memory, values: Sequence[int], grid: Any, blocks: Any, shared: int
@@ -75,268 +38,218 @@ class Launch:
         self.count = len(blocks) * kernel.threads
         self.block = np.repeat(np.arange(len(blocks)), kernel.threads)
         thread = np.tile(np.arange(kernel.threads, dtype=np.uint32), len(blocks))
-        self.warp = thread // WARP
-        self.identity = np.repeat(np.asarray(blocks), kernel.threads) * kernel.threads + thread
-        at = np.repeat(np.stack(np.unravel_index(np.asarray(blocks), tuple(grid[::-1])))[::-1], kernel.threads, 1)
+        self.thread_ids = np.repeat(np.asarray(blocks), kernel.threads) * kernel.threads + thread
+        position = np.repeat(np.stack(np.unravel_index(np.asarray(blocks), tuple(grid[::-1])))[::-1], kernel.threads, 1)
         self.special = {"%tid.x": thread, "%ntid.x": np.full_like(thread, kernel.threads)}
         for axis, letter in enumerate("xyz"):
-            self.special[f"%ctaid.{letter}"] = at[axis].astype(np.uint32)
+            self.special[f"%ctaid.{letter}"] = position[axis].astype(np.uint32)
             self.special[f"%nctaid.{letter}"] = np.full(self.count, grid[axis], np.uint32)
         self.registers = {name: np.zeros(self.count, dtype) for name, dtype in kernel.registers.items()}
-        self.shared = np.full((len(blocks), shared), 0xFF, np.uint8)
-        self.epoch = np.zeros(len(blocks), np.int64)
-        self.wrote, self.touched = (np.full((2, len(blocks), shared), -1, np.int64) for _ in range(2))
+        self.shared = SharedMemory(len(blocks), shared, self.block, thread // WARP)
         self.mask = np.ones(self.count, bool)
 
     def run(self) -> None:
-        """Until every thread has returned. Raises MachineError."""
+        """Executes instructions until every thread has returned. Raises MachineError."""
         kernel, end = self.kernel, len(self.kernel.code)
-        where = np.zeros(self.count, np.int64)
+        counters = np.zeros(self.count, np.int64)
         with np.errstate(all="ignore"):
-            while (place := int(where.min())) < end:
-                here = where == place
+            while (counter := int(counters.min())) < end:
+                here = counters == counter
                 while True:
-                    one = kernel.code[place]
+                    instruction = kernel.code[counter]
                     self.mask = here
-                    if one.guard is not None:
-                        value = self.registers[one.guard[0]]
-                        self.mask = here & (~value if one.guard[1] else value)
-                    place += 1
-                    if one.op[0] in ("bra", "ret"):
-                        where[here] = place
-                        where[self.mask] = end if one.op[0] == "ret" else kernel.labels[one.operands[-1]]
+                    if instruction.guard is not None:
+                        name, negated = instruction.guard
+                        value = self.registers[name]
+                        self.mask = here & (~value if negated else value)
+                    counter += 1
+                    if instruction.op[0] in ("bra", "ret"):
+                        counters[here] = counter
+                        target = end if instruction.op[0] == "ret" else kernel.labels[instruction.operands[-1]]
+                        counters[self.mask] = target
                         break
                     try:
-                        self.step(one)
+                        self.step(instruction)
                     except MachineError as error:
-                        raise MachineError(f"{kernel.name}: {error} ({one.text})") from None
-                    if place in kernel.leaders:
-                        where[here] = place
+                        raise MachineError(f"{kernel.name}: {error} ({instruction.text})") from None
+                    if counter in kernel.leaders:
+                        counters[here] = counter
                         break
 
-    def step(self, one: Instruction) -> None:
-        """Execute what is neither a branch nor a return."""
-        name = one.op[0]
+    def step(self, instruction: Instruction) -> None:
+        """Executes an instruction that is neither a branch nor a return."""
+        name = instruction.op[0]
         special: Callable[[Instruction], None] | None = getattr(self, f"_{name}", None)
         if special:
-            special(one)
+            special(instruction)
             return
         compute = ARITHMETIC.get(name)
         if compute is None:
             raise MachineError("an instruction that this machine does not know")
-        kind = one.op[-1]
-        flush = "ftz" in one.op
-        kinds = [
-            kind,
-            kind,
-            f"{kind[0]}{2 * int(kind[1:])}" if "wide" in one.op else kind,
-        ]  # mad.wide adds what is wide
-        values = [self.read(operand, each) for operand, each in zip(one.operands[1:], kinds, strict=False)]
-        result = compute(one.op, *([flushed(value) for value in values] if flush else values))
-        self.write(one.operands[0], flushed(result) if flush else result)
+        kind = instruction.op[-1]
+        flush = "ftz" in instruction.op
+        # mad.wide adds a third operand that is twice as wide.
+        kinds = [kind, kind, f"{kind[0]}{2 * int(kind[1:])}" if "wide" in instruction.op else kind]
+        values = [self.read(operand, its) for operand, its in zip(instruction.operands[1:], kinds, strict=False)]
+        result = compute(instruction.op, *([flushed(value) for value in values] if flush else values))
+        self.write(instruction.operands[0], flushed(result) if flush else result)
 
     def read(self, operand: str, kind: str) -> Any:
-        """A register, a special one, a constant, or the address of shared memory, as values of this type."""
+        """Returns the values of a register, a special register or a constant, as this type."""
         dtype = TYPES.get(kind, TYPES["u32"])
         if operand in self.special:
             return self.special[operand]
-        found = self.registers.get(operand)
-        if found is None:
+        register = self.registers.get(operand)
+        if register is None:
             return constant(operand, dtype)
-        return found.view(dtype)[:: found.itemsize // dtype.itemsize]  # of a wider one, the low part
+        return register.view(dtype)[:: register.itemsize // dtype.itemsize]  # of a wider register, the low part
 
     def write(self, operand: str, value: Any) -> None:
-        """To a register, where the mask is set; a narrower value is extended as its type says."""
+        """Writes to a register where the mask is set. A narrower value is extended as its type says."""
         if operand == "_":
             return
-        to = self.registers[operand]
+        register = self.registers[operand]
         value = np.asarray(value)
-        if value.dtype.itemsize != to.dtype.itemsize and value.dtype.kind != "b":
-            value = value.astype(to.dtype if value.dtype.kind == "u" else f"i{to.dtype.itemsize}")
-        if value.dtype != to.dtype:
-            value = value.view(to.dtype)
-        np.copyto(to, value, where=self.mask)
+        if value.dtype.itemsize != register.dtype.itemsize and value.dtype.kind != "b":
+            value = value.astype(register.dtype if value.dtype.kind == "u" else f"i{register.dtype.itemsize}")
+        if value.dtype != register.dtype:
+            value = value.view(register.dtype)
+        np.copyto(register, value, where=self.mask)
 
-    def _mov(self, one: Instruction) -> None:
-        to, source = one.operands
+    def _mov(self, instruction: Instruction) -> None:
+        target, source = instruction.operands
         if source.startswith("{"):
-            parts = [self.read(name, "b16" if one.op[1] == "b32" else "b32") for name in names(source)]
+            half = "b16" if instruction.op[1] == "b32" else "b32"
+            parts = [self.read(name, half) for name in names(source)]
             width = 8 * parts[0].dtype.itemsize
-            dtype = TYPES[one.op[1]]
+            dtype = TYPES[instruction.op[1]]
             low, high = (np.asarray(part).astype(dtype) for part in parts)
-            self.write(to, low | high << dtype.type(width))
-        elif to.startswith("{"):
-            value, half = self.read(source, one.op[1]), TYPES["b16" if one.op[1] == "b32" else "b32"]
-            for number, name in enumerate(names(to)):
-                part = value >> value.dtype.type(8 * half.itemsize * number)
-                self.write(name, part.astype(half))
+            self.write(target, low | high << dtype.type(width))
+        elif target.startswith("{"):
+            value, half_type = (
+                self.read(source, instruction.op[1]),
+                TYPES["b16" if instruction.op[1] == "b32" else "b32"],
+            )
+            for number, name in enumerate(names(target)):
+                part = value >> value.dtype.type(8 * half_type.itemsize * number)
+                self.write(name, part.astype(half_type))
         else:
-            self.write(to, np.zeros((), np.uint32) if source == "global_smem" else self.read(source, one.op[1]))
+            is_address = source == "global_smem"  # shared memory begins at 0
+            self.write(target, np.zeros((), np.uint32) if is_address else self.read(source, instruction.op[1]))
 
-    def _setp(self, one: Instruction) -> None:
-        first, second = (self.read(operand, one.op[-1]) for operand in one.operands[1:])
-        self.write(one.operands[0], COMPARISONS[one.op[1]](first, second))
+    def _setp(self, instruction: Instruction) -> None:
+        first, second = (self.read(operand, instruction.op[-1]) for operand in instruction.operands[1:])
+        self.write(instruction.operands[0], COMPARISONS[instruction.op[1]](first, second))
 
-    def _selp(self, one: Instruction) -> None:
-        first, second = (self.read(operand, one.op[1]) for operand in one.operands[1:3])
-        self.write(one.operands[0], np.where(self.registers[one.operands[3]], first, second))
+    def _selp(self, instruction: Instruction) -> None:
+        first, second = (self.read(operand, instruction.op[1]) for operand in instruction.operands[1:3])
+        self.write(instruction.operands[0], np.where(self.registers[instruction.operands[3]], first, second))
 
-    def _cvt(self, one: Instruction) -> None:
-        to, source = one.op[-2:]
-        if to in ("bf16x2", "f16x2"):
-            high, low = (narrow(self.read(operand, source), to[:-2]) for operand in one.operands[1:])
-            self.write(one.operands[0], low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16))
+    def _cvt(self, instruction: Instruction) -> None:
+        target, source = instruction.op[-2:]
+        if target in ("bf16x2", "f16x2"):
+            high, low = (narrow(self.read(operand, source), target[:-2]) for operand in instruction.operands[1:])
+            self.write(instruction.operands[0], low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16))
             return
-        value = self.read(one.operands[1], "b16" if source == "bf16" else source)
+        value = self.read(instruction.operands[1], "b16" if source == "bf16" else source)
         if source == "bf16":
             value = (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        if to in ("bf16", "f16"):
-            value = narrow(value, to)
-        elif to[0] in "su" and value.dtype.kind == "f":
-            assert "rzi" in one.op
-            limits = np.iinfo(TYPES[to])
+        if target in ("bf16", "f16"):
+            value = narrow(value, target)
+        elif target[0] in "su" and value.dtype.kind == "f":
+            assert "rzi" in instruction.op
+            limits = np.iinfo(TYPES[target])
             whole = np.trunc(np.where(np.isnan(value), 0, value).astype(np.float64))
             value = np.where(whole >= limits.max, limits.max, np.clip(whole, limits.min, limits.max - 1))
-        self.write(one.operands[0], np.asarray(value).astype(TYPES["b16" if to in ("bf16", "f16") else to]))
+        dtype = TYPES["b16" if target in ("bf16", "f16") else target]
+        self.write(instruction.operands[0], np.asarray(value).astype(dtype))
 
-    def _bar(self, one: Instruction) -> None:
-        self._together(self.kernel.threads, "a barrier")
-        self.epoch[np.unique(self.block[self.mask])] += 1
+    def _bar(self, instruction: Instruction) -> None:
+        self._check_together(self.kernel.threads, "a barrier")
+        self.shared.barrier(self.mask)
 
-    def _shfl(self, one: Instruction) -> None:
-        assert one.op[:3] == ("shfl", "sync", "bfly") and one.operands[3:] == ("31", "-1"), one.text
-        self._together(WARP, "a shuffle")
-        lanes = np.arange(WARP) ^ int(one.operands[2])
-        self.write(one.operands[0], self.read(one.operands[1], "b32").reshape(-1, WARP)[:, lanes].reshape(-1))
+    def _shfl(self, instruction: Instruction) -> None:
+        assert instruction.op[:3] == ("shfl", "sync", "bfly"), instruction.text
+        target, source, distance, *rest = instruction.operands
+        assert rest == ["31", "-1"], instruction.text
+        self._check_together(WARP, "a shuffle")
+        lanes = np.arange(WARP) ^ int(distance)
+        self.write(target, self.read(source, "b32").reshape(-1, WARP)[:, lanes].reshape(-1))
 
-    def _together(self, size: int, what: str) -> None:
+    def _check_together(self, size: int, action: str) -> None:
         groups = self.mask.reshape(-1, size)
         if (groups.any(1) != groups.all(1)).any():
-            raise MachineError(f"{what} that only some of its {size} threads reach")
+            raise MachineError(f"{action} that only some of its {size} threads reach")
 
-    def _createpolicy(self, one: Instruction) -> None:
-        self.write(one.operands[0], np.zeros((), np.uint64))
+    def _createpolicy(self, instruction: Instruction) -> None:
+        self.write(instruction.operands[0], np.zeros((), np.uint64))
 
-    def _ldmatrix(self, one: Instruction) -> None:
-        for at, name in self._matrices(one, one.operands[1], one.operands[0]):
-            self.write(name, self._load_shared(at, 4, 1)[:, 0])
+    def _ldmatrix(self, instruction: Instruction) -> None:
+        for addresses, name in self._matrices(instruction, instruction.operands[1], instruction.operands[0]):
+            self.write(name, self.shared.load(addresses, 4, self.mask).view("u4")[:, 0])
 
-    def _stmatrix(self, one: Instruction) -> None:
-        for at, name in self._matrices(one, one.operands[0], one.operands[1]):
-            self._store_shared(at, self.registers[name][:, None])
+    def _stmatrix(self, instruction: Instruction) -> None:
+        for addresses, name in self._matrices(instruction, instruction.operands[0], instruction.operands[1]):
+            self.shared.store(addresses, _as_bytes(self.registers[name][:, None]), self.mask)
 
-    def _matrices(self, one: Instruction, address: str, registers: str) -> list[tuple[Any, str]]:
-        """Of each matrix of 8 x 8: where each thread's two values of it lie, and their register."""
-        self._together(WARP, one.op[0])
-        assert one.op[1:4] == ("sync", "aligned", "m8n8") and one.op[5:] == ("shared", "b16"), one.text
+    def _matrices(self, instruction: Instruction, address: str, registers: str) -> list[tuple[Any, str]]:
+        """Returns, for each matrix of 8 x 8, the address of each thread's two values, and their register."""
+        self._check_together(WARP, instruction.op[0])
+        assert instruction.op[1:4] == ("sync", "aligned", "m8n8"), instruction.text
+        assert instruction.op[5:] == ("shared", "b16"), instruction.text
         rows, lane = self._address(address).reshape(-1, WARP), np.arange(WARP)
-        found = []
-        for number, name in enumerate(names(registers)):
-            found.append(((rows[:, number * 8 + lane // 4] + lane % 4 * 4).reshape(-1), name))
-        return found
+        return [
+            ((rows[:, number * 8 + lane // 4] + lane % 4 * 4).reshape(-1), name)
+            for number, name in enumerate(names(registers))
+        ]
 
-    def _ld(self, one: Instruction) -> None:
-        registers = names(one.operands[0])
-        dtype = TYPES[one.op[-1]]
-        if one.op[1] == "param":
-            found = re.fullmatch(r"\[\w+_param_(\d+)\]", one.operands[1])
-            assert found, one.text
-            raw = np.array(self.values[int(found[1])], np.uint64).reshape(1).view(dtype)[0]
-            self.write(registers[0], raw)
+    def _ld(self, instruction: Instruction) -> None:
+        registers = names(instruction.operands[0])
+        dtype = TYPES[instruction.op[-1]]
+        if instruction.op[1] == "param":
+            parameter = re.fullmatch(r"\[\w+_param_(\d+)\]", instruction.operands[1])
+            assert parameter, instruction.text
+            bits = np.array(self.values[int(parameter[1])], np.uint64)
+            self.write(registers[0], bits.reshape(1).view(dtype)[0])
             return
-        at = self._address(one.operands[1])
-        if one.op[1] == "shared":
-            values = self._load_shared(at, dtype.itemsize, len(registers))
+        addresses, size = self._address(instruction.operands[1]), dtype.itemsize * len(registers)
+        if instruction.op[1] == "shared":
+            data = self.shared.load(addresses, size, self.mask)
         else:
-            values = self._load_global(at, dtype.itemsize, len(registers), one)
+            data = np.zeros((self.count, size), np.uint8)
+            active = addresses[self.mask].astype(np.uint64)
+            data[self.mask] = self.memory.load(active, size, instruction.op[0], self.thread_ids[self.mask])
         for number, name in enumerate(registers):
-            self.write(name, values[:, number].view(dtype))
+            self.write(name, data.view(f"u{dtype.itemsize}")[:, number].view(dtype))
 
-    def _st(self, one: Instruction) -> None:
-        at, dtype = self._address(one.operands[0]), TYPES[one.op[-1]]
-        parts = [self.read(name, one.op[-1]) for name in names(one.operands[1])]
-        values = np.stack([np.broadcast_to(part, at.shape).view(f"u{dtype.itemsize}") for part in parts], 1)
-        (self._store_shared if one.op[1] == "shared" else self._store_global)(at, values)
+    def _st(self, instruction: Instruction) -> None:
+        addresses, dtype = self._address(instruction.operands[0]), TYPES[instruction.op[-1]]
+        parts = [self.read(name, instruction.op[-1]) for name in names(instruction.operands[1])]
+        data = _as_bytes(
+            np.stack([np.broadcast_to(part, addresses.shape).view(f"u{dtype.itemsize}") for part in parts], 1)
+        )
+        if instruction.op[1] == "shared":
+            self.shared.store(addresses, data, self.mask)
+        else:
+            self.memory.store(addresses[self.mask].astype(np.uint64), data[self.mask], self.thread_ids[self.mask])
 
     def _address(self, operand: str) -> Any:
         base, _, offset = operand.strip("[] ").replace(" ", "").partition("+")
         start = np.zeros(self.count, np.int64) if base == "global_smem" else self.registers[base].astype(np.int64)
         return start + int(offset or 0)
 
-    def _bytes(self, at: Any, size: int) -> tuple[Any, Any]:
-        """Of the lanes at work: their blocks, and the bytes that they touch in shared memory."""
-        at = at[self.mask]
-        if (at < 0).any() or (at + size > self.shared.shape[1]).any():
-            raise MachineError(f"outside of the {self.shared.shape[1]} bytes of shared memory")
-        if (at % size).any():
-            raise MachineError("unaligned in shared memory")
-        return self.block[self.mask][:, None], at[:, None] + np.arange(size)
 
-    def _touch(self, block: Any, where: Any, log: Any) -> None:
-        """Note which warp touches these bytes; two warps since the last barrier count as one more, of no number."""
-        epoch, warp = self.epoch[block], self.warp[self.mask][:, None]
-        other = (log[0, block, where] == epoch) & (log[1, block, where] != warp)
-        log[0, block, where], log[1, block, where] = np.broadcast_to(epoch, where.shape), np.where(other, -2, warp)
-        differ = log[1, block, where] != warp  # of lanes in one instruction the last one won
-        log[1, np.broadcast_to(block, where.shape)[differ], where[differ]] = -2
-
-    def _load_shared(self, at: Any, size: int, count: int) -> Any:
-        block, where = self._bytes(at, size * count)
-        warp = self.warp[self.mask][:, None]
-        if ((self.wrote[0, block, where] == self.epoch[block]) & (self.wrote[1, block, where] != warp)).any():
-            raise MachineError("a race: another warp wrote this shared memory, with no barrier since")
-        self._touch(block, where, self.touched)
-        values = np.zeros((self.count, size * count), np.uint8)
-        values[self.mask] = self.shared[block, where]
-        return values.view(f"u{size}")
-
-    def _store_shared(self, at: Any, values: Any) -> None:
-        raw = np.ascontiguousarray(values).view(np.uint8).reshape(self.count, -1)[self.mask]
-        block, where = self._bytes(at, raw.shape[1])
-        warp, epoch = self.warp[self.mask][:, None], self.epoch[block]
-        changed = self.shared[block, where] != raw
-        for log in (self.wrote, self.touched):
-            if (changed & (log[0, block, where] == epoch) & (log[1, block, where] != warp)).any():
-                raise MachineError("a race: another warp touched this shared memory, with no barrier since")
-        self.shared[block, where] = raw
-        if (self.shared[block, where] != raw).any():
-            raise MachineError("two threads write different values to the same shared memory")
-        self._touch(block, where, self.wrote)
-
-    def _load_global(self, at: Any, size: int, count: int, one: Instruction) -> Any:
-        values = np.zeros((self.count, count), f"u{size}")
-        lanes = np.flatnonzero(self.mask)
-        for which, where, number in self.memory.places(at[lanes].astype(np.uint64), size * count, one.op[0]):
-            columns = where[:, None] + np.arange(size * count)
-            raw = self.memory.bytes[number][columns]
-            if number in self.memory.writers:
-                wrote = self.memory.writers[number][columns]
-                if ((wrote >= 0) & (wrote != self.identity[lanes[which]][:, None])).any():
-                    raise MachineError("a race: another thread of this launch wrote this memory")
-            values[lanes[which]] = raw.view(f"u{size}")
-        return values
-
-    def _store_global(self, at: Any, values: Any) -> None:
-        size = values.itemsize * values.shape[1]
-        raw = np.ascontiguousarray(values).view(np.uint8).reshape(self.count, -1)
-        lanes = np.flatnonzero(self.mask)
-        for which, where, number in self.memory.places(at[lanes].astype(np.uint64), size, "st"):
-            columns, new = where[:, None] + np.arange(size), raw[lanes[which]]
-            memory, writer = self.memory.bytes[number], self.memory.writer(number)
-            if ((writer[columns] >= 0) & (memory[columns] != new)).any():
-                others = writer[columns] != self.identity[lanes[which]][:, None]
-                if ((writer[columns] >= 0) & others & (memory[columns] != new)).any():
-                    raise MachineError("a race: another thread of this launch wrote another value here")
-            memory[columns] = new
-            if (memory[columns] != new).any():
-                raise MachineError("two threads write different values to the same place")
-            writer[columns] = self.identity[lanes[which]][:, None]
+def _as_bytes(values: Any) -> Any:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
 def run(kernel: Kernel, memory: Memory, values: Sequence[int], grid: Sequence[int], shared: int) -> None:
-    """Launch a kernel: `values` are its parameters' bits. Raises MachineError."""
-    memory.writers.clear()
+    """Launches a kernel. `values` are the bits of its parameters, `shared` its bytes of shared memory per block.
+
+    Raises MachineError.
+    """
+    memory.begin_launch()
     blocks = np.arange(int(np.prod(grid)))
-    together = max(1, LANES // kernel.threads)
+    together = max(1, THREADS_TOGETHER // kernel.threads)
     for first in range(0, len(blocks), together):
         Launch(kernel, memory, values, grid, blocks[first : first + together], shared).run()

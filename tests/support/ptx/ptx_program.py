@@ -1,4 +1,4 @@
-"""A PTX file's entry point as data, for ptx_machine.py."""
+"""Parses the entry point of a PTX file, for ptx_machine.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 
 class Instruction(NamedTuple):
-    """One statement; `guard` is the predicate before it, (name, negated)."""
+    """One statement. `guard` is the predicate before it, (name, negated); None if there is none."""
 
     op: tuple[str, ...]
     operands: tuple[str, ...]
@@ -23,15 +23,15 @@ class Instruction(NamedTuple):
 
 
 class Kernel:
-    """An entry point of a PTX file: its parameters' sizes, the threads of a block, its instructions."""
+    """The entry point of a PTX file: sizes of parameters, threads of a block, registers, instructions."""
 
     def __init__(self, ptx: str) -> None:
         ptx = re.sub(r"//[^\n]*", "", ptx)
         head, body = ptx[ptx.index(".entry") :].split("{", 1)
-        found = re.search(r"\.entry\s+(\w+)\s*\((.*?)\)", head, re.DOTALL)
-        assert found
-        self.name = found[1]
-        self.parameters = [TYPES[kind].itemsize for kind in re.findall(r"\.param\s+\.(\w+)", found[2])]
+        entry = re.search(r"\.entry\s+(\w+)\s*\((.*?)\)", head, re.DOTALL)
+        assert entry
+        self.name = entry[1]
+        self.parameters = [TYPES[kind].itemsize for kind in re.findall(r"\.param\s+\.(\w+)", entry[2])]
         threads = re.search(r"\.reqntid\s+(\d+)", head)
         assert threads
         self.threads = int(threads[1])
@@ -40,8 +40,10 @@ class Kernel:
         self.code: list[Instruction] = []
         for line in re.split(r"[;\n]", body.rsplit("}", 1)[0]):
             self._read(line.strip())
+        # The first instructions of basic blocks, at which threads may join others.
         self.leaders = {0, len(self.code), *self.labels.values()}
-        self.leaders |= {place + 1 for place, one in enumerate(self.code) if one.op[0] in ("bra", "ret")}
+        ends = (index for index, instruction in enumerate(self.code, 1) if instruction.op[0] in ("bra", "ret"))
+        self.leaders.update(ends)
 
     def _read(self, line: str) -> None:
         if declared := re.match(r"\.reg\s+\.(\w+)\s+(%\w+)<(\d+)>", line):
@@ -50,13 +52,13 @@ class Kernel:
         elif line.endswith(":"):
             self.labels[line[:-1]] = len(self.code)
         elif line and line[0] not in "{}.":
-            found = STATEMENT.fullmatch(line)
-            assert found, line
-            guard = (found[2], found[1] == "!") if found[2] else None
-            op = tuple(found[3].split("."))
-            self.code.append(Instruction(op, tuple(OPERAND.findall(found[4])), guard, line))
+            statement = STATEMENT.fullmatch(line)
+            assert statement, line
+            negation, predicate, op, operands = statement.groups()
+            guard = (predicate, negation == "!") if predicate else None
+            self.code.append(Instruction(tuple(op.split(".")), tuple(OPERAND.findall(operands)), guard, line))
 
 
 def names(operand: str) -> list[str]:
-    """The registers of an operand in braces, or of one."""
+    """Returns the registers of an operand: of one in braces several, otherwise the operand itself."""
     return [name.strip() for name in operand.strip("{} ").split(",")]

@@ -1,4 +1,4 @@
-"""Entry points and the index that spares the scan."""
+"""Entry points of other packages, and the index that saves scanning for them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ GROUP = "opforge.accelerators"
 
 
 def install(folder, name: str, points: str, kind: str = "dist-info") -> None:
+    """Writes a distribution with this entry_points.txt into the folder."""
     info = folder / f"{name}-1.0.{kind}"
     info.mkdir(parents=True, exist_ok=True)
     (info / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text(
         f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
     )
     (info / "entry_points.txt").write_text(points)
-    age(folder)
+    make_old(folder)
 
 
-def age(folder, seconds: int = 100) -> None:
-    """Set the folder's time back, each time to another one, so that it counts as settled."""
-    then = time.time_ns() - seconds * 10**9 - time.perf_counter_ns() % 10**9
-    os.utime(folder, ns=(then, then))
+def make_old(folder, seconds: int = 100) -> None:
+    """Sets the folder's time back, to another time at each call, so that the index records the folder."""
+    time_ns = time.time_ns() - seconds * 10**9 - time.perf_counter_ns() % 10**9
+    os.utime(folder, ns=(time_ns, time_ns))
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
+    """The only folder of sys.path, with an empty cache folder."""
     folder = tmp_path / "site"
     folder.mkdir()
     cache = tmp_path / "cache"
@@ -43,145 +45,149 @@ def site(tmp_path, monkeypatch):
 
 @pytest.fixture
 def scans(monkeypatch):
-    scanned = []
-    scan = entry_points._scan
-    monkeypatch.setattr(entry_points, "_scan", lambda folder: scanned.append(folder) or scan(folder))
-    return scanned
+    """The folders that are listed, which is how a scan begins."""
+    folders = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: folders.append(folder) or listdir(folder))
+    return folders
 
 
-def found(group: str = GROUP):
+def entries(group: str = GROUP):
+    """Returns (name, value, source) of every entry point."""
     return [(point.name, point.value, point.source) for point in entry_points.entry_points(group)]
 
 
-def index(tmp_path):
+def index_file(tmp_path):
+    """Returns the one file in the index's folder."""
     (file,) = (tmp_path / "cache/index").iterdir()
     return file
 
 
-def test_an_entry_point_is_found_with_its_distribution(site):
+def test_an_entry_point_has_its_distributions_name_and_version(site):
     install(site, "quick", "[opforge.accelerators]\nquick = quick.device:Quick\n[console_scripts]\nq = quick:main\n")
     install(site, "ops", "[opforge.op_builders]\nfoo = ops:Foo\n")
-    assert found() == [("quick", "quick.device:Quick", "quick 1.0")]
-    assert found("opforge.op_builders") == [("foo", "ops:Foo", "ops 1.0")]
+    assert entries() == [("quick", "quick.device:Quick", "quick 1.0")]
+    assert entries("opforge.op_builders") == [("foo", "ops:Foo", "ops 1.0")]
 
 
 def test_a_second_process_does_not_scan(site, scans):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    first = found()
+    first = entries()
     scans.clear()
-    assert found() == first
+    assert entries() == first
     assert scans == []
 
 
 def test_a_newly_installed_package_is_seen(site, scans):
-    assert found() == []
+    assert entries() == []
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    assert [name for name, _, _ in found()] == ["quick"]
+    assert [name for name, _, _ in entries()] == ["quick"]
 
 
-def test_a_folder_that_changed_just_now_is_not_remembered(site, scans):
+def test_a_folder_that_changed_just_now_is_not_recorded(site, scans):
     os.utime(site)
-    found()
-    found()
+    entries()
+    entries()
     assert scans == [str(site), str(site)]
 
 
-def test_a_folder_of_scripts_that_changes_with_each_run_is_not_written_down_each_time(site, tmp_path):
-    age(site)
-    found()
-    written = index(tmp_path).stat().st_ino
+def test_a_changing_folder_without_packages_does_not_rewrite_the_index(site, tmp_path):
+    make_old(site)
+    entries()
+    inode = index_file(tmp_path).stat().st_ino
     (site / "log.txt").touch()
-    age(site)
-    assert found() == [] and index(tmp_path).stat().st_ino == written
+    make_old(site)
+    assert entries() == [] and index_file(tmp_path).stat().st_ino == inode
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    assert len(found()) == 1 and index(tmp_path).stat().st_ino != written
+    assert len(entries()) == 1 and index_file(tmp_path).stat().st_ino != inode
 
 
 def test_a_development_install_rewritten_in_place_is_seen(site):
     install(site, "dev", "", kind="egg-info")
-    assert found() == []
+    assert entries() == []
     stamp = site.stat().st_mtime_ns
     (site / "dev-1.0.egg-info/entry_points.txt").write_text("[opforge.accelerators]\ndev = dev:Dev\n")
     os.utime(site, ns=(stamp, stamp))
-    assert [name for name, _, _ in found()] == ["dev"]
+    assert [name for name, _, _ in entries()] == ["dev"]
 
 
-def test_of_two_distributions_of_one_name_the_first_on_the_path_counts(site, tmp_path, monkeypatch):
+def test_the_first_of_two_distributions_of_one_name_counts(site, tmp_path, monkeypatch):
     other = tmp_path / "other"
     install(site, "quick", "[opforge.accelerators]\nquick = first:Quick\n")
     install(other, "quick", "[opforge.accelerators]\nquick = second:Quick\n")
     monkeypatch.setattr(sys, "path", [str(site), str(other), str(site)])
-    assert found() == [("quick", "first:Quick", "quick 1.0")]
+    assert entries() == [("quick", "first:Quick", "quick 1.0")]
 
 
 def test_a_broken_distribution_hides_no_other(site):
     install(site, "broken", "[opforge.accelerators\nnonsense")
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    assert [name for name, _, _ in found()] == ["quick"]
+    assert [name for name, _, _ in entries()] == ["quick"]
 
 
 def test_no_cache_folder_is_made_for_the_index(site, tmp_path, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "none"))
-    assert len(found()) == 1
+    assert len(entries()) == 1
     assert not (tmp_path / "none").exists()
 
 
-def test_the_index_is_private_and_leaves_no_draft(site, tmp_path):
-    age(site)
-    found()
+def test_the_index_is_private_and_leaves_no_temporary_file(site, tmp_path):
+    make_old(site)
+    entries()
     assert (tmp_path / "cache/index").stat().st_mode & 0o777 == 0o700
-    assert index(tmp_path).stat().st_mode & 0o777 == 0o600
+    assert index_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "{", "[]", "null", '{"format": 0}', '{"format": 1, "folders": {"/x": [1]}}', '{"format": 1, "folders": [3]}'],
 )
-def test_a_damaged_index_is_made_anew(site, tmp_path, content):
+def test_a_damaged_index_is_rewritten(site, tmp_path, content):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
-    found()
-    index(tmp_path).write_text(content)
-    assert len(found()) == 1
-    assert json.loads(index(tmp_path).read_text())["format"] == 1
+    entries()
+    index_file(tmp_path).write_text(content)
+    assert len(entries()) == 1
+    assert json.loads(index_file(tmp_path).read_text())["format"] == 1
 
 
-def poisoned(tmp_path, site) -> str:
+def forged_index(site) -> str:
+    """Returns an index with an entry point `e` that is not installed."""
     return json.dumps(
         {"format": 1, "folders": {str(site): [site.stat().st_mtime_ns, [[GROUP, "e", "e:E", "e", "1"]], {}]}}
     )
 
 
-def test_an_index_that_others_may_write_is_not_believed(site, tmp_path):
-    age(site)
-    found()
-    file = index(tmp_path)
-    file.write_text(poisoned(tmp_path, site))
-    assert len(found()) == 1
+def test_an_index_that_others_can_write_is_not_read(site, tmp_path):
+    make_old(site)
+    entries()
+    file = index_file(tmp_path)
+    file.write_text(forged_index(site))
+    assert len(entries()) == 1
     file.chmod(0o666)
-    assert found() == []
+    assert entries() == []
 
 
-def test_an_index_that_is_a_link_is_not_believed(site, tmp_path):
-    age(site)
-    found()
-    file = index(tmp_path)
-    (tmp_path / "elsewhere").write_text(poisoned(tmp_path, site))
+def test_an_index_that_is_a_symbolic_link_is_not_read(site, tmp_path):
+    make_old(site)
+    entries()
+    file = index_file(tmp_path)
+    (tmp_path / "elsewhere").write_text(forged_index(site))
     file.unlink()
     file.symlink_to(tmp_path / "elsewhere")
-    assert found() == []
+    assert entries() == []
 
 
 @pytest.mark.parametrize("folder", ["cache", "cache/index"])
-def test_a_folder_that_others_may_write_is_not_used(site, tmp_path, folder):
-    age(site)
-    found()
-    index(tmp_path).write_text(poisoned(tmp_path, site))
+def test_an_index_in_a_folder_that_others_can_write_is_not_read(site, tmp_path, folder):
+    make_old(site)
+    entries()
+    index_file(tmp_path).write_text(forged_index(site))
     (tmp_path / folder).chmod(0o777)
-    assert found() == []
+    assert entries() == []
 
 
-def test_an_index_that_cannot_be_written_is_done_without(site, tmp_path, monkeypatch):
+def test_an_index_that_cannot_be_written_is_not_needed(site, tmp_path, monkeypatch):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     (tmp_path / "cache/index").write_text("a file where the folder should be")
-    assert len(found()) == 1
+    assert len(entries()) == 1

@@ -1,4 +1,4 @@
-"""The stand-ins of devices without streams or graphs do real work."""
+"""The emulations for devices without streams or graphs: they measure time and replay work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_events_measure_real_milliseconds():
     assert end.elapsed_time(start) < 0
 
 
-def test_an_event_that_was_not_recorded_or_keeps_no_time_says_so():
+def test_timing_an_event_that_was_not_recorded_or_keeps_no_time_is_an_error():
     timed, plain = HostEvent(enable_timing=True), HostEvent()
     with pytest.raises(RuntimeError, match=r"The first event was never recorded: call its record\(\) first"):
         timed.elapsed_time(HostStream().record_event(HostEvent(enable_timing=True)))
@@ -32,56 +32,56 @@ def test_an_event_that_was_not_recorded_or_keeps_no_time_says_so():
 
 
 def test_stream_scopes_nest_and_belong_to_their_thread():
-    outside, one, two = current_stream(), HostStream(), HostStream()
-    with stream_scope(one):
-        with two as entered:
-            assert current_stream() is two is entered
+    default, outer, inner = current_stream(), HostStream(), HostStream()
+    with stream_scope(outer):
+        with inner as entered:
+            assert current_stream() is inner is entered
             seen = []
             thread = threading.Thread(target=lambda: seen.append(current_stream()))
             thread.start()
             thread.join()
-            assert seen == [outside]
+            assert seen == [default]
             with stream_scope(None):
-                assert current_stream() is two
-        assert current_stream() is one
-    assert current_stream() is outside
+                assert current_stream() is inner
+        assert current_stream() is outer
+    assert current_stream() is default
 
 
 def test_two_threads_may_be_inside_one_stream():
-    mine, shared, entered, left = HostStream(), HostStream(), threading.Event(), threading.Event()
+    own, shared, entered, leave = HostStream(), HostStream(), threading.Event(), threading.Event()
 
     def enter():
         with shared:
             entered.set()
-            assert left.wait(20)
+            assert leave.wait(20)
 
     thread = threading.Thread(target=enter)
-    with mine:
+    with own:
         with shared:
             thread.start()
             assert entered.wait(20)
-        assert current_stream() is mine
-        left.set()
+        assert current_stream() is own
+        leave.set()
         thread.join()
 
 
-def test_a_replayed_graph_reads_its_inputs_afresh():
+def test_a_replayed_graph_reads_its_inputs_again():
     import torch
 
     cpu = CPUAccelerator()
-    graph, given, weight = cpu.create_graph(), torch.ones(4), torch.rand(4, 4, requires_grad=True)
+    graph, inputs, weight = cpu.create_graph(), torch.ones(4), torch.rand(4, 4, requires_grad=True)
     total = torch.zeros(())
     with cpu.capture_to_graph(graph):
         assert cpu.is_current_stream_capturing()
-        product = (weight @ given).relu()
+        product = (weight @ inputs).relu()
         shaped = product.reshape(2, 2).t().contiguous()
         total.add_(shaped.detach().sum())
     assert not cpu.is_current_stream_capturing()
-    torch.testing.assert_close(product, (weight @ given).relu())
+    torch.testing.assert_close(product, (weight @ inputs).relu())
     first = total.clone()
-    given.fill_(3)
+    inputs.fill_(3)
     cpu.replay_graph(graph)
-    torch.testing.assert_close(product, (weight @ given).relu())
+    torch.testing.assert_close(product, (weight @ inputs).relu())
     torch.testing.assert_close(shaped, product.reshape(2, 2).t())
     torch.testing.assert_close(total, 4 * first)
 
@@ -108,15 +108,15 @@ def test_a_graph_captured_in_inference_mode_replays():
     import torch
 
     cpu = CPUAccelerator()
-    graph, given = cpu.create_graph(), torch.ones(3, 2)
+    graph, inputs = cpu.create_graph(), torch.ones(3, 2)
     with torch.inference_mode(), cpu.capture_to_graph(graph):
-        result = torch.nn.functional.linear(given, torch.ones(2, 2)).reshape(-1)
-    given.fill_(2)
+        result = torch.nn.functional.linear(inputs, torch.ones(2, 2)).reshape(-1)
+    inputs.fill_(2)
     cpu.replay_graph(graph)
     assert result.tolist() == [4.0] * 6
 
 
-def test_an_empty_or_full_graph_says_so():
+def test_replaying_an_empty_graph_and_filling_a_full_one_are_errors():
     import torch
 
     cpu = CPUAccelerator()

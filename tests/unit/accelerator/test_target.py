@@ -1,4 +1,4 @@
-"""What a target string may say, and what is said about one that is wrong."""
+"""Target strings: what is valid, and the error for an invalid one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from opforge.errors import SettingError
         ("xpu:pvc-1.2", "xpu", ("pvc-1.2",)),
     ],
 )
-def test_a_target_is_read_and_written_back_the_same(text, device, arch):
+def test_a_target_is_parsed_and_printed_unchanged(text, device, arch):
     target = Target.parse(text)
     assert (target.device, target.arch, str(target)) == (device, arch, text)
 
@@ -43,12 +43,12 @@ def test_a_target_is_read_and_written_back_the_same(text, device, arch):
         ("cuda:Ampere+Hopper", ("sm_80", "sm_86", "sm_90", "compute_86", "ptx")),
     ],
 )
-def test_a_name_stands_for_what_torch_means_by_it(text, arch):
+def test_a_name_stands_for_the_same_architectures_as_in_torch(text, arch):
     assert Target.parse(text).arch == arch
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "target='' cannot be used: expected a device name such as cpu or cuda at column 1, not ''."),
         ("9cpu", "expected a device name such as cpu or cuda at column 1, not '9cpu'."),
@@ -60,7 +60,7 @@ def test_a_name_stands_for_what_torch_means_by_it(text, arch):
         ),
         ("cpu:", "at column 5, not ''."),
         ("cpu:x86-64+nonsense", "at column 12, not 'nonsense'."),
-        ("cpu:x86-64-v2+x86-64-v3", "one level, as a library is built for one, but there is another at column 15."),
+        ("cpu:x86-64-v2+x86-64-v3", "one level, because a library has one, but there is another at column 15."),
         ("npu:910b+910 c", "letters, digits, '_', '.' and '-' joined by '+' at column 13."),
         ("npu:910b+", "joined by '+' at column 10."),
         ("npu:910é", "joined by '+' at column 8."),
@@ -71,20 +71,20 @@ def test_a_name_stands_for_what_torch_means_by_it(text, arch):
         ("cuda:sm_80+", "at column 12, not ''."),
         ("cuda:", "at column 6, not ''."),
         ("cuda:sm_9", "at column 6, not 'sm_9'."),
-        ("cuda:ptx", "the architecture whose PTX is wanted at column 6, such as sm_90+ptx."),
+        ("cuda:ptx", "an architecture beside ptx at column 6, such as sm_90+ptx."),
         ("hip:gfx90a:xnack-+gfx942:sramecc*", "or native at column 19, not 'gfx942:sramecc*'."),
         ("hip:sm_90", "an architecture such as gfx942, gfx90a:sramecc+:xnack- or native at column 5, not 'sm_90'."),
         ("cuda:sm_80+sm_80", "each architecture once, but 'sm_80' is repeated at column 12."),
     ],
 )
-def test_a_wrong_target_is_refused_with_its_column(text, says):
-    with pytest.raises(SettingError) as refused:
+def test_an_invalid_target_is_an_error_with_the_column(text, message):
+    with pytest.raises(SettingError) as raised:
         Target.parse(text)
-    assert says in str(refused.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "plain"),
+    ("text", "printed"),
     [
         ("cuda:Hopper", "cuda:sm_90+ptx"),
         ("cuda:ampere", "cuda:sm_80+sm_86+ptx"),
@@ -93,21 +93,21 @@ def test_a_wrong_target_is_refused_with_its_column(text, says):
         ("hip:GFX942:XNACK+", "hip:gfx942:xnack+"),
     ],
 )
-def test_a_name_becomes_what_it_stands_for(text, plain):
-    assert str(Target.parse(text)) == plain
+def test_a_name_is_printed_as_what_it_stands_for(text, printed):
+    assert str(Target.parse(text)) == printed
 
 
 def test_a_target_is_a_value():
-    one, same = Target.parse("cuda:sm_90"), Target("cuda", ("sm_90",))
-    assert one == same and hash(one) == hash(same)
-    assert one != Target("cuda") and one != "cuda:sm_90"
-    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
-    assert repr(one) == "Target('cuda:sm_90')"
+    target, equal = Target.parse("cuda:sm_90"), Target("cuda", ("sm_90",))
+    assert target == equal and hash(target) == hash(equal)
+    assert target != Target("cuda") and target != "cuda:sm_90"
+    assert pickle.loads(pickle.dumps(target)) == copy.deepcopy(target) == target
+    assert repr(target) == "Target('cuda:sm_90')"
 
 
 def test_a_target_cannot_be_changed():
     target = Target("cpu")
     with pytest.raises(AttributeError, match="a Target cannot be changed: build a new one instead of setting 'device'"):
         target.device = "cuda"
-    with pytest.raises(AttributeError, match="'arch' stays"):
+    with pytest.raises(AttributeError, match="'arch' cannot be deleted"):
         del target.arch

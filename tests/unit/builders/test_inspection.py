@@ -110,7 +110,7 @@ def test_what_is_not_there_is_told(tmp_path, own_store):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = CliRunner().invoke(command, [str(tmp_path / "pipe")])
-    assert done.exit_code == 1 and "it is neither a file nor a folder. Give a library's path, or" in done.stderr
+    assert done.exit_code == 1 and "it is neither a file nor a folder. Name a library, or an op." in done.stderr
 
 
 def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, monkeypatch):
@@ -131,19 +131,19 @@ def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, mo
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
-        ("deadbeef", 1, "deadbeef cannot be inspected: no entry in {store} begins so, and no op has this name."),
-        ("3f9", 1, "3f9 cannot be inspected: it takes 6 letters of a key, and no op has this name. See the keys: opf"),
-        ("CPUAdm", 2, "no op 'CPUAdm' is known here. Did you mean CPUAdamBuilder"),
+        ("deadbeef", 1, "deadbeef cannot be inspected: no key in {store} begins with it, and no op has this name."),
+        ("3f9", 1, "3f9 cannot be inspected: a key needs 6 letters, and no op has this name. To see the keys: opf"),
+        ("CPUAdm", 2, "'CPUAdm' is not an op that is offered here. Did you mean CPUAdamBuilder"),
         ("a/b", 1, "a/b cannot be inspected: there is no such file or folder. Correct the path."),
         (
             "CPUAdam",
             1,
-            "nothing that is built answers it as it is now. Build it first: build-ops CPUAdamBuilder. What is",
+            "no built entry fits it as it is declared now. Build it first: build-ops CPUAdamBuilder. To see what is",
         ),
         (
             "CPUAdam --target cpu:x86-64",
             1,
-            "Build it first: build-ops CPUAdamBuilder --target cpu:x86-64. What is built of",
+            "Build it first: build-ops CPUAdamBuilder --target cpu:x86-64. To see what is built:",
         ),
     ],
 )

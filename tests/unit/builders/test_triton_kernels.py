@@ -10,11 +10,11 @@ import pytest
 
 from opforge.accelerator.target import Target
 from opforge.builders.spec.description import describe
-from opforge.builders.toolchains.triton import exact
+from opforge.builders.toolchains.triton import compiled_archs
 from opforge.builders.toolchains.triton_worker import BYTES, beyond_the_launcher, hidden_parameters
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
-from opforge.builders.triton.kernels import SCALARS, check
-from opforge.builders.triton.rows import BACKWARD, FORWARD, fitting
+from opforge.builders.triton.kernels import SCALARS, check_kernels
+from opforge.builders.triton.rows import BACKWARD, FORWARD, size_for
 from opforge.errors import BuilderError
 
 KERNEL = Kernel("scale", "k.py", "scale", {"x": "*bf16:16", "count": "i64", "by": "fp32"}, {"BLOCK": 64})
@@ -31,7 +31,7 @@ def builders() -> list[type[TritonOpBuilder]]:
 def test_every_declared_kernel_is_well_formed_and_named_once():
     names = []
     for builder in builders():
-        check(builder.__name__, builder.kernels)
+        check_kernels(builder.__name__, builder.kernels)
         assert builder.name.startswith("triton_") and builder.python_functions.startswith("opforge.ops.triton.")
         names.append(builder.name)
     assert len(names) == len(set(names)) == len(TRITON_BUILDERS)
@@ -65,14 +65,14 @@ def test_the_text_of_a_kernel_holds_all_that_decides_its_code():
     [
         ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a name of its own"),
         ([KERNEL._replace(arguments={"x": "*bf17"})], "scale: x has the type '*bf17'. Expected '*' and one of i1, i8"),
-        ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then perhaps ':16'"),
+        ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then optionally ':16'"),
         ([KERNEL._replace(arguments={"x": "i32:8"})], "scale: x has the type 'i32:8'"),
         ([KERNEL._replace(warps=12)], "scale: warps=12. Expected a power of two, such as 4"),
     ],
 )
 def test_a_wrong_declaration_is_refused(kernels, said):
     with pytest.raises(BuilderError) as caught:
-        check("ScaleBuilder", kernels)
+        check_kernels("ScaleBuilder", kernels)
     assert said in str(caught.value)
 
 
@@ -85,10 +85,10 @@ def test_a_builder_without_kernels_is_refused():
 
 
 def test_a_row_takes_the_smallest_block_that_holds_it():
-    chosen = [fitting(FORWARD, columns, True).name for columns in (1, 1024, 1025, 4096, 16384, 16385, 1 << 17)]
+    chosen = [size_for(FORWARD, columns, True).name for columns in (1, 1024, 1025, 4096, 16384, 16385, 1 << 17)]
     assert chosen == ["1024", "1024", "4096", "4096", "16384", "long", "long"]
-    assert fitting(BACKWARD, 8193, True).name == "long"
-    assert {fitting(FORWARD, columns, False).name for columns in (1, 5000, 1 << 17)} == {"any"}
+    assert size_for(BACKWARD, 8193, True).name == "long"
+    assert {size_for(FORWARD, columns, False).name for columns in (1, 5000, 1 << 17)} == {"any"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_target_says_what_triton_compiles_for(asked, becomes):
     assert str(builder.target) == becomes
     assert Target.parse(becomes) == builder.target
     if asked.startswith("cuda"):
-        assert exact(builder.target.arch) == builder.target.arch
+        assert compiled_archs(builder.target.arch) == builder.target.arch
 
 
 def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():

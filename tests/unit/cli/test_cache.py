@@ -8,68 +8,68 @@ import os
 import pytest
 from click.testing import CliRunner
 from support import text_files
-from support.store.fake_store import MadeUpStore
+from support.store.fake_store import FakeStore
 
 from opforge.cache.maintenance import gc
 from opforge.cli import group
 
 
 @pytest.fixture
-def made(own_store, tmp_path):
-    return MadeUpStore(own_store, tmp_path / "src")
+def store(own_store, tmp_path):
+    return FakeStore(own_store, tmp_path / "src")
 
 
 def run(*arguments, **options):
     return CliRunner().invoke(group, ["cache", *arguments], **options)
 
 
-def told(*arguments):
+def document(*arguments):
     return json.loads(run(*arguments, "--json").stdout)
 
 
-def test_path_prints_the_folder(own_store):
+def test_path_prints_the_cache_folder(own_store):
     assert run("path").output == f"{own_store}\n"
-    assert told("path") == {"path": str(own_store), "chosen": True, "layers": []}
+    assert document("path") == {"path": str(own_store), "chosen": True, "layers": []}
 
 
-def test_looking_at_a_cache_makes_none(own_store):
+def test_commands_that_only_read_do_not_create_the_cache(own_store):
     for command in ("ls", "stats", "verify", "gc"):
         assert run(command).exit_code == 0
     assert not os.path.exists(own_store)
 
 
-def test_ls_in_a_pipe_prints_tab_separated_lines(made):
-    result = made.add()
+def test_ls_in_a_pipe_prints_tab_separated_lines(store):
+    result = store.add()
     header, line = run("ls").output.splitlines()
     assert header.split("\t") == ["OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH"]
     cells = line.split("\t")
-    assert cells[:3] == ["relu", "cpu:x86-64-v3", "c"] and cells[6:] == [result[:12], made.library(result)]
+    assert cells[:3] == ["relu", "cpu:x86-64-v3", "c"] and cells[6:] == [result[:12], store.library(result)]
     assert cells[4].endswith(" s")
 
 
-def test_ls_as_json(made):
-    result = made.add()
-    (entry,) = told("ls")
-    assert entry["result"] == result and entry["op"] == "relu" and entry["path"] == made.library(result)
+def test_ls_as_json(store):
+    result = store.add()
+    (entry,) = document("ls")
+    assert entry["result"] == result and entry["op"] == "relu" and entry["path"] == store.library(result)
 
 
-def test_stats_count_entries_by_op(made):
-    made.add("relu"), made.add("relu", text="int b;"), made.add("adam")
-    stats = told("stats")
+def test_stats_count_entries_by_op(store):
+    store.add("relu"), store.add("relu", text="int b;"), store.add("adam")
+    stats = document("stats")
     assert stats["entries"] == 3 and stats["ops"]["relu"]["entries"] == 2 and stats["ops"]["adam"]["seconds"] == 1.5
-    assert stats["bytes"] == sum(one["bytes"] for one in stats["folders"].values())
-    assert run("stats").output.splitlines()[0].startswith(f"{made.layout}: 3 entries, ")
+    assert stats["bytes"] == sum(folder["bytes"] for folder in stats["folders"].values())
+    assert run("stats").output.splitlines()[0].startswith(f"{store.layout}: 3 entries, ")
 
 
-def test_verify_passes_sound_entries(made):
-    made.add()
+def test_verify_succeeds_if_no_entry_is_damaged(store):
+    store.add()
     done = run("verify")
     assert done.exit_code == 0 and done.stdout == "1 entry checked, 0 damaged\n"
 
 
-def test_verify_fails_where_an_entry_is_damaged(made):
-    path = made.library(made.add())
-    made.spoil(os.path.basename(os.path.dirname(path)))
+def test_verify_fails_if_an_entry_is_damaged(store):
+    path = store.library(store.add())
+    store.damage(os.path.basename(os.path.dirname(path)))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -79,9 +79,9 @@ def test_verify_fails_where_an_entry_is_damaged(made):
     assert run("verify").exit_code == 0
 
 
-def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
-    folder = made.layout.entry(made.add())
-    made.close(monkeypatch, os.path.basename(folder))
+def test_verify_names_entries_that_it_could_not_set_aside(store, monkeypatch):
+    folder = store.layout.entry(store.add())
+    store.deny_access(monkeypatch, os.path.basename(folder))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -90,34 +90,35 @@ def test_verify_tells_what_it_could_not_set_aside(made, monkeypatch):
     ]
 
 
-def test_an_archive_that_cannot_be_written_is_wrong_usage(made, tmp_path):
-    made.add()
+def test_an_archive_that_cannot_be_written_is_wrong_usage(store, tmp_path):
+    store.add()
     done = run("export", str(tmp_path / "nowhere" / "a.tar"))
     assert done.exit_code == 2 and "a.tar cannot be written: No such file or directory. Choose another" in done.stderr
 
 
-def test_a_cache_that_no_home_leads_to_is_an_error(monkeypatch):
+def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without HOME whom no table knows
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and a passwd entry
     done = run("stats")
     assert done.exit_code == 1 and "no home folder leads to it. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
 
 
-def test_gc_says_what_it_removes(made, monkeypatch):
+def test_gc_prints_what_it_removes(store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    folder = made.layout.entry(made.add())
+    folder = store.layout.entry(store.add())
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
-    assert run("gc", "--max-size", "0").output.splitlines()[1].startswith("removed 1 entry, 1 ticket, 1 description, ")
+    summary = run("gc", "--max-size", "0").output.splitlines()[1]
+    assert summary.startswith("removed 1 entry, 1 stat record, 1 description, ")
     assert not os.path.exists(folder)
-    assert told("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
+    assert document("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
 
-def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
+def test_gc_respects_the_limits_of_the_environment(store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    folder = made.layout.entry(made.add())
+    folder = store.layout.entry(store.add())
     assert run("gc").exit_code == 0 and os.path.isdir(folder)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "10Q")
     assert "OPFORGE_CACHE_MAX_SIZE='10Q' cannot be used: expected a number with B" in run("gc").stderr
@@ -132,36 +133,37 @@ def test_gc_goes_by_the_limits_of_the_environment(made, monkeypatch):
         ("--max-age", "3y", "'3y' is no age: expected a number with s, min, h, d or w, such as 30d"),
     ],
 )
-def test_a_limit_that_cannot_be_read_is_wrong_usage(option, value, text):
+def test_a_limit_that_does_not_parse_is_wrong_usage(option, value, text):
     done = run("gc", option, value)
     assert done.exit_code == 2 and f"Invalid value for '{option}': {text}" in done.output
 
 
-def test_clear_asks_first(made):
-    made.add()
+def test_clear_without_confirmation_removes_nothing(store):
+    store.add()
     done = run("clear")
-    assert done.exit_code == 2 and "nobody can be asked here: add --yes to clear the cache." in done.output
-    assert len(made.held()) == 1
-    assert run("clear", "--yes").exit_code == 0 and made.held() == set()
+    assert done.exit_code == 2
+    assert "without a terminal, or with --json, nothing can be confirmed: expected --yes." in done.output
+    assert len(store.entry_keys()) == 1
+    assert run("clear", "--yes").exit_code == 0 and store.entry_keys() == set()
 
 
-def test_clear_of_one_op_takes_its_name_in_any_form(made):
-    made.add("cpu_adam")
-    kept = made.add("relu")
+def test_clear_accepts_an_op_name_in_any_form(store):
+    store.add("cpu_adam")
+    relu = store.add("relu")
     assert run("clear", "--yes", "CPUAdamBuilder").exit_code == 0
-    assert made.held() == {kept}
+    assert store.entry_keys() == {relu}
 
 
-def test_clear_of_an_op_that_is_not_stored_names_those_that_are(made):
-    made.add("relu")
+def test_clear_of_an_unknown_op_names_the_stored_ops(store):
+    store.add("relu")
     done = run("clear", "--yes", "gelu")
-    assert done.exit_code == 2 and "the cache has no entry of 'gelu'; it holds: relu." in done.output
+    assert done.exit_code == 2 and "'gelu' is neither an op nor a key in the cache, which holds: relu." in done.output
 
 
-def test_a_folder_that_cannot_be_trusted_is_refused(tmp_path, monkeypatch):
+def test_a_cache_path_that_is_a_file_is_refused(tmp_path, monkeypatch):
     path = text_files.write(tmp_path, "file", "")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""
     assert done.stderr.startswith(f"error: The cache folder {path} cannot be used: {path} is not a folder. Choose")
-    assert told("ls")["error"] == "CacheDirError"
+    assert document("ls")["error"] == "CacheDirError"

@@ -1,4 +1,4 @@
-"""How commands start and end: nothing heavy is imported, errors are messages, exit codes are kept."""
+"""How commands start and end: light imports, errors as messages, exit codes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,22 @@ def test_wrong_usage_as_json():
     assert done.exit_code == 2 and json.loads(done.stdout) == {"error": "UsageError", "message": "not so"}
 
 
-@pytest.mark.parametrize("words", [["--jsn"], ["surplus"]])
-def test_what_cannot_be_parsed_is_wrong_usage_as_json_too(words):
+@pytest.mark.parametrize("words", [["--jsn"], ["extra"]])
+def test_arguments_that_do_not_parse_are_wrong_usage_as_json_too(words):
     done = CliRunner().invoke(command_raising(click.UsageError("not reached")), [*words, "--json"])
-    told = json.loads(done.stdout)
-    assert done.exit_code == 2 and told["error"] == "UsageError" and words[0] in told["message"]
+    document = json.loads(done.stdout)
+    assert done.exit_code == 2 and document["error"] == "UsageError" and words[0] in document["message"]
+
+
+def test_wrong_usage_is_the_usage_line_and_one_message():
+    done = CliRunner().invoke(command_raising(click.UsageError("not reached")), ["--jsn"], prog_name="command")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: command [OPTIONS]\nTry 'command --help' for help.\n\nerror: No such option")
+
+
+def test_a_group_without_a_command_prints_its_help():
+    done = CliRunner().invoke(group, ["cache"])
+    assert done.exit_code == 2 and "explain" in done.output and "error:" not in done.output
 
 
 def test_an_interrupt_ends_with_130():
@@ -58,7 +69,7 @@ def test_an_interrupt_ends_with_130():
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-def test_a_fault_of_ours_is_not_hidden():
+def test_an_unexpected_exception_is_not_caught():
     done = CliRunner().invoke(command_raising(ZeroDivisionError()), [])
     assert isinstance(done.exception, ZeroDivisionError)
 
@@ -77,8 +88,8 @@ def test_the_table_and_the_commands_agree():
 
 def test_help_lists_every_command_and_the_exit_codes():
     text = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
-    assert all(f"{name} {line}" in text for name, (_place, line) in COMMANDS.items())
-    assert "Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage, 130 interrupted." in text
+    assert all(f"{name} {line}" in text for name, (_import_path, line) in COMMANDS.items())
+    assert "Exit codes: 0 success, 1 something failed or is missing, 2 wrong usage, 130 interrupted." in text
 
 
 def test_an_unknown_command_is_wrong_usage():
@@ -90,13 +101,13 @@ def test_an_unknown_command_is_wrong_usage():
     assert done.exit_code == 2 and done.output.endswith("No such command 'frobnicate'.\n")
 
 
-def test_every_command_tells_its_exit_codes():
-    for name in [*COMMANDS, *(f"cache {one}" for one in ("ls", "gc", "clear", "pin", "verify"))]:
+def test_the_help_of_every_command_lists_its_exit_codes():
+    for name in [*COMMANDS, *(f"cache {command}" for command in ("ls", "gc", "clear", "pin", "verify"))]:
         output = CliRunner().invoke(group, [*name.split(), "--help"]).output
-        assert "Exit codes: 0 all is well" in output
+        assert "Exit codes: 0 success" in output
 
 
-def test_the_commands_of_a_group_are_told_in_whole_sentences():
+def test_the_help_of_a_group_does_not_shorten_its_lines():
     listed = CliRunner().invoke(group, ["cache", "--help"]).output.partition("Commands:")[2]
     assert "verify   Check every entry in full" in listed and "..." not in listed
 
@@ -114,12 +125,12 @@ from opforge.cli import group
 group({arguments!r}, prog_name="opforge")
 """
     env = child_processes.environment(PYTHONWARNINGS="error")
-    done = subprocess.run([sys.executable, "-S", "-c", code], env=_with_packages(env), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=with_packages(env), capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "[]\n"
 
 
-def _with_packages(env):
-    """The same packages without `site`, whose .pth files import things of their own."""
+def with_packages(env):
+    """Returns the environment with click importable without `site`, whose .pth files import other modules."""
     return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], os.path.dirname(os.path.dirname(click.__file__))])}
 
 
@@ -128,7 +139,7 @@ def test_a_system_error_is_one_message():
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: [Errno 28] No space left on device\n")
 
 
-def test_a_name_that_the_terminal_cannot_spell_is_escaped(tmp_path):
+def test_a_name_that_the_output_encoding_lacks_is_escaped(tmp_path):
     folder = f"{tmp_path}/" + os.fsdecode(b"caf\xc3\xa9\xff")
     env = child_processes.environment(PYTHONIOENCODING="utf-8:strict", OPFORGE_CACHE_DIR=folder)
     command = [sys.executable, "-m", "opforge", "cache", "path"]
@@ -142,7 +153,7 @@ def test_without_standard_output_nothing_is_printed():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_standard_streams_no_file_takes_their_places():
+def test_closed_standard_streams_are_not_replaced_by_an_opened_file():
     code = """
 import os, subprocess, sys
 import opforge.cli

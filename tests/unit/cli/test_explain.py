@@ -1,4 +1,4 @@
-"""The words in which `opforge cache explain` tells one difference."""
+"""How `opforge cache explain` describes one difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes, ages and tables as they are shown and typed."""
+"""Sizes, ages and tables as they are printed, sizes and ages as they are typed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from opforge.cli import output, units
         (1 << 60, "1048576.0 TiB"),
     ],
 )
-def test_sizes(size, text):
+def test_size_texts(size, text):
     assert output.size_text(size) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-3, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (1e6, "11 d")]
 )
-def test_ages(seconds, text):
+def test_age_texts(seconds, text):
     assert output.age_text(seconds) == text
 
 
@@ -37,19 +37,19 @@ def test_ages(seconds, text):
     ("text", "size"),
     [("0", 0), ("512", 512), ("2GiB", 2 << 30), ("2G", 2 << 30), ("500MB", 500_000_000), ("1.5 kib", 1536), ("7b", 7)],
 )
-def test_sizes_are_read(text, size):
+def test_sizes_are_parsed(text, size):
     assert units.size(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "age"), [("30d", 2592000), ("12h", 43200), ("90min", 5400), ("45s", 45), ("2w", 1209600)]
 )
-def test_ages_are_read(text, age):
+def test_ages_are_parsed(text, age):
     assert units.age(text) == age
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "GiB", "1 2", "nan", "inf"])
-def test_what_is_no_quantity_is_refused(text):
+def test_text_that_is_no_size_or_age_is_refused(text):
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no size: expected a number with B, KiB"):
         units.size(text)
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is no age: expected a number with s, min"):
@@ -64,11 +64,11 @@ def test_a_table_in_a_pipe_has_one_line_a_row(capsys):
 def test_a_table_on_a_terminal_leaves_out_what_does_not_fit(capsys, monkeypatch):
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    output.show_table(("A", "PATH"), [("a", "p" * 20)], spare="PATH")
+    output.show_table(("A", "PATH"), [("a", "p" * 20)], optional="PATH")
     assert "p" * 20 in capsys.readouterr().out
-    output.show_table(("A", "PATH"), [("a", "p" * 90)], spare="PATH")
+    output.show_table(("A", "PATH"), [("a", "p" * 90)], optional="PATH")
     narrow = capsys.readouterr().out
-    assert "ppp" not in narrow and "PATH is left out for want of width" in narrow
+    assert "ppp" not in narrow and "PATH does not fit and is left out" in narrow
 
 
 def test_markup_in_a_cell_is_text(capsys, monkeypatch):
@@ -78,7 +78,7 @@ def test_markup_in_a_cell_is_text(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("parse", [units.size, units.age])
-def test_a_number_beyond_all_bounds_is_refused(parse):
+def test_a_number_that_is_too_large_is_refused(parse):
     with pytest.raises(click.BadParameter, match="is too large"):
         parse("9" * 400)
 

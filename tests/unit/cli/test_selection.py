@@ -1,4 +1,4 @@
-"""The names and targets that are typed, and the builders that they stand for."""
+"""Which builders the names and targets on a command line select."""
 
 from __future__ import annotations
 
@@ -11,96 +11,98 @@ from support import sample_ops, text_files
 from opforge.accelerator.target import Target
 from opforge.cli import selection
 from opforge.errors import BuilderError, OpIncompatibleError, UnknownAcceleratorError
-from opforge.report import facts
+from opforge.report import ops
 
 
-class Accelerator:
-    """Offers two ops of made-up builders."""
+class FakeAccelerator:
+    """An accelerator of this name that offers these builder classes, by their names."""
 
-    def __init__(self, name, ops):
-        self.name, self.ops = name, ops
+    def __init__(self, name, builders):
+        self.name, self.builders = name, builders
 
     def target(self):
         return Target(self.name, ("x86-64",) if self.name == "cpu" else ("sm_90",))
 
     def get_op_builder(self, name):
-        return self.ops[name]
+        return self.builders[name]
 
 
 @pytest.fixture
 def offered(monkeypatch, tmp_path):
-    """A machine whose accelerator is `cuda`, which shares one op's name with the CPU."""
+    """A machine whose accelerator is `cuda`; one op is offered by `cuda` and by the CPU."""
     adam = sample_ops.plain_op(tmp_path, "cpu_adam")
     fused = sample_ops.plain_op(tmp_path, "fused", devices=("cuda", "cpu"))
-    machines = [
-        Accelerator("cuda", {"FusedBuilder": fused}),
-        Accelerator("cpu", {"CPUAdamBuilder": adam, "FusedBuilder": fused}),
+    accelerators = [
+        FakeAccelerator("cuda", {"FusedBuilder": fused}),
+        FakeAccelerator("cpu", {"CPUAdamBuilder": adam, "FusedBuilder": fused}),
     ]
 
     def offers(devices=()):
         devices = list(devices) or ["cuda", "cpu"]
-        unknown = [one for one in devices if one not in ("cuda", "cpu")]
+        unknown = [device for device in devices if device not in ("cuda", "cpu")]
         if unknown:
             raise UnknownAcceleratorError(unknown[0], ["cpu", "cuda"], "the target")
-        return [facts.Offer(name, one) for one in machines if one.name in devices for name in one.ops]
+        requested = [accelerator for accelerator in accelerators if accelerator.name in devices]
+        return [ops.Offer(name, accelerator) for accelerator in requested for name in accelerator.builders]
 
-    monkeypatch.setattr(facts, "offers", offers)
+    monkeypatch.setattr(ops, "offers", offers)
 
 
-def chosen(*names, targets=()):
-    return [(one.name, str(one.target)) for one in selection.select(names, [Target.parse(one) for one in targets])]
+def selected(*names, targets=()):
+    ops = selection.select(names, [Target.parse(target) for target in targets])
+    return [(op.name, str(op.target)) for op in ops]
 
 
 @pytest.mark.parametrize("name", ["CPUAdamBuilder", "CPUAdam", "cpuadam", "cpu_adam", "cpu-adam", "CPUADAMBUILDER"])
 def test_a_name_in_any_form(offered, name):
-    assert chosen(name) == [("CPUAdamBuilder", "cpu:x86-64")]
+    assert selected(name) == [("CPUAdamBuilder", "cpu:x86-64")]
 
 
-def test_without_names_all_are_chosen_and_none_is_asked_for(offered):
-    assert chosen() == [
+def test_without_names_every_op_is_selected_and_none_is_required(offered):
+    assert selected() == [
         ("FusedBuilder", "cuda:sm_90"),
         ("CPUAdamBuilder", "cpu:x86-64"),
         ("FusedBuilder", "cpu:x86-64"),
     ]
-    assert not any(one.named for one in selection.select([]))
-    assert all(one.named for one in selection.select([], [Target.parse("cpu")]))
+    assert not any(op.named for op in selection.select([]))
+    assert all(op.named for op in selection.select([], [Target.parse("cpu")]))
 
 
 def test_the_accelerator_in_use_comes_before_the_cpu(offered):
-    assert chosen("fused") == [("FusedBuilder", "cuda:sm_90")]
+    assert selected("fused") == [("FusedBuilder", "cuda:sm_90")]
 
 
-def test_every_target_whose_accelerator_offers_the_op(offered):
-    assert chosen("fused", "cpuadam", targets=["cpu:x86-64-v3", "cuda:sm_80"]) == [
+def test_an_op_is_selected_for_every_target_whose_accelerator_offers_it(offered):
+    assert selected("fused", "cpuadam", targets=["cpu:x86-64-v3", "cuda:sm_80"]) == [
         ("FusedBuilder", "cuda:sm_80"),
         ("FusedBuilder", "cpu:x86-64-v3"),
         ("CPUAdamBuilder", "cpu:x86-64-v3"),
     ]
 
 
-def test_a_name_that_is_given_twice_counts_once(offered):
-    assert len(chosen("CPUAdam", "cpu_adam")) == 1
+def test_a_name_that_is_typed_twice_counts_once(offered):
+    assert len(selected("CPUAdam", "cpu_adam")) == 1
 
 
-def test_an_unknown_name_brings_the_near_ones(offered):
+def test_an_unknown_name_is_refused_with_the_nearest_names(offered):
     with pytest.raises(click.UsageError) as caught:
         selection.select(["CPUAdm"])
     assert caught.value.message == (
-        "no op 'CPUAdm' is known here. Did you mean CPUAdamBuilder? Offered: FusedBuilder, CPUAdamBuilder."
-        " One of your own: package.module:Class."
+        "'CPUAdm' is not an op that is offered here. Did you mean CPUAdamBuilder?"
+        " Offered: FusedBuilder, CPUAdamBuilder. A class of your own is named by package.module:Class."
     )
-    with pytest.raises(click.UsageError, match=r"no op 'CPUAdam' is known for cuda\. .*Offered: FusedBuilder\."):
+    with pytest.raises(click.UsageError, match=r"'CPUAdam' is not .* offered for cuda\. .*Offered: FusedBuilder\."):
         selection.select(["CPUAdam"], [Target.parse("cuda:sm_90")])
 
 
 def test_an_unknown_device_is_wrong_usage(offered):
-    with pytest.raises(click.UsageError, match="'npu', asked for by the target, is no accelerator known here"):
+    with pytest.raises(click.UsageError, match="'npu', requested by the target, is not a known accelerator"):
         selection.select([], [Target.parse("npu")])
 
 
 def test_amds_devices_are_those_of_the_accelerator_cuda():
     both = ["cuda:sm_90", "hip:gfx942", "cpu:x86-64"]
-    assert chosen("FusedAdam", "TritonRMSNorm", targets=both) == [
+    assert selected("FusedAdam", "TritonRMSNorm", targets=both) == [
         ("FusedAdamBuilder", "cuda:sm_90"),
         ("FusedAdamBuilder", "hip:gfx942"),
         ("FusedAdamBuilder", "cpu:x86-64"),
@@ -109,15 +111,15 @@ def test_amds_devices_are_those_of_the_accelerator_cuda():
     ]
 
 
-def test_a_device_in_other_letters_is_no_silence():
-    (one,) = selection.select(["FusedAdam"], [Target.parse("CUDA:sm_90")])
+def test_a_device_in_another_letter_case_is_refused_by_the_builder():
+    (op,) = selection.select(["FusedAdam"], [Target.parse("CUDA:sm_90")])
     with pytest.raises(OpIncompatibleError, match="it is an op for cuda, hip, not for CUDA"):
-        one.builder()
+        op.builder()
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Writes a module into the working folder; gives the name under which it can be imported."""
+def write_module(tmp_path, monkeypatch):
+    """Returns a function that writes a module into the working folder and returns the module's name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     name = sample_ops.unique_name("module")
@@ -130,69 +132,79 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-OWN = "from opforge import OpBuilder\nclass Relu(OpBuilder):\n    name, sources = 'relu', ['relu.cpp']\nother = 3\n"
+OWN_MODULE = """\
+from opforge import OpBuilder
+
+class Relu(OpBuilder):
+    name, sources = "relu", ["relu.cpp"]
+
+class OpenCLRelu(Relu):
+    devices = ("opencl",)
+
+other = 3
+"""
 
 
-def test_a_class_of_ones_own(module):
-    name = module(OWN)
-    (one,) = selection.select([f"{name}:Relu"])
-    assert one.target is None and one.named and one.builder().name == "relu"
-    assert chosen(f"{name}:Relu", targets=["cpu:x86-64", "cpu:aarch64"])[1] == (f"{name}:Relu", "cpu:aarch64")
+def test_a_class_of_the_users_own(write_module):
+    name = write_module(OWN_MODULE)
+    (op,) = selection.select([f"{name}:Relu"])
+    assert op.target is None and op.named and op.builder().name == "relu"
+    assert selected(f"{name}:Relu", targets=["cpu:x86-64", "cpu:aarch64"])[1] == (f"{name}:Relu", "cpu:aarch64")
 
 
-def test_a_device_without_an_accelerator_serves_a_class_that_is_for_it(module):
-    place = f"{module(OWN + 'class Cl(Relu):' + chr(10) + '    devices = (' + repr('opencl') + ',)')}:Cl"
+def test_a_device_without_an_accelerator_is_accepted_for_an_own_class_that_declares_it(write_module):
+    import_path = f"{write_module(OWN_MODULE)}:OpenCLRelu"
     both = ["opencl", "cpu:x86-64"]
-    assert chosen(place, "CPUAdam", targets=both) == [(place, "opencl"), ("CPUAdamBuilder", "cpu:x86-64")]
-    with pytest.raises(click.UsageError, match=r"no op 'CPUAdam' is known for opencl\. None is offered\."):
-        chosen(place, "CPUAdam", targets=["opencl"])
-    with pytest.raises(click.UsageError, match="'npx', asked for by the target, is no accelerator known here"):
-        chosen(place, "CPUAdam", targets=["npx"])
+    assert selected(import_path, "CPUAdam", targets=both) == [(import_path, "opencl"), ("CPUAdamBuilder", "cpu:x86-64")]
+    with pytest.raises(click.UsageError, match=r"'CPUAdam' is not .* offered for opencl\. None is offered\."):
+        selected(import_path, "CPUAdam", targets=["opencl"])
+    with pytest.raises(click.UsageError, match="'npx', requested by the target, is not a known accelerator"):
+        selected(import_path, "CPUAdam", targets=["npx"])
 
 
-def test_a_class_that_is_not_there_brings_those_that_are(module):
-    name = module(OWN)
-    with pytest.raises(click.UsageError, match=f"the module '{name}' has no 'Gelu'. It has: Relu."):
+def test_a_class_that_does_not_exist_is_refused_with_the_classes_that_do(write_module):
+    name = write_module(OWN_MODULE)
+    with pytest.raises(click.UsageError, match=f"the module '{name}' has no 'Gelu'. It has: OpenCLRelu, Relu."):
         selection.select([f"{name}:Gelu"])
 
 
-def test_a_module_that_is_not_there():
+def test_a_module_that_does_not_exist_is_refused():
     with pytest.raises(
-        click.UsageError, match=r"no_such.one:Relu: there is no module 'no_such', here or on PYTHONPATH\."
+        click.UsageError, match=r"no_such.one:Relu: there is no module 'no_such' in this folder or on PYTHONPATH\."
     ):
         selection.select(["no_such.one:Relu"])
 
 
-def test_a_module_that_needs_another(module):
-    name = module("import no_such_module")
+def test_a_module_with_a_missing_dependency_is_refused(write_module):
+    name = write_module("import no_such_module")
     with pytest.raises(BuilderError, match="its module needs 'no_such_module', which is not installed"):
         selection.select([f"{name}:Relu"])
 
 
-def test_a_module_that_is_broken(module):
-    name = module("1 / 0")
+def test_a_module_that_fails_to_import_is_refused(write_module):
+    name = write_module("1 / 0")
     with pytest.raises(BuilderError, match="importing its module failed: ZeroDivisionError: division by zero"):
         selection.select([f"{name}:Relu"])
 
 
-def test_what_is_no_builder_is_refused(module):
-    (one,) = selection.select([f"{module(OWN)}:other"])
+def test_an_attribute_that_is_no_builder_class_is_refused(write_module):
+    (op,) = selection.select([f"{write_module(OWN_MODULE)}:other"])
     with pytest.raises(BuilderError, match=r"it is no subclass of opforge\.OpBuilder"):
-        one.builder()
+        op.builder()
 
 
-def test_a_device_that_the_op_is_not_for_is_refused(module):
-    (one,) = selection.select([f"{module(OWN)}:Relu"], [Target.parse("cuda:sm_90")])
+def test_a_device_that_the_op_does_not_declare_is_refused(write_module):
+    (op,) = selection.select([f"{write_module(OWN_MODULE)}:Relu"], [Target.parse("cuda:sm_90")])
     with pytest.raises(OpIncompatibleError, match="it is an op for cpu, not for cuda"):
-        one.builder()
+        op.builder()
 
 
 def test_targets_and_levels_are_joined_and_each_counts_once():
-    found = selection.all_targets([Target.parse("cpu:x86-64-v3"), Target.parse("cuda")], ["x86-64", "x86-64-v3"])
-    assert [str(one) for one in found] == ["cpu:x86-64-v3", "cuda", "cpu:x86-64"]
+    targets = selection.all_targets([Target.parse("cpu:x86-64-v3"), Target.parse("cuda")], ["x86-64", "x86-64-v3"])
+    assert [str(target) for target in targets] == ["cpu:x86-64-v3", "cuda", "cpu:x86-64"]
 
 
-def test_a_class_is_built_for_those_targets_that_it_is_for(tmp_path, monkeypatch):
+def test_a_class_is_selected_for_the_targets_that_it_declares(tmp_path, monkeypatch):
     name = sample_ops.unique_name("mixed")
     (tmp_path / f"{name}.py").write_text(
         "from opforge import OpBuilder\n"
@@ -202,8 +214,8 @@ def test_a_class_is_built_for_those_targets_that_it_is_for(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     targets = [Target.parse("cuda:sm_80"), Target.parse("cpu:x86-64")]
-    found = [(one.name, str(one.target)) for one in selection.select([f"{name}:Gpu", f"{name}:Cpu"], targets)]
-    assert found == [(f"{name}:Gpu", "cuda:sm_80"), (f"{name}:Cpu", "cpu:x86-64")]
-    (wrong,) = selection.select([f"{name}:Gpu"], targets[1:])
+    ops = [(op.name, str(op.target)) for op in selection.select([f"{name}:Gpu", f"{name}:Cpu"], targets)]
+    assert ops == [(f"{name}:Gpu", "cuda:sm_80"), (f"{name}:Cpu", "cpu:x86-64")]
+    (refused,) = selection.select([f"{name}:Gpu"], targets[1:])
     with pytest.raises(OpIncompatibleError, match="it is an op for cuda, not for cpu"):
-        wrong.builder()
+        refused.builder()

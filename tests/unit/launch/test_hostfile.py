@@ -1,4 +1,4 @@
-"""Hostfiles and the choice of hosts: what parses, and the text of each refusal."""
+"""Hostfiles and the selection of hosts and slots: what parses, and the text of each error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from opforge.launch.hostfile import Host, first_slots, read_hostfile, select
 HOSTS = (Host.whole("a", 4), Host.whole("b", 2))
 
 
-def written(tmp_path, text):
+def write_hostfile(tmp_path, text):
     file = tmp_path / "hosts"
     file.write_text(text)
     return str(file)
 
 
 def test_a_hostfile_is_read_in_its_order(tmp_path):
-    path = written(tmp_path, "\ufeff# the cluster\nworker-2 slots=4\n\nroot@10.0.0.1  slots=2 # the other\n")
+    path = write_hostfile(tmp_path, "\ufeff# the cluster\nworker-2 slots=4\n\nroot@10.0.0.1  slots=2 # the other\n")
     hosts = read_hostfile(path)
     assert [(host.name, host.address, host.slots, host.chosen) for host in hosts] == [
         ("worker-2", "worker-2", 4, (0, 1, 2, 3)),
@@ -47,15 +47,15 @@ def test_a_hostfile_is_read_in_its_order(tmp_path):
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(tmp_path, text, line, problem):
-    path = written(tmp_path, text)
+    path = write_hostfile(tmp_path, text)
     with pytest.raises(HostfileError) as refused:
         read_hostfile(path)
     assert str(refused.value).startswith(f"{path}, line {line}: ") and str(refused.value).endswith(problem)
 
 
-def test_a_hostfile_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_hostfile_is_refused(tmp_path):
     with pytest.raises(
-        SettingError, match=r"--hostfile='.*nowhere' cannot be used: expected a text file .*No such file"
+        SettingError, match=r"--hostfile='.*nowhere' cannot be used: expected a readable text file .*No such file"
     ):
         read_hostfile(str(tmp_path / "nowhere"))
 
@@ -71,31 +71,31 @@ def test_a_hostfile_that_is_not_there_is_refused(tmp_path):
         ("", "a:0,1,2,3", {"b": (0, 1)}),
     ],
 )
-def test_hosts_and_slots_are_chosen(include, exclude, chosen):
-    found = select(HOSTS, include, exclude)
-    assert {host.name: host.chosen for host in found} == chosen
-    assert all(host.slots == {"a": 4, "b": 2}[host.name] for host in found)
+def test_hosts_and_slots_are_selected(include, exclude, chosen):
+    hosts = select(HOSTS, include, exclude)
+    assert {host.name: host.chosen for host in hosts} == chosen
+    assert all(host.slots == {"a": 4, "b": 2}[host.name] for host in hosts)
 
 
-def test_a_host_whose_name_has_a_colon_can_be_chosen():
+def test_a_host_whose_name_has_a_colon_can_be_selected():
     hosts = (Host.whole("fe80::1", 2), Host.whole("b", 1))
     assert [host.chosen for host in select(hosts, include="fe80::1")] == [(0, 1)]
     assert [host.chosen for host in select(hosts, include="fe80::1:1")] == [(1,)]
 
 
 @pytest.mark.parametrize(
-    ("include", "exclude", "said"),
+    ("include", "exclude", "text"),
     [
         ("a", "b", "--exclude='b' cannot be used: expected either --include or --exclude, not both."),
         ("c", "", "--include='c' cannot be used: expected hosts joined by @, .*; the hosts are a, b."),
-        ("a:x", "", "--include='a:x' cannot be used: expected hosts joined by @, each with its slots"),
+        ("a:x", "", "--include='a:x' cannot be used: expected hosts joined by @, with or without slots"),
         ("a:7", "", "--include='a:7' cannot be used: expected slots that a has: 0 to 3, not 7."),
         ("a@a:1", "", "--include='a@a:1' cannot be used: .*; a is named twice."),
-        ("", "a@b", "--exclude='a@b' cannot be used: expected a slot to be left."),
+        ("", "a@b", "--exclude='a@b' cannot be used: expected at least one slot that is not excluded."),
     ],
 )
-def test_a_choice_that_cannot_be_is_refused(include, exclude, said):
-    with pytest.raises(SettingError, match=said):
+def test_an_impossible_selection_is_refused(include, exclude, text):
+    with pytest.raises(SettingError, match=text):
         select(HOSTS, include, exclude)
 
 
@@ -103,4 +103,4 @@ def test_a_number_of_processes_takes_the_first_slots():
     assert [host.chosen for host in first_slots(HOSTS, 2)] == [(0, 1), (0, 1)]
     with pytest.raises(SettingError) as refused:
         first_slots(HOSTS, 3)
-    assert str(refused.value) == "--num-accelerators=3 cannot be used: expected at most 2, which is what b has."
+    assert str(refused.value) == "--num-accelerators=3 cannot be used: expected at most 2, the slots of b."

@@ -29,24 +29,24 @@ inline Vec bit_xor(Vec a, Vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm256_sqrt_ps(a.v)}; }
 
-// `b` where either is NaN.
+// `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
 
-// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
     const __m256 magnitude = _mm256_and_ps(x.v, set_bits(0x7fffffffu).v);
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(magnitude, set_bits(0x7f800000u).v, _CMP_EQ_OQ))};
 }
-// `then` where x < 0, `otherwise` elsewhere (NaN included).
+// `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_LT_OQ))};
 }
-// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+// `then` if x is zero of either sign, else `otherwise` (also for NaN).
 inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_EQ_OQ))};
 }
-// `then` where x is NaN, `otherwise` elsewhere.
+// `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};
 }
@@ -63,8 +63,8 @@ inline Vec load(const BFloat16* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
 }
-// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
-// sum could carry it over into -0.
+// Rounds to nearest even by adding half a unit minus the parity bit. A NaN keeps its upper bits and becomes quiet,
+// since the sum could carry over into -0.
 inline void store(BFloat16* p, Vec x) {
     const __m256i bits = _mm256_castps_si256(x.v);
     const __m256i parity = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

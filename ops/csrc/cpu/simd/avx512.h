@@ -29,23 +29,23 @@ inline Vec bit_xor(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 
-// `b` where either is NaN.
+// `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 
-// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_fpclass_ps_mask(x.v, 0x18), otherwise.v, then.v)};
 }
-// `then` where x < 0, `otherwise` elsewhere (NaN included).
+// `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_LT_OQ), otherwise.v, then.v)};
 }
-// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+// `then` if x is zero of either sign, else `otherwise` (also for NaN).
 inline Vec select_zero(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_EQ_OQ), otherwise.v, then.v)};
 }
-// `then` where x is NaN, `otherwise` elsewhere.
+// `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), otherwise.v, then.v)};
 }
@@ -62,8 +62,8 @@ inline Vec load(const BFloat16* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
-// sum could carry it over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
+// Rounds to nearest even by adding half a unit minus the parity bit. A NaN keeps its upper bits and becomes quiet,
+// since the sum could carry over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
 inline void store(BFloat16* p, Vec x) {
     const __m512i bits = _mm512_castps_si512(x.v);
     const __m512i parity = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

@@ -32,19 +32,19 @@ inline Vec bit_xor(Vec a, Vec b) { return of_bits(veorq_u32(bits_of(a), bits_of(
 inline Vec fma(Vec a, Vec b, Vec c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {vsqrtq_f32(a.v)}; }
 
-// `b` where either is NaN.
+// `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
 
-// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
     return {vbslq_f32(vceqq_f32(vabsq_f32(x.v), set_bits(0x7f800000u).v), then.v, otherwise.v)};
 }
-// `then` where x < 0, `otherwise` elsewhere (NaN included).
+// `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vcltzq_f32(x.v), then.v, otherwise.v)}; }
-// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+// `then` if x is zero of either sign, else `otherwise` (also for NaN).
 inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqzq_f32(x.v), then.v, otherwise.v)}; }
-// `then` where x is NaN, `otherwise` elsewhere.
+// `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_f32(x.v, x.v), otherwise.v, then.v)}; }
 
 inline Vec load(const float* p) { return {vld1q_f32(p)}; }
@@ -58,8 +58,8 @@ inline void store(Float16* p, Vec x) {
 }
 
 inline Vec load(const BFloat16* p) { return of_bits(vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p)), 16)); }
-// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
-// sum could carry it over into -0.
+// Rounds to nearest even by adding half a unit minus the parity bit. A NaN keeps its upper bits and becomes quiet,
+// since the sum could carry over into -0.
 inline void store(BFloat16* p, Vec x) {
     const uint32x4_t bits = bits_of(x);
     const uint32x4_t parity = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));

@@ -1,8 +1,7 @@
 #pragma once
 
-// Vec where nothing is known of the CPU, such as x86-64 without extensions: 4 lanes in the vector types of GCC and
-// Clang, which become SSE2 there. Multiply and add round separately here, and float16 is converted in integer
-// arithmetic.
+// Vec for a CPU without known extensions, such as plain x86-64: 4 lanes in the vector types of GCC and Clang, which
+// become SSE2 there. Multiply and add round separately, and float16 is converted by integer arithmetic.
 
 #include <cmath>
 #include <cstring>
@@ -44,19 +43,19 @@ inline Vec bit_xor(Vec a, Vec b) { return {of_bits(bits_of(a.v) ^ bits_of(b.v))}
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec sqrt(Vec a) { return {Floats{std::sqrt(a.v[0]), std::sqrt(a.v[1]), std::sqrt(a.v[2]), std::sqrt(a.v[3])}}; }
 
-// `b` where either is NaN.
+// `b` if either is NaN.
 inline Vec smaller(Vec a, Vec b) { return choose(a.v < b.v, a, b); }
 inline Vec larger(Vec a, Vec b) { return choose(a.v > b.v, a, b); }
 
-// `then` where x is +inf or -inf, `otherwise` elsewhere (NaN included).
+// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
 inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
     return choose((bits_of(x.v) & 0x7fffffffu) == 0x7f800000u, then, otherwise);
 }
-// `then` where x < 0, `otherwise` elsewhere (NaN included).
+// `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return choose(x.v < 0.0f, then, otherwise); }
-// `then` where x is zero of either sign, `otherwise` elsewhere (NaN included).
+// `then` if x is zero of either sign, else `otherwise` (also for NaN).
 inline Vec select_zero(Vec x, Vec then, Vec otherwise) { return choose(x.v == 0.0f, then, otherwise); }
-// `then` where x is NaN, `otherwise` elsewhere.
+// `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return choose(x.v != x.v, then, otherwise); }
 
 inline Vec load(const float* p) {
@@ -77,15 +76,15 @@ inline void store_halves(void* p, Words words) {
 }
 
 inline Vec load(const BFloat16* p) { return {of_bits(load_halves(p) << 16)}; }
-// To nearest even, by adding half a unit less the parity bit; a NaN keeps its upper bits and is made quiet, because the
-// sum could carry it over into -0.
+// Rounds to nearest even by adding half a unit minus the parity bit. A NaN keeps its upper bits and becomes quiet,
+// since the sum could carry over into -0.
 inline void store(BFloat16* p, Vec x) {
     const Words bits = bits_of(x.v);
     const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     store_halves(p, choose(reinterpret_cast<Words>(x.v != x.v), bits | 0x00400000u, rounded) >> 16);
 }
 
-// The exponent is rebased by a product with 2^112, which is exact for normal and subnormal values alike.
+// A product with 2^112 changes the exponent's bias. It is exact for normal and subnormal values.
 inline Vec load(const Float16* p) {
     const Words half = load_halves(p);
     const Words magnitude = (half & 0x7fffu) << 13;
@@ -93,8 +92,8 @@ inline Vec load(const Float16* p) {
     const Words special = reinterpret_cast<Words>((half & 0x7c00u) == 0x7c00u);
     return {of_bits((half & 0x8000u) << 16 | choose(special, magnitude | 0x7f800000u, finite))};
 }
-// Normal results round by adding half a unit less the parity bit, subnormal ones in the addition of 0.5, whose last
-// place is float16's smallest step. Magnitudes are compared as signed numbers, which SSE2 can.
+// Normal results are rounded by adding half a unit minus the parity bit. Subnormal ones are rounded by the addition of
+// 0.5, whose last place is float16's smallest step. Magnitudes are compared as signed numbers, as SSE2 can.
 inline void store(Float16* p, Vec x) {
     using Signed = int32_t __attribute__((vector_size(16)));
     const Words bits = bits_of(x.v);

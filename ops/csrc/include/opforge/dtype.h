@@ -7,7 +7,7 @@ namespace opforge {
 // Element types that the kernels read and write. Arithmetic is always in float.
 enum class DType : int { Float32, BFloat16, Float16 };
 
-// Storage only: the bits of one element.
+// For storage only: the bits of one element.
 struct BFloat16 {
     uint16_t bits;
 };
@@ -15,7 +15,7 @@ struct Float16 {
     uint16_t bits;
 };
 
-// Names T as a value, so that a generic lambda can be called with a type.
+// A type as a value, so that a generic lambda can be called with a type.
 template <typename T>
 struct Type {
     using type = T;

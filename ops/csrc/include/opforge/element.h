@@ -1,6 +1,6 @@
 #pragma once
 
-// One element between its dtype's bits and float.
+// Converts one element between its dtype's bits and float.
 
 #include <cmath>
 #include <cstdint>
@@ -39,7 +39,7 @@ OPFORGE_HD inline float of_bits(uint32_t bits) {
 #endif
 }
 
-// Asked of the bits, so that no flag of a compiler's can answer it.
+// These test the bits, so that compiler flags such as -ffast-math do not change the result.
 OPFORGE_HD inline bool is_inf(float x) { return (to_bits(x) & 0x7fffffffu) == 0x7f800000u; }
 OPFORGE_HD inline bool is_nan(float x) { return (to_bits(x) & 0x7fffffffu) > 0x7f800000u; }
 
@@ -57,7 +57,7 @@ OPFORGE_HD inline float to_float(Float16 x) {
 #endif
 }
 
-// To nearest, ties to even. A NaN stays one.
+// Rounds to nearest, ties to even. A NaN stays a NaN.
 OPFORGE_HD inline void from_float(float x, float& out) { out = x; }
 OPFORGE_HD inline void from_float(float x, BFloat16& out) {
     const uint32_t bits = to_bits(x);
@@ -70,7 +70,7 @@ OPFORGE_HD inline void from_float(float x, Float16& out) {
 #else
     const uint32_t bits = to_bits(x);
     const uint32_t magnitude = bits & 0x7fffffffu;
-    // Below 2^-14 the spacing is fixed: adding 2^23 to the count of those spacings rounds it to a whole one.
+    // Below 2^-14 the spacing is constant. Adding 2^23 to the number of spacings rounds it to an integer.
     const uint32_t subnormal = to_bits(of_bits(magnitude) * 0x1p24f + 0x1p23f) & 0xffffu;
     const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
     const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;

@@ -1,9 +1,9 @@
-// Keeps C++ exceptions inside a library that brings a C++ runtime of its own.
+// Keeps C++ exceptions inside a library that contains a C++ runtime of its own.
 //
-// A library built with libc++ (zig does) holds its own unwinder and its own exception types. One of its exceptions that
-// reaches torch's frames ends the process. So a kernel's exception is caught here, within the library, and thrown anew
-// by the libstdc++ that torch uses, from a frame that asks no runtime for anything while it is unwound. With libstdc++
-// there is one runtime, and only what a worker of parallel_for throws needs a hand.
+// A library built with libc++ (by zig) contains its own unwinder and its own exception types. If one of its exceptions
+// reached torch's frames, the process would end. So a kernel's exception is caught here, within the library, and thrown
+// again by the libstdc++ that torch uses, from a frame that needs no runtime function while it is unwound. With
+// libstdc++ there is only one runtime, and only exceptions in workers of parallel_for need handling.
 #pragma once
 
 #include <torch/csrc/stable/c/shim.h>
@@ -14,8 +14,8 @@
 
 namespace opforge {
 
-// torch's threads call `callback`; the first exception of any of them is thrown anew here, in the caller. torch itself
-// would keep its words back from a library that is built for a version before 2.13.
+// Runs `callback` on torch's threads. The first exception of any of them is thrown again here, in the caller: torch
+// itself passes no message to a library that is built for a version before 2.13.
 inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t grain,
                                            void (*callback)(int64_t, int64_t, void*), void* context) {
     struct Work {
@@ -59,10 +59,10 @@ namespace opforge {
 
 using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
 
-// Room for the message of an exception: a plain array, so that the frame that holds it has nothing to clean up.
+// The size of the buffer for an exception's message: a plain array, so that its frame needs no cleanup.
 constexpr int kMessage = 4096;
 
-// Runs the kernel. Returns whether it threw, with its message. Nothing leaves this function but by its return.
+// Runs the kernel. Returns whether it threw, with the message. No exception leaves this function.
 [[gnu::noinline]] inline bool threw(Boxed kernel, StableIValue* stack, uint64_t in, uint64_t out,
                                     char* message) noexcept {
     try {
@@ -76,8 +76,8 @@ constexpr int kMessage = 4096;
     return true;
 }
 
-// Throws std::runtime_error, of the libstdc++ in this process. It has no cleanup, and so no handler that would be
-// asked.
+// Throws std::runtime_error of the libstdc++ in this process. It has no cleanup, and therefore no personality routine
+// that an unwinder would call.
 [[noreturn, gnu::noinline]] inline void throw_in_torch(const char* message) {
     using Throw = void (*)(const char*);
     void* runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -97,14 +97,14 @@ void guarded(StableIValue* stack, uint64_t in, uint64_t out) {
     }
 }
 
-// A kernel whose exceptions stay inside: the only kind that may be registered.
+// A kernel whose exceptions stay inside the library: the only kind that may be registered.
 struct Guarded {
     Boxed kernel;
 };
 
 }  // namespace opforge
 
-// What `impl` takes for a kernel that reads its arguments off the stack itself.
+// The argument of `impl` for a kernel that reads its arguments from the stack itself.
 #define OPFORGE_BOXED(...) (::opforge::Guarded{&::opforge::guarded<(__VA_ARGS__)>})
 
 #else

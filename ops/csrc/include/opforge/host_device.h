@@ -1,7 +1,7 @@
 #pragma once
 
-// For functions that run on the host and on a device: one text, one arithmetic. What has to be rounded in one way is
-// written with fmaf, since compilers differ in what they contract by themselves.
+// For functions that run on the host and on a device with the same arithmetic. If a result must be rounded in one way,
+// the code uses fmaf, since compilers differ in which operations they contract.
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define OPFORGE_HD __host__ __device__

@@ -3,11 +3,11 @@
 namespace opforge {
 
 // The weights of a running average, beta * x + (1 - beta) * y, that is rounded once at the result's magnitude. For beta
-// over 1/2 it is x + ((1 - beta) * y - (1 - beta) * x): float(1 - beta) is off by less than float(beta) is, and in a
-// product with x that error would be a decay of its own, in every step.
+// over 1/2 the form is x + ((1 - beta) * y - (1 - beta) * x): float(1 - beta) has a smaller error than float(beta),
+// whose error would act as an additional decay of x in every step.
 struct Moment {
     float weight;  // 1 - beta
-    float factor;  // of x in the correction: beta - 1, or beta where x is not added to it
+    float factor;  // of x in the correction: beta - 1 if x is added, otherwise beta
     bool add;      // beta > 1/2
 
     explicit Moment(double beta)
@@ -16,8 +16,8 @@ struct Moment {
           add(beta > 0.5) {}
 };
 
-// Decoupled weight decay. The usual factor alone is off by up to half a unit in the last place of 1: a bias in every
-// step.
+// Decoupled weight decay. The usual factor alone has an error of up to half a unit in the last place of 1, which would
+// be a bias in every step.
 struct DecoupledDecay {
     float amount;  // lr * weight_decay
     float factor;  // 1 - lr * weight_decay

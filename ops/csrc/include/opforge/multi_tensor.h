@@ -1,6 +1,6 @@
 #pragma once
 
-// What a multi-tensor op's two sides say to each other: the one that faces torch, and the kernels of a device.
+// The interface between the two sides of a multi-tensor op: the torch side, and the kernels of a device.
 
 #include <cstdint>
 
@@ -11,8 +11,8 @@ namespace opforge {
 constexpr int kMaxStates = 2;
 constexpr int kMaxTensors = 3 + kMaxStates;
 
-// The tensors of one parameter, all of one size and one order of elements: the parameter, its gradient, its states, and
-// last, if its address is not null, where the new parameter is also written in a dtype of its own.
+// The tensors of one parameter, all of one size and one order of elements: the parameter, its gradient, its states. The
+// last address, if not null, is where a copy of the new parameter is written, in a dtype of its own.
 struct TensorGroup {
     void* data[kMaxTensors];
     DType dtypes[kMaxTensors];
@@ -25,8 +25,8 @@ struct Place {
     void (*parallel_for)(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context);
 };
 
-// A call's tensors. Nothing is updated where the 32-bit number at `noop`, on the device, is not zero: an int's, or a
-// float's. On the host there may be none.
+// A call's tensors. If the 32-bit number at `noop` on the device, an int or a float, is not zero, nothing is updated.
+// On the CPU `noop` may be null.
 struct TensorGroups {
     const TensorGroup* items;
     int64_t count;

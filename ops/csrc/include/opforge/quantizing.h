@@ -1,7 +1,7 @@
 #pragma once
 
-// Group quantization, for host and device kernels alike. A group's codes are whole numbers in [-levels, levels), where
-// levels is 2^(bits - 1); value = code * scale + offset, offset being zero where the quantization is symmetric.
+// Group quantization, for CPU and GPU kernels. A group's codes are integers in [-levels, levels), where levels is
+// 2^(bits - 1). value = code * scale + offset; the offset is zero if the quantization is symmetric.
 
 #include <cmath>
 
@@ -10,7 +10,7 @@
 
 namespace opforge {
 
-// Without NaN's say in it, in the form that is one instruction for each of the compilers.
+// These ignore NaN. Their forms become one instruction with every compiler.
 OPFORGE_HD inline float smaller(float a, float b) {
 #if defined(OPFORGE_ON_DEVICE)
     return fminf(a, b);
@@ -26,8 +26,8 @@ OPFORGE_HD inline float larger(float a, float b) {
 #endif
 }
 
-// What is known of a group's values. The largest magnitude is kept as bits, whose order is that of the magnitudes, NaN
-// above all.
+// The range of a group's values. The largest magnitude is stored as bits, which have the order of the magnitudes, with
+// NaN above all others.
 struct GroupRange {
     uint32_t largest;
     float low, high;
@@ -56,7 +56,8 @@ struct GroupParams {
 
     GroupParams() = default;
 
-    // The group's own. A group of one value has scale 1, one with an inf or NaN has that as its scale.
+    // The params of a group with this range. If all values are equal (symmetric: zero), the scale is 1. The scale of a
+    // group with an inf or a NaN is inf or NaN.
     OPFORGE_HD GroupParams(const GroupRange& range, float levels, bool symmetric) : scale(1), offset(0), inverse(1) {
         const float largest = of_bits(range.largest);
         float reach = largest;
@@ -64,19 +65,19 @@ struct GroupParams {
             reach = 0.5f * range.high - 0.5f * range.low;
             offset = 0.5f * range.high + 0.5f * range.low;
         }
-        if (range.largest >=
-            0x7f800000u) {  // one NaN for all of them, and no offset, so that everywhere the same is stored
+        if (range.largest >= 0x7f800000u) {
+            // The same NaN for all of them, and no offset, so that every device stores the same.
             scale = of_bits(range.largest > 0x7f800000u ? 0x7fc00000u : 0x7f800000u);
             offset = inverse = 0.0f;
             return;
         }
         if (reach == 0.0f) return;
-        reach = reach < 0x1p-119f ? 0x1p-119f : reach;  // the inverse of less would be inf
-        scale = reach * (1.0f / levels);                // a power of two: exact, as is the scale in its inverse
+        reach = reach < 0x1p-119f ? 0x1p-119f : reach;  // the inverse of a smaller number would be inf
+        scale = reach * (1.0f / levels);                // exact, since levels is a power of two
         inverse = 1.0f / scale;
     }
 
-    // Those that were stored, to turn codes to values.
+    // The params that were stored, for dequantization.
     OPFORGE_HD GroupParams(const float* params, int64_t group, bool symmetric)
         : scale(params[symmetric ? group : 2 * group]), offset(symmetric ? 0.0f : params[2 * group + 1]), inverse(0) {}
 
@@ -88,23 +89,23 @@ struct GroupParams {
     OPFORGE_HD float value(int code) const { return value(static_cast<float>(code)); }
     OPFORGE_HD float value(float code) const { return fmaf(code, scale, offset); }
 
-    // The codes of values, in the lowest bits of what comes back; what is above them means nothing. Beyond 2^23 a float
-    // has no room for a fraction, and its last bits count: a GPU converts to integers at an eighth of the speed at
-    // which it adds. `zero` gives code 0, and may be a little more than kZero.
+    // Return the codes of values in the lowest bits of the result; the bits above are undefined. Beyond 2^23 a float
+    // has no fraction, and its last bits are an integer: a GPU converts to integers at an eighth of the speed of an
+    // addition. `zero` is the float of code 0, which may be slightly more than kZero.
     static constexpr float kZero = 0x1.8p23f;
 
-    // To nearest, ties to even.
+    // Rounds to nearest, ties to even.
     OPFORGE_HD uint32_t code(float x, float levels, float zero = kZero) const {
         return to_bits(held(x, levels) + zero);
     }
 
-    // The same where the offset is zero: then no finite value is below the lowest code.
+    // The same for an offset of zero: then no finite value is below the lowest code.
     OPFORGE_HD uint32_t centred_code(float x, float levels, float zero = kZero) const {
         return to_bits(smaller(x * inverse, levels - 1.0f) + zero);
     }
 
-    // Up with the probability of the fraction that is cut off; `uniform` is a multiple of 2^-16 in [0, 1), so that the
-    // sum does not reach the next code.
+    // Rounds up with a probability that is the fraction. `uniform` is a multiple of 2^-16 in [0, 1), so that a value
+    // that is a code does not reach the next one.
     OPFORGE_HD uint32_t random_code(float x, float levels, float uniform, float zero = kZero) const {
         const float sum = held(x, levels) + uniform;
 #if defined(__CUDA_ARCH__)
@@ -120,7 +121,7 @@ private:
     }
 };
 
-// The keys of Philox's rounds, the same for all of a call.
+// The keys of Philox's rounds, which are the same for a whole call.
 struct PhiloxKeys {
     static constexpr int kRounds = 7;
     uint32_t words[kRounds][2];
@@ -134,7 +135,7 @@ struct PhiloxKeys {
     }
 };
 
-// Philox4x32-7 (Salmon et al., SC 2011): four words that depend on nothing but the arguments, for eight numbers.
+// Philox4x32-7 (Salmon et al., SC 2011): four words, for eight numbers, that depend only on the arguments.
 struct Philox {
     static constexpr int kCount = 8;
     uint32_t words[4];
@@ -154,8 +155,8 @@ struct Philox {
         }
     }
 
-    // In [0, 1): number `i` of the eight; of a word the lower half comes first. 2^23 and a whole number below 2^16 are
-    // a float's bits side by side: no conversion.
+    // Returns number `i` of the eight, in [0, 1). The lower half of a word comes first. An integer below 2^16 in the
+    // low bits of 2^23 is a float, so no conversion is needed.
     OPFORGE_HD float uniform(int i) const { return uniform(words[i / 2], i % 2); }
     OPFORGE_HD static float uniform(uint32_t word, int half) {
 #if defined(__CUDA_ARCH__)
@@ -169,7 +170,7 @@ struct Philox {
 private:
     OPFORGE_HD static uint64_t product(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
-        uint64_t out;  // nvcc makes more than one instruction of a constant beyond 2^31
+        uint64_t out;  // nvcc generates several instructions for a constant beyond 2^31
         asm("mul.wide.u32 %0, %1, %2;" : "=l"(out) : "r"(a), "r"(b));
         return out;
 #else
@@ -178,12 +179,12 @@ private:
     }
 };
 
-// Where a group's codes go. For communication they are reordered: partition `node * devices + device` of each slice of
-// the pipeline moves to `device * nodes + node`, and slice follows slice.
+// The order in which groups are written. For communication they are reordered: partition `node * devices + device` of
+// each slice of the pipeline moves to `device * nodes + node`, and the slices are one after the other.
 struct Swizzle {
     int64_t slices = 1, nodes = 1, devices = 1;
 
-    // `Int` has room for the number of groups.
+    // `Int` can hold the number of groups.
     template <typename Int>
     OPFORGE_HD Int place(Int group, Int groups) const {
         if ((slices | nodes | devices) == 1) return group;
@@ -197,18 +198,18 @@ struct Swizzle {
     }
 };
 
-// Codes and what they mean. Of two 4-bit codes in a byte the first has the upper half.
+// The layout of codes. Of two 4-bit codes in a byte, the first is in the upper half.
 struct Groups {
     int64_t count;
-    int64_t elements;  // of each
-    int bits;          // 8 or 4; of these an even number a group
+    int64_t elements;  // per group
+    int bits;          // 8, or 4 with an even number of elements per group
     bool symmetric;
 
     OPFORGE_HD float levels() const { return bits == 8 ? 128.0f : 8.0f; }
     OPFORGE_HD int64_t bytes(int64_t elements) const { return bits == 8 ? elements : elements / 2; }
 };
 
-// Code `i` of those that begin at `codes`.
+// Returns code `i` of those at `codes`.
 OPFORGE_HD inline int code_at(const uint8_t* codes, int64_t i, int bits) {
     if (bits == 8) return static_cast<int8_t>(codes[i]);
     const int byte = codes[i / 2];
@@ -227,19 +228,19 @@ struct QuantizeCall {
     Place place;
 };
 
-// The sum over `tensors` quantized tensors, which lie one after the other, quantized again.
+// Adds `tensors` quantized tensors, which are stored one after the other, and quantizes the sum.
 struct ReduceCall {
     Groups groups;  // of the result
     const uint8_t* input;
     const float* input_params;
     int64_t tensors;
-    int64_t input_groups;    // of each tensor
-    int64_t input_elements;  // of each group
+    int64_t input_groups;    // per tensor
+    int64_t input_elements;  // per group
     uint8_t* codes;
     float* params;
     Place place;
 
-    // The sum of element `i` of all tensors, in their order.
+    // Returns the sum of element `i` of all tensors, in their order.
     OPFORGE_HD float sum(int64_t i) const {
         const int64_t bytes = groups.bytes(input_groups * input_elements);
         float total = 0.0f;
@@ -260,7 +261,8 @@ struct DequantizeCall {
     Place place;
 };
 
-// What each device implements, without torch. Each gives null, or why its kernel did not start.
+// The functions that each device implements, without torch. Each returns null, or the reason why its kernel did not
+// start.
 const char* launch_quantize(const QuantizeCall& call);
 const char* launch_reduce(const ReduceCall& call);
 const char* launch_dequantize(const DequantizeCall& call);

@@ -1,8 +1,9 @@
-// Registration at load: what a library defines is data until the loader calls `opforge_register`.
+// Registration at load: a library's definitions are data until the loader calls `opforge_register`.
 //
-// Two symbols leave the library:
-//   opforge_describe  the schemas it will define, so that the loader sees a clash before it happens;
-//   opforge_register  defines and implements them, checks every return code, and undoes all of it on the first failure.
+// The library exports two symbols:
+//   opforge_describe  returns the schemas that it will define, so that the loader can detect conflicts first;
+//   opforge_register  defines and implements them, checks every return code, and undoes everything on the first
+//   failure.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -17,17 +18,17 @@
 
 namespace opforge {
 
-// What `m` is inside a STABLE_TORCH_LIBRARY block. Holds the first failure; later calls on it do nothing.
+// The type of `m` inside a STABLE_TORCH_LIBRARY block. Stores the first failure; later calls do nothing.
 class __attribute__((visibility("hidden"))) Library {
 public:
     using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
 
-    // A library that only notes the schemas.
+    // A library that only records the schemas.
     Library(const char* ns, std::string* listing) : ns_(ns), listing_(listing) {}
 
-    // A library that registers. `key` is a dispatch key, or null for a block of definitions.
+    // A library that registers them. `key` is a dispatch key, or null for a block of definitions.
     Library(const std::string& ns, const char* key, const char* file, uint32_t line) : ns_(ns) {
-        // Always a fragment: several libraries may define ops under one package's name.
+        // Always a fragment, since several libraries may define ops in one package's namespace.
         const AOTITorchError code = key ? aoti_torch_library_init_impl(ns.c_str(), key, file, line, &handle_)
                                         : aoti_torch_library_init_fragment(ns.c_str(), file, line, &handle_);
         if (code != AOTI_TORCH_SUCCESS) {
@@ -39,7 +40,7 @@ public:
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
 
-    // Out of line: a block calls these once an op, and inlining them costs more to compile than all of its kernels.
+    // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
     [[gnu::noinline]] Library& def(const char* schema) {
         if (listing_) {
             listing_->append(ns_).append("::").append(schema).append("\n");
@@ -52,8 +53,8 @@ public:
 #ifdef _LIBCPP_VERSION
     Library& impl(const char* name, Guarded guarded) { return impl_boxed(name, guarded.kernel); }
 
-    // The bare kernel would let its exceptions out into another C++ runtime: write TORCH_BOX(&kernel), or, where it is
-    // boxed by hand, OPFORGE_BOXED(&kernel).
+    // Deleted because the exceptions of a bare kernel would reach another C++ runtime: write TORCH_BOX(&kernel), or
+    // OPFORGE_BOXED(&kernel) for a kernel that is boxed by hand.
     Library& impl(const char* name, Boxed kernel) = delete;
 #else
     Library& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }
@@ -66,7 +67,7 @@ public:
         return *this;
     }
 
-// torch 2.10 and 2.11 do not define that name, and an undefined name is 0.
+// torch 2.10 and 2.11 do not define TORCH_VERSION_2_12_0, and #if takes an undefined name as 0.
 #if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
     Library& def(const char* schema, const std::vector<at::Tag>& tags) {
         if (listing_) {
@@ -104,7 +105,7 @@ private:
 
 struct Block {
     const char* ns;
-    const char* key;  // null: definitions
+    const char* key;  // null for definitions
     void (*fill)(Library&);
     const char* file;
     uint32_t line;
@@ -112,13 +113,13 @@ struct Block {
 
 }  // namespace opforge
 
-// The linker gathers the pointers of all blocks, from all units, between these two symbols.
+// The linker collects the pointers to all blocks, from all units, between these two symbols.
 extern "C" __attribute__((visibility("hidden"))) const opforge::Block* const __start_opforge_blocks[];
 extern "C" __attribute__((visibility("hidden"))) const opforge::Block* const __stop_opforge_blocks[];
 
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"), used)) inline
 
-// One `ns::schema` a line. The text stays valid until the next call; the loader makes one at a time.
+// Returns one `ns::schema` per line. The text is valid until the next call; the loader does not call it concurrently.
 OPFORGE_EXPORT const char* opforge_describe() {
     static std::string listing;
     listing.clear();
@@ -131,10 +132,11 @@ OPFORGE_EXPORT const char* opforge_describe() {
     return listing.c_str();
 }
 
-// Registers every block under its namespace followed by `suffix`. Returns null, or the reason why nothing was.
+// Registers every block under its namespace followed by `suffix`. Returns null, or the reason why nothing was
+// registered.
 OPFORGE_EXPORT const char* opforge_register(const char* suffix) {
     static std::string problem;
-    std::vector<opforge::Library*> done;  // kept for the life of the process: deleting one takes its ops back
+    std::vector<opforge::Library*> done;  // never deleted: deleting one would remove its ops
     problem.clear();
     for (const bool definitions : {true, false}) {
         for (auto block = __start_opforge_blocks; block != __stop_opforge_blocks && problem.empty(); ++block) {

@@ -1,8 +1,7 @@
 #pragma once
 
-// The optimizers' rules, for host and device kernels alike: F is a float on a device, and a vector of floats
-// (cpu/vec.h) on the host. `x` holds the parameter, its gradient and its states, in this order; the rule replaces all
-// but the gradient.
+// The optimizers' rules, for GPU and CPU kernels: F is a float on a GPU, and a vector of floats (cpu/vec.h) on the CPU.
+// `x` holds the parameter, its gradient and its states, in this order; the rule replaces all but the gradient.
 
 #include <cmath>
 
@@ -11,61 +10,61 @@
 
 namespace opforge {
 
-// The operations that the rules are written in, for one float; vec.h has them for a vector.
+// The operations that the rules use, for one float; vec.h has them for a vector.
 OPFORGE_HD inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPFORGE_HD inline float sqrt(float x) { return sqrtf(x); }
-// `flag ? x : 0` and `flag ? -x : x` for a mode that holds for the whole call. In bits, so that an inf that the mode
-// ignores cannot turn into NaN, as it would in a product with zero.
+// `flag ? x : 0` and `flag ? -x : x` for a mode of the whole call. They work on bits: in a product with zero, an inf
+// that the mode ignores would become NaN.
 OPFORGE_HD inline float keep_if(bool flag, float x) { return of_bits(to_bits(x) & (flag ? 0xffffffffu : 0u)); }
 OPFORGE_HD inline float negate_if(bool flag, float x) { return of_bits(to_bits(x) ^ (flag ? 0x80000000u : 0u)); }
 OPFORGE_HD inline float select_inf(float x, float then, float otherwise) { return is_inf(x) ? then : otherwise; }
-// -1, 0 or 1. NaN stays NaN: as 0 it would freeze the parameter without a word.
+// Returns -1, 0 or 1. NaN stays NaN, since 0 would silently freeze the parameter.
 OPFORGE_HD inline float sign(float x) { return x == 0.0f || is_nan(x) ? x : copysignf(1.0f, x); }
 
-// The average of values, beta * x + (1 - beta) * y. inf - inf is NaN once x is inf, as in torch.lerp.
+// Returns the average of values, beta * x + (1 - beta) * y. If x is inf, it is inf - inf, NaN, as in torch.lerp.
 template <typename F>
 OPFORGE_HD F average(const Moment& moment, F x, F y) {
     return keep_if(moment.add, x) + fma(F(moment.weight), y, F(moment.factor) * x);
 }
 
-// The average of squares: inf stays inf, as in torch's x * beta + (1 - beta) * y * y. The weight goes into the product
-// first, so that it overflows where torch's does.
+// Returns the average of squares. inf stays inf, as in torch's x * beta + (1 - beta) * y * y. The weight is multiplied
+// first, so that the product overflows when torch's does.
 template <typename F>
 OPFORGE_HD F average_square(const Moment& moment, F x, F y) {
     const F base = keep_if(moment.add, x);
     return base + fma(F(moment.weight) * y, y, select_inf(base, F(0.0f), F(moment.factor) * x));
 }
 
-// Weight decay and a step at once: p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf less a
-// part of itself would be NaN; scaled, it stays inf, as it does in torch.
+// Returns p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf - inf would be NaN; multiplied by
+// the factor, an inf stays inf, as in torch.
 template <typename F>
 OPFORGE_HD F descend(const DecoupledDecay& decay, F p, F step) {
     return select_inf(p, F(decay.factor) * p - step, p - fma(F(decay.amount), p, step));
 }
 
-// The gradient with its sign for the objective, and with weight decay in it where l2 is not zero.
+// Returns the gradient with the sign of the objective, and with weight decay if l2 is not zero.
 template <typename F>
 OPFORGE_HD F gradient(F g, F p, float l2, bool maximize) {
     return fma(F(l2), keep_if(l2 != 0.0f, p), negate_if(maximize, g));
 }
 
-// Numbers of a step that may lie on the device, so that a captured graph sees them change; null: they do not.
+// Addresses of a step's numbers on the device, whose changes a captured graph sees; null if the call passes the number.
 struct DeviceNumbers {
     const float* lr;
     const float* step;
-    const float* grad_scale;  // what the gradients were multiplied by
+    const float* grad_scale;  // the factor that the gradients were multiplied by
 
     OPFORGE_HD float grad_factor(float factor) const { return grad_scale ? factor / *grad_scale : factor; }
 };
 
-// 1 - beta^t for t steps, without the cancellation.
+// Returns 1 - beta^t for t steps, without cancellation.
 OPFORGE_HD inline float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
 
-// The numbers of a step of Adam's kin, with what is on the device read there.
+// The rates of a step of Adam or LAMB; reads numbers on the device there.
 struct DeviceRate {
     float lr, root, rate;  // sqrt(1 - beta2^t); lr * root / (1 - beta1^t)
 
-    // `numbers` has lr, step, and the logarithms of the betas, for what is not on the device.
+    // `numbers` has lr, step and the logarithms of the betas, used unless the number is on the device.
     template <typename Numbers>
     OPFORGE_HD explicit DeviceRate(const Numbers& numbers)
         : lr(numbers.device.lr ? *numbers.device.lr : numbers.lr), root(1.0f), rate(lr) {
@@ -76,7 +75,8 @@ struct DeviceRate {
     }
 };
 
-// What averages that began at 0 lack after t steps, counted from 1; 1 where no correction is wanted.
+// The divisors that correct averages for their start at 0, after t steps, counted from 1. Without correction they
+// are 1.
 struct BiasCorrection {
     double first, second_root;  // 1 - beta1^t, sqrt(1 - beta2^t)
 
@@ -90,14 +90,14 @@ struct AdamRule {
     static constexpr int kStates = 2;
 
     Moment first, second;
-    DecoupledDecay decay;  // zero when weight decay goes through the gradient
-    float l2;              // weight decay that goes through the gradient, else zero
+    DecoupledDecay decay;  // zero if weight decay is added to the gradient
+    float l2;              // weight decay that is added to the gradient, otherwise zero
     float rate;            // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
     float eps;             // eps * sqrt(1 - beta2^t)
-    float grad_factor;     // 1 / what the gradients were multiplied by
+    float grad_factor;     // 1 / the factor that the gradients were multiplied by
     bool maximize;
 
-    // From double arithmetic, done once a call; `t` steps are counted from 1.
+    // Computed in double, once per call. The number of steps `t` is counted from 1.
     AdamRule(double lr, double beta1, double beta2, double eps_, double weight_decay, double t, bool adamw_mode,
              bool corrects_bias, bool maximize_)
         : first(beta1),
@@ -120,7 +120,7 @@ struct AdamRule {
     }
 };
 
-// What a kernel makes its rule of. `fixed` is whole where no number is on the device.
+// What a kernel constructs its rule from. `fixed` is complete if no number is on the device.
 struct AdamNumbers {
     using Rule = AdamRule;
 
@@ -142,8 +142,8 @@ struct AdamNumbers {
     }
 };
 
-// A step solved for what it started from. The second moment is a difference of nearly equal numbers when the gradient
-// dominates: where rounding makes it negative it is zero, so that the next step has a square root.
+// Solves a step for the state before it. If the gradient dominates, the second moment is a difference of nearly equal
+// numbers; if rounding makes it negative, it is set to zero, so that the next step can take its square root.
 struct AdamRollbackRule {
     static constexpr int kStates = 2;
 
@@ -169,7 +169,7 @@ struct AdagradRule {
 
     float rate;  // the learning rate of this step
     float eps;
-    float l2;  // weight decay, through the gradient
+    float l2;  // weight decay that is added to the gradient
     bool maximize;
 
     template <typename F>
@@ -180,11 +180,11 @@ struct AdagradRule {
     }
 };
 
-// Lion (arXiv:2302.06675, algorithm 2). A direction of NaN makes the parameter NaN.
+// Lion (arXiv:2302.06675, algorithm 2). If the direction is NaN, the parameter becomes NaN.
 struct LionRule {
     static constexpr int kStates = 1;
 
-    Moment direction, momentum;  // beta1: of the step's sign; beta2: of what is kept
+    Moment direction, momentum;  // with beta1, for the step's sign; with beta2, the average that is kept
     DecoupledDecay decay;
     float rate;  // the learning rate
     float grad_factor;
@@ -225,8 +225,8 @@ struct LionNumbers {
     }
 };
 
-// LAMB (arXiv:1904.00962, algorithm 2) as DeepSpeed words it: bias correction scales the whole step instead of the
-// moments, and the ratio of the norms is held between two bounds. It takes two passes: the second needs the norms.
+// LAMB (arXiv:1904.00962, algorithm 2) in DeepSpeed's form: bias correction scales the whole step instead of the
+// moments, and the ratio of the norms is clamped. It needs two passes, since the second uses the norms.
 struct LambRule {
     static constexpr int kStates = 2;
 
@@ -239,14 +239,14 @@ struct LambRule {
     bool eps_inside;          // of the square root
     bool maximize;
 
-    // The step's direction. The moments in `x` are those of this step.
+    // Returns the step's direction. The moments in `x` are those after this step.
     template <typename F>
     OPFORGE_HD F direction(const F* x) const {
         const F root = sqrt(x[3] + F(keep_if(eps_inside, eps))) + F(keep_if(!eps_inside, eps));
         return fma(F(weight_decay), keep_if(weight_decay != 0.0f, x[0]), x[2] / root);
     }
 
-    // The first pass: updates the moments and gives the direction.
+    // The first pass: updates the moments and returns the direction.
     template <typename F>
     OPFORGE_HD F accumulate(F* x) const {
         const F g = negate_if(maximize, x[1] * F(grad_factor));
@@ -260,7 +260,7 @@ struct LambRule {
         x[0] = fma(F(-(rate * ratio)), direction(x), x[0]);
     }
 
-    // From the sums of squares of the parameter and of its direction.
+    // Returns the ratio for the sums of squares of the parameter and of its direction.
     OPFORGE_HD float ratio(double params, double directions) const {
         const float params_norm = static_cast<float>(::sqrt(params));
         const float direction_norm = static_cast<float>(::sqrt(directions));

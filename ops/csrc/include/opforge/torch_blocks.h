@@ -1,8 +1,8 @@
 // Registration at load for the `torch` ABI: the counterpart of registration.h, through torch's C++ interface.
 //
-// Two symbols leave the library:
-//   opforge_describe  the namespaces that it defines ops in;
-//   opforge_register  registers every block, and undoes all of it on the first exception.
+// The library exports two symbols:
+//   opforge_describe  returns the namespaces that it defines ops in;
+//   opforge_register  registers every block, and undoes everything on the first exception.
 #pragma once
 
 #include <torch/library.h>
@@ -16,7 +16,7 @@
 
 namespace torch::detail {
 
-// One block of TORCH_LIBRARY or its kin, in the place of torch's TorchLibraryInit.
+// One block of TORCH_LIBRARY, _FRAGMENT or _IMPL, in place of torch's TorchLibraryInit.
 class __attribute__((visibility("hidden"))) OpforgeBlock {
 public:
     using Blocks = std::vector<const OpforgeBlock*>;
@@ -32,7 +32,7 @@ public:
         return blocks;
     }
 
-    // Kernels may also be for a namespace of others, such as aten, which keeps its name.
+    // Kernels may also be for another library's namespace, such as aten, whose name must not change.
     bool defines() const { return kind_ != Library::IMPL; }
     const std::string& ns() const { return ns_; }
 
@@ -59,7 +59,7 @@ private:
 
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"), used)) inline
 
-// One namespace a line.
+// Returns one namespace per line.
 OPFORGE_EXPORT const char* opforge_describe() {
     static std::string listing;
     listing.clear();
@@ -71,11 +71,11 @@ OPFORGE_EXPORT const char* opforge_describe() {
     return listing.c_str();
 }
 
-// Registers every block, those of its own namespaces under their names followed by `suffix`. Returns null, or the
-// reason why nothing was.
+// Registers every block. The names of the library's own namespaces are followed by `suffix`. Returns null, or the
+// reason why nothing was registered.
 OPFORGE_EXPORT const char* opforge_register(const char* suffix) {
     static std::string problem;
-    // Kept for the life of the process: deleting one takes its ops back.
+    // Never deleted: deleting one would remove its ops.
     static auto& kept = *new std::vector<std::unique_ptr<torch::Library>>;
     std::vector<std::unique_ptr<torch::Library>> done;
     try {

@@ -1,1 +1,1 @@
-"""The commands below `opforge cache`."""
+"""The commands of `opforge cache`."""

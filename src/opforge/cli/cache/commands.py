@@ -1,4 +1,4 @@
-"""`opforge cache`: looks at the cache, checks it, bounds it. Entries move in `transfer.py`."""
+"""`opforge cache`: lists, checks and limits the cache. `transfer.py` has the commands that move entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_t
 from opforge.cli.units import age, size
 
 from .explain import command as explain
-from .transfer import chosen, export_command, import_command, names_argument, pin_command, unpin_command
+from .transfer import export_command, import_command, matching_entries, names_argument, pin_command, unpin_command
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group("cache", cls=GuardedGroup)
 def group() -> None:
-    """Look at the cache of built ops, check it, bound it, and explain why an op is not in it."""
+    """Show, check and limit the cache of built ops, and explain why an op is not in it."""
 
 
 for _command in (explain, export_command, import_command, pin_command, unpin_command):
@@ -32,7 +32,7 @@ for _command in (explain, export_command, import_command, pin_command, unpin_com
 @group.command("path", cls=Guarded)
 @json_option
 def path_command(as_json: bool) -> None:
-    """Print the cache folder: OPFORGE_CACHE_DIR, or the platform's own."""
+    """Print the cache folder: OPFORGE_CACHE_DIR, or the platform's default."""
     from opforge import settings
 
     path, chosen = settings.cache_dir()
@@ -46,24 +46,20 @@ def ls_command(as_json: bool) -> None:
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
-    found, now = listing.entries(own_store().layout), time.time()
+    entries, now = listing.entries(own_store().layout), time.time()
     if as_json:
-        return emit_json([one.to_json() for one in found])
-    if not found and is_terminal():
+        return emit_json([entry.to_json() for entry in entries])
+    if not entries and is_terminal():
         return click.echo("the cache is empty")
-    show_table(
-        ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH"),
-        [
-            (
-                one.op or f"({one.problem})",
-                *(one.target, one.abi, size_text(one.size), age_text(now - one.built), age_text(now - one.used)),
-                *(one.key[:12], one.path),
-            )
-            for one in found
-        ],
-        numbers=("SIZE", "AGE", "USED"),
-        spare="PATH",
-    )
+    rows = [
+        (
+            *(entry.op or f"({entry.problem})", entry.target, entry.abi, size_text(entry.size)),
+            *(age_text(now - entry.built), age_text(now - entry.used), entry.key[:12], entry.path),
+        )
+        for entry in entries
+    ]
+    columns = ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH")
+    show_table(columns, rows, numbers=("SIZE", "AGE", "USED"), optional="PATH")
     return None
 
 
@@ -77,33 +73,32 @@ def stats_command(as_json: bool) -> None:
     layout = own_store().layout
     areas, entries = listing.areas(layout), listing.entries(layout)
     ops: dict[str, tuple[int, int, float]] = {}
-    for one in entries:
-        count, size, seconds = ops.get(one.op, (0, 0, 0.0))
-        ops[one.op] = (count + 1, size + one.size, seconds + one.seconds)
-    total = sum(one.size for one in areas)
+    for entry in entries:
+        count, size, seconds = ops.get(entry.op, (0, 0, 0.0))
+        ops[entry.op] = (count + 1, size + entry.size, seconds + entry.seconds)
+    total = sum(area.size for area in areas)
     if as_json:
         by_op = {op: dict(zip(("entries", "bytes", "seconds"), row, strict=True)) for op, row in ops.items()}
-        folders = {one.name: {"files": one.files, "bytes": one.size} for one in areas}
+        folders = {area.name: {"files": area.files, "bytes": area.size} for area in areas}
         return emit_json(
             {"path": str(layout), "bytes": total, "entries": len(entries), "folders": folders, "ops": by_op}
         )
     click.echo(f"{layout}: {counted(len(entries), 'entry', 'entries')}, {size_text(total)} in all")
-    show_table(
-        ("FOLDER", "FILES", "BYTES"), [(one.name, one.files, size_text(one.size)) for one in areas], ("FILES", "BYTES")
-    )
-    rows = [
+    folder_rows = [(area.name, area.files, size_text(area.size)) for area in areas]
+    show_table(("FOLDER", "FILES", "BYTES"), folder_rows, ("FILES", "BYTES"))
+    op_rows = [
         (op or "(unreadable)", count, size_text(size), f"{seconds:.1f} s") for op, (count, size, seconds) in ops.items()
     ]
-    show_table(("OP", "ENTRIES", "BYTES", "BUILT IN"), rows, ("ENTRIES", "BYTES", "BUILT IN"))
+    show_table(("OP", "ENTRIES", "BYTES", "BUILT IN"), op_rows, ("ENTRIES", "BYTES", "BUILT IN"))
     return None
 
 
 @group.command("verify", cls=Guarded)
 @json_option
 def verify_command(as_json: bool) -> None:
-    """Check every entry in full, by digest, and set damaged ones aside; they are rebuilt when they are next needed.
+    """Check every entry in full, by digest. Damaged ones are set aside, and rebuilt when they are needed.
 
-    The exit code is 1 where an entry was damaged.
+    The exit code is 1 if an entry was damaged.
     """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
@@ -116,36 +111,36 @@ def verify_command(as_json: bool) -> None:
         def step(done: int, total: int) -> None:
             progress.step("verify", done, total, "")
 
-        checked = verify.verify(store.layout, store.owners, step)
-    bad = [one for one in checked if one.problem]
+        entries = verify.verify(store.layout, store.owners, step)
+    damaged = [entry for entry in entries if entry.problem]
     if as_json:
-        emit_json({"checked": len(checked), "damaged": [one.to_json() for one in bad]})
+        emit_json({"checked": len(entries), "damaged": [entry.to_json() for entry in damaged]})
     else:
-        for one in bad:
-            click.echo(f"damaged {one.op or one.key}: {one.problem} ({one.path})")
-        left = sum(not one.quarantined for one in bad)
-        fate = f", {left} of them not set aside" if left else " and set aside" if bad else ""
-        click.echo(f"{counted(len(checked), 'entry', 'entries')} checked, {len(bad)} damaged{fate}")
-    sys.exit(FAILED if bad else OK)
+        for entry in damaged:
+            click.echo(f"damaged {entry.op or entry.key}: {entry.problem} ({entry.path})")
+        left = sum(not entry.quarantined for entry in damaged)
+        fate = f", {left} of them not set aside" if left else " and set aside" if damaged else ""
+        click.echo(f"{counted(len(entries), 'entry', 'entries')} checked, {len(damaged)} damaged{fate}")
+    sys.exit(FAILED if damaged else OK)
 
 
 @group.command("gc", cls=Guarded)
 @click.option(
     "--max-size",
     type=size,
-    help="Evict what is used least, down to this, such as 2GiB. By default OPFORGE_CACHE_MAX_SIZE.",
+    help="Evict the least recently used until the cache is this small, such as 2GiB. Default: OPFORGE_CACHE_MAX_SIZE.",
 )
 @click.option(
     "--max-age",
     type=age,
-    help="Evict entries that were not used for this long, such as 30d. By default OPFORGE_CACHE_MAX_AGE.",
+    help="Evict entries that were not used for this long, such as 30d. Default: OPFORGE_CACHE_MAX_AGE.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_json: bool) -> None:
-    """Remove what is beyond the limits, and what dead processes and failed builds left.
+    """Remove what exceeds the limits, and what killed processes and failed builds left.
 
-    What was built or used within the last seconds stays, and so does what is pinned.
+    Pinned entries stay, and so does what was built or used within the last seconds.
     """
     from opforge import settings
     from opforge.cache.current import own_store
@@ -159,37 +154,37 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 
 @group.command("clear", cls=Guarded)
 @names_argument
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
-    """Remove every entry, or those of some ops or keys. Builds in progress are left alone."""
+    """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    wanted = {one.key for one in chosen(layout, names)} if names else None
-    condemned = gc.everything(layout, wanted)
-    if condemned and not yes:
+    keys = {entry.key for entry in matching_entries(layout, names)} if names else None
+    evictions = gc.everything(layout, keys)
+    if evictions and not yes:
         if as_json or not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: add --yes to clear the cache.")
-        entries = sum(one.kind == "entry" for one in condemned)
+            raise click.UsageError("without a terminal, or with --json, nothing can be confirmed: expected --yes.")
+        entries = sum(item.kind == "entry" for item in evictions)
         click.confirm(f"Remove {counted(entries, 'entry', 'entries')} from {layout}?", abort=True)
-    _remove(layout, condemned, False, as_json)
+    _remove(layout, evictions, False, as_json)
 
 
-def _remove(layout: Any, condemned: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
+def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
     from opforge.cache.maintenance import gc
 
-    removed = list(condemned) if dry_run else gc.remove(layout, condemned)
-    size = sum(one.size for one in removed)
+    removed = list(evictions) if dry_run else gc.remove(layout, evictions)
+    size = sum(item.size for item in removed)
     if as_json:
-        return emit_json({"dry_run": dry_run, "bytes": size, "removed": [one._asdict() for one in removed]})
+        return emit_json({"dry_run": dry_run, "bytes": size, "removed": [item._asdict() for item in removed]})
     verb = "would remove" if dry_run else "removed"
     kinds: dict[str, int] = {}
-    for one in removed:
-        kinds[one.kind] = kinds.get(one.kind, 0) + 1
-        if one.kind == "entry":
-            click.echo(f"{verb} {one.op}, {size_text(one.size)}: {one.path} ({one.reason})")
+    for item in removed:
+        kinds[item.kind] = kinds.get(item.kind, 0) + 1
+        if item.kind == "entry":
+            click.echo(f"{verb} {item.op}, {size_text(item.size)}: {item.path} ({item.reason})")
     entries = counted(kinds.pop("entry", 0), "entry", "entries")
     others = "".join(f", {counted(number, kind, kind + 's')}" for kind, number in kinds.items())
     click.echo(f"{verb} {entries}{others}, {size_text(size)} in all")

@@ -1,4 +1,4 @@
-"""`opforge cache explain OP`: a hit or a miss, and for a miss everything that differs from the nearest entry."""
+"""`opforge cache explain OP`: whether it is a hit, and for a miss everything that differs from the nearest entry."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, To
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.cache.maintenance.explain import Difference, Nearest
+    from opforge.cache.records.entry import Entry
+    from opforge.cache.store import Rejected
 
 
 @click.command("explain", cls=Guarded)
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 def command(
     op: str, targets: Sequence[Target], levels: Sequence[str], debug: bool, sanitize: str, as_json: bool
 ) -> None:
-    """Say whether OP is stored as it is now, and if not, what has changed since the nearest entry was built.
+    """Show whether OP is stored as it is now. If not, show what has changed since the nearest entry was built.
 
     OP is as for build-ops. The exit code is 0 for a hit and 1 for a miss.
 
@@ -37,75 +39,82 @@ def command(
       opforge cache explain CPUAdam
       opforge cache explain FusedAdam --target cuda:sm_90
     """
-    told = [_explain(one, debug, sanitize) for one in select([op], all_targets(targets, levels))]
+    records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
     if as_json:
-        emit_json(told if len(told) > 1 else told[0])
+        emit_json(records if len(records) > 1 else records[0])
     else:
-        for one in told:
-            _print(one)
-    sys.exit(OK if all(one["hit"] for one in told) else FAILED)
+        for record in records:
+            _print(record)
+    sys.exit(OK if all(record["hit"] for record in records) else FAILED)
 
 
-def _explain(one: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
+    """Returns the record of a hit or a miss, JSON-able. Raises what the op's builder raises."""
     from opforge.builders.lookup.finder import add_other_descriptions
     from opforge.cache.current import current_store
     from opforge.cache.maintenance.explain import nearest
-    from opforge.report.facts import planned
+    from opforge.report.ops import planned
 
-    builder, store = one.builder(debug, sanitize), current_store()
+    builder, store = op.builder(debug, sanitize), current_store()
     try:
-        known = planned(builder)
-    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as problem:
-        return _without_plan(one.name, builder, problem)
-    rejected = list(known.rejected)
-    if not known.found:
-        add_other_descriptions(known.spec, store, rejected)
-    told: dict[str, Any] = {"name": one.name, "target": str(builder.target), "plan": known.plan.key}
-    told |= {"hit": known.found is not None, "rejected": [seen._asdict() for seen in rejected], "nearest": None}
-    if known.found:
-        return told | {"path": known.found.library, "origin": known.found.origin}
-    near = nearest(store.layout, known.plan.op, known.plan.components(), known.places, store.disk)
-    return told | {"nearest": _nearest(near) if near else None}
+        build = planned(builder)
+    except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError) as error:
+        return _explain_without_plan(op.name, builder, error)
+    rejected = list(build.rejected)
+    if not build.entry:
+        add_other_descriptions(build.spec, store, rejected)
+    record = _record(op.name, builder, build.plan.key, build.entry, rejected)
+    if build.entry:
+        return record
+    near = nearest(store.layout, build.plan.op, build.plan.components(), build.root_paths, store.disk)
+    return record | {"nearest": _nearest_record(near) if near else None}
 
 
-def _without_plan(name: str, builder: OpBuilder, problem: OpforgeError) -> dict[str, Any]:
-    """What can be told where no compiler can make a plan: a prebuilt entry that serves, or why each does not."""
+def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
+    """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
     from opforge.builders.lookup.finder import add_other_descriptions, search
     from opforge.cache.current import current_store
     from opforge.cache.store import Rejected
 
     spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
     try:
-        found = search(spec, store, False, None, rejected)
+        entry = search(spec, store, False, None, rejected)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
-        found = None  # the plan comes after the prebuilt entries, which are rejected by then
-    if not found:
+        entry = None  # `search` had rejected the prebuilt entries before it made the plan
+    if not entry:
         add_other_descriptions(spec, store, rejected)
-    told: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": "", "hit": found is not None}
-    told |= {"rejected": [seen._asdict() for seen in dict.fromkeys(rejected)], "nearest": None, "problem": str(problem)}
-    return told | ({"path": found.library, "origin": found.origin} if found else {})
+    return _record(name, builder, "", entry, list(dict.fromkeys(rejected))) | {"problem": str(error)}
 
 
-def _nearest(near: Nearest) -> dict[str, Any]:
+def _record(
+    name: str, builder: OpBuilder, plan_key: str, entry: Entry | None, rejected: Sequence[Rejected]
+) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": name, "target": str(builder.target), "plan": plan_key, "hit": entry is not None}
+    record |= {"rejected": [candidate._asdict() for candidate in rejected], "nearest": None}
+    return record | ({"path": entry.library, "origin": entry.origin} if entry else {})
+
+
+def _nearest_record(near: Nearest) -> dict[str, Any]:
     return {
         "result": near.entry.key,
         "path": near.entry.path,
         "built": near.entry.built,
-        "components": [one._asdict() | {"text": describe(one)} for one in near.components],
-        "files": [one._asdict() for one in near.files],
+        "components": [difference._asdict() | {"text": describe(difference)} for difference in near.components],
+        "files": [file._asdict() for file in near.files],
     }
 
 
-def describe(one: Difference) -> str:
-    """One difference in words: what was added to and removed from a list, or the old value and the new."""
-    if isinstance(one.stored, list) and isinstance(one.now, list):
-        added = [_text(value) for value in one.now if value not in one.stored]
-        removed = [_text(value) for value in one.stored if value not in one.now]
+def describe(difference: Difference) -> str:
+    """Returns one difference in words: what was added to and removed from a list, or the old and the new value."""
+    name, stored, now = difference.component, difference.stored, difference.now
+    if isinstance(stored, list) and isinstance(now, list):
+        added = [_text(value) for value in now if value not in stored]
+        removed = [_text(value) for value in stored if value not in now]
         parts = [f"{word} {' '.join(values)}" for word, values in (("added", added), ("removed", removed)) if values]
-        return f"{one.component}: {', '.join(parts) or 'the order has changed'}"
-    if one.stored is None or one.now is None:
-        return f"{one.component}: {'is new: ' + _text(one.now) if one.stored is None else 'was ' + _text(one.stored)}"
-    return f"{one.component}: was {_text(one.stored)}, is {_text(one.now)}"
+        return f"{name}: {', '.join(parts) or 'the order has changed'}"
+    if stored is None:
+        return f"{name}: is new: {_text(now)}"
+    return f"{name}: was {_text(stored)}" + ("" if now is None else f", is {_text(now)}")
 
 
 def _text(value: Any) -> str:
@@ -114,24 +123,24 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _print(told: dict[str, Any]) -> None:
-    label = f"{told['name']} for {told['target']}"
-    if told["hit"]:
-        click.echo(f"hit: {label}, {told['path']}")
+def _print(record: dict[str, Any]) -> None:
+    label = f"{record['name']} for {record['target']}"
+    if record["hit"]:
+        click.echo(f"hit: {label}, {record['path']}")
         return
-    click.echo(f"miss: {label}, plan {told['plan'] or 'unknown'}")
-    for seen in told["rejected"]:
-        click.echo(f"  looked at {seen['where']}: {seen['reason']}")
-    if "problem" in told:
-        click.echo(f"  {told['problem']}")
+    click.echo(f"miss: {label}, plan {record['plan'] or 'unknown'}")
+    for rejected in record["rejected"]:
+        click.echo(f"  looked at {rejected['where']}: {rejected['reason']}")
+    if "problem" in record:
+        click.echo(f"  {record['problem']}")
         return
-    near = told["nearest"]
+    near = record["nearest"]
     if near is None:
-        click.echo("  no entry of this op is stored: it has not been built here yet, or was evicted")
+        click.echo("  no entry of this op is stored: it was not built here yet, or was evicted")
         return
     click.echo(f"  nearest entry, built {age_text(time.time() - near['built'])} ago: {near['path']}")
-    for one in near["components"]:
-        click.echo(f"    {one['text']}")
-    for one in near["files"]:
-        digests = f" ({one['stored'][:12]}, now {one['now'][:12]})" if one["stored"] and one["now"] else ""
-        click.echo(f"    {one['path']} {one['problem']}{digests}")
+    for component in near["components"]:
+        click.echo(f"    {component['text']}")
+    for file in near["files"]:
+        digests = f" ({file['stored'][:12]}, now {file['now'][:12]})" if file["stored"] and file["now"] else ""
+        click.echo(f"    {file['path']} {file['problem']}{digests}")

@@ -1,4 +1,4 @@
-"""`opforge cache export`, `import`, `pin`, `unpin`: what is done with chosen entries."""
+"""`opforge cache export`, `import`, `pin` and `unpin`: commands for chosen entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
-from opforge.cli.selection import folded
+from opforge.cli.selection import normalized
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...")
 
 
-def chosen(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
-    """The entries of these ops, or with these keys (a beginning of one is enough); all of them without a name.
+def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
+    """Returns the entries of these ops, or with these keys or beginnings of keys. All entries if there is no name.
 
-    Raises click.UsageError for a name that stands for none.
+    Raises click.UsageError for a name that no entry has.
     """
     from opforge.cache.maintenance import listing
 
-    stored = [one for one in listing.entries(layout) if not one.problem]
+    stored = [entry for entry in listing.entries(layout) if not entry.problem]
     if not names:
         return stored
-    found: dict[str, StoredEntry] = {}
+    selected: dict[str, StoredEntry] = {}
     for name in names:
-        matching = [one for one in stored if folded(one.op) == folded(name) or one.key.startswith(name)]
+        form = normalized(name)
+        matching = [entry for entry in stored if normalized(entry.op) == form or entry.key.startswith(name)]
         if not matching:
-            holds = ", ".join(sorted({one.op for one in stored})) or "no entry"
-            raise click.UsageError(f"the cache has no entry of {name!r}; it holds: {holds}.")
-        found.update({one.key: one for one in matching})
-    return list(found.values())
+            ops = ", ".join(sorted({entry.op for entry in stored})) or "no entry"
+            raise click.UsageError(f"{name!r} is neither an op nor a key in the cache, which holds: {ops}.")
+        selected.update({entry.key: entry for entry in matching})
+    return list(selected.values())
 
 
 @click.command("export", cls=Guarded)
@@ -44,40 +45,43 @@ def chosen(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
 @names_argument
 @json_option
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
-    """Write entries to one archive: those of some ops or keys, or all. The same entries give the same bytes."""
+    """Write entries to an archive: all of them, or those of some ops or keys.
+
+    The same entries make the same bytes.
+    """
     from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
-    results = [one.key for one in chosen(layout, names)]
+    keys = [entry.key for entry in matching_entries(layout, names)]
     try:
-        moved = archive.export(layout, results, file)
+        moved = archive.export(layout, keys, file)
     except OSError as error:
-        raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another place.") from error
-    _told(moved, "exported", as_json)
+        raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another path.") from error
+    _print_moved(moved, "exported", as_json)
 
 
 @click.command("import", cls=Guarded)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 def import_command(file: str, as_json: bool) -> None:
-    """Take an archive's entries into the cache; each is checked first.
+    """Add an archive's entries to the cache. Each is checked first.
 
-    What an archive holds will run as you: import only what you would install.
+    The libraries of an archive will run with your rights: import only what you would install.
     """
     from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
 
     store = writable_store(own_store())
-    _told(archive.unpack(store.layout, file, store.owners), "imported", as_json)
+    _print_moved(archive.unpack(store.layout, file, store.owners), "imported", as_json)
 
 
-def _told(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
+def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
     if as_json:
-        return emit_json({verb: [one.to_json() for one in moved]})
-    for one in moved:
-        click.echo(f"{verb if one.is_new else 'had already'} {one.op} {one.key[:12]}, {size_text(one.size)}")
-    click.echo(f"{counted(sum(one.is_new for one in moved), 'entry', 'entries')} {verb}")
+        return emit_json({verb: [entry.to_json() for entry in moved]})
+    for entry in moved:
+        click.echo(f"{verb if entry.is_new else 'had already'} {entry.op} {entry.key[:12]}, {size_text(entry.size)}")
+    click.echo(f"{counted(sum(entry.is_new for entry in moved), 'entry', 'entries')} {verb}")
     return None
 
 
@@ -85,31 +89,31 @@ def _told(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
 @json_option
 def pin_command(names: Sequence[str], as_json: bool) -> None:
-    """Keep the entries of some ops or keys, whatever the limits say."""
+    """Never evict the entries of these ops or keys."""
     from opforge.cache.maintenance import pins
 
-    _each(names, pins.pin, "pinned", as_json)
+    _for_each_entry(names, pins.pin, "pinned", as_json)
 
 
 @click.command("unpin", cls=Guarded)
 @click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
 @json_option
 def unpin_command(names: Sequence[str], as_json: bool) -> None:
-    """Let the limits decide again."""
+    """Undo `pin`: the limits apply to these entries again."""
     from opforge.cache.maintenance import pins
 
-    _each(names, pins.unpin, "unpinned", as_json)
+    _for_each_entry(names, pins.unpin, "unpinned", as_json)
 
 
-def _each(names: Sequence[str], act: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
+def _for_each_entry(names: Sequence[str], action: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
     from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
-    entries = chosen(layout, names)
-    for one in entries:
-        act(layout, one.key)
+    entries = matching_entries(layout, names)
+    for entry in entries:
+        action(layout, entry.key)
     if as_json:
-        return emit_json({verb: [one.key for one in entries]})
-    for one in entries:
-        click.echo(f"{verb} {one.op} {one.key[:12]}")
+        return emit_json({verb: [entry.key for entry in entries]})
+    for entry in entries:
+        click.echo(f"{verb} {entry.op} {entry.key[:12]}")
     return None

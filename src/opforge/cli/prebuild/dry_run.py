@@ -1,4 +1,4 @@
-"""`build-ops --dry-run`: the plan of each op, its key, and whether it is stored already."""
+"""`build-ops --dry-run`: the plan of each op, its key, and whether the op is built already."""
 
 from __future__ import annotations
 
@@ -9,89 +9,91 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.cli.guard import FAILED, OK
+from opforge.cli.guard import FAILED, OK, error_text
 from opforge.cli.output import emit_json, time_text
-from opforge.errors import OpforgeError
+from opforge.errors import OpIncompatibleError
 
 if TYPE_CHECKING:
     from opforge.cache.records.inputs import RootedPath
     from opforge.cli.selection import Selected
 
-    from .run import Wishes
+    from .run import BuildOptions
 
 
-def show_plans(selected: Sequence[Selected], wishes: Wishes, as_json: bool) -> int:
-    """Print every plan; returns the exit code."""
-    told = [_plan_of(one, wishes) for one in selected]
+def show_plans(selected: Sequence[Selected], options: BuildOptions, as_json: bool) -> int:
+    """Prints every plan and returns the exit code."""
+    plans = [_plan_record(op, options) for op in selected]
+    failed = sum(plan["state"] == "failed" for plan in plans)
     if as_json:
-        emit_json({"ops": told, "failed": sum(one["state"] == "failed" for one in told)})
+        emit_json({"ops": plans, "failed": failed})
     else:
-        for one in told:
-            _print(one)
-        if len(told) > 1:
-            _print_total(told)
-    return FAILED if any(one["state"] == "failed" for one in told) else OK
+        for plan in plans:
+            _print(plan)
+        if len(plans) > 1:
+            _print_totals(plans)
+    return FAILED if failed else OK
 
 
-def _plan_of(one: Selected, wishes: Wishes) -> dict[str, Any]:
+def _plan_record(op: Selected, options: BuildOptions) -> dict[str, Any]:
     from opforge.builders.batch import weights
     from opforge.cache.current import current_store
-    from opforge.report.facts import compilers_in, planned
+    from opforge.report.machine import compiler_versions
+    from opforge.report.ops import planned
 
-    told: dict[str, Any] = {"name": one.name, "target": str(one.target or ""), "state": "failed"}
+    record: dict[str, Any] = {"name": op.name, "target": str(op.target or ""), "state": "failed"}
     try:
-        builder = one.builder(wishes.debug, wishes.sanitize, wishes.portable)
-        told["target"] = str(builder.target)
-        known = planned(builder, exact=True, look_up=not wishes.force)
-    except Exception as error:  # as for a build: a broken builder hides no other
-        named = one.named or not isinstance(error, OpforgeError) or type(error).__name__ != "OpIncompatibleError"
-        reason = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
-        return told | {"state": "failed" if named else "skipped", "kind": type(error).__name__, "reason": reason}
+        builder = op.builder(options.debug, options.sanitize, options.portable)
+        record["target"] = str(builder.target)
+        build = planned(builder, exact=True, look_up=not options.force)
+    except Exception as error:  # a broken builder must not hide the other ops
+        skipped = type(error) is OpIncompatibleError and not op.named
+        state = "skipped" if skipped else "failed"
+        return record | {"state": state, "kind": type(error).__name__, "reason": error_text(error)}
+    plan, entry = build.plan, build.entry
     state = "would be built"
-    if known.found:
-        state = "cached" if known.found.origin == "cache" else "prebuilt"
-    return told | {
+    if entry:
+        state = "cached" if entry.origin == "cache" else "prebuilt"
+    return record | {
         "state": state,
-        "path": known.found.library if known.found else "",
-        "key": known.plan.key,
-        "abi": known.plan.abi,
-        "compiler": compilers_in(dict(known.plan.toolchain)),
-        "sources": [_path(where, known.places) for where in known.plan.sources],
-        "include": [_path(where, known.places) for where in (*known.plan.include, *known.plan.system_include)],
-        "defines": dict(known.plan.defines),
-        "flags": list(known.plan.compile_flags),
-        "device_flags": list(known.plan.device_flags),
-        "seconds": 0.0 if known.found else weights([known.plan], current_store().layout)[0],
-        "link_flags": [*known.plan.link_flags, *(f"-l{name}" for name in known.plan.libraries)],
-        "commands": [list(step.argv) for step in known.steps],
+        "path": entry.library if entry else "",
+        "key": plan.key,
+        "abi": plan.abi,
+        "compiler": compiler_versions(dict(plan.toolchain)),
+        "sources": [_path(source, build.root_paths) for source in plan.sources],
+        "include": [_path(folder, build.root_paths) for folder in (*plan.include, *plan.system_include)],
+        "defines": dict(plan.defines),
+        "flags": list(plan.compile_flags),
+        "device_flags": list(plan.device_flags),
+        "seconds": 0.0 if entry else weights([plan], current_store().layout)[0],
+        "link_flags": [*plan.link_flags, *(f"-l{name}" for name in plan.libraries)],
+        "commands": [list(step.argv) for step in build.steps],
     }
 
 
-def _path(where: RootedPath, places: Mapping[str, str]) -> str:
-    return os.path.normpath(os.path.join(places[where.root], where.path))
+def _path(path: RootedPath, root_paths: Mapping[str, str]) -> str:
+    return os.path.normpath(os.path.join(root_paths[path.root], path.path))
 
 
-def _print(told: Mapping[str, Any]) -> None:
-    click.echo(
-        f"{told['name']} for {told['target']}: {told['state']}" + (f", {told['path']}" if told.get("path") else "")
-    )
-    if "reason" in told:
-        click.echo(f"  {told['reason']}")
+def _print(plan: Mapping[str, Any]) -> None:
+    library = f", {plan['path']}" if plan.get("path") else ""
+    click.echo(f"{plan['name']} for {plan['target']}: {plan['state']}{library}")
+    if "reason" in plan:
+        click.echo(f"  {plan['reason']}")
         return
-    click.echo(f"  key       {told['key']}")
-    click.echo(f"  compiler  {told['compiler']}, ABI {told['abi']}")
-    for source in told["sources"]:
+    click.echo(f"  key       {plan['key']}")
+    click.echo(f"  compiler  {plan['compiler']}, ABI {plan['abi']}")
+    for source in plan["sources"]:
         click.echo(f"  source    {source}")
-    for folder in told["include"]:
+    for folder in plan["include"]:
         click.echo(f"  include   {folder}")
-    defines = [f"-D{name}={value}" if value else f"-D{name}" for name, value in told["defines"].items()]
-    click.echo(f"  flags     {' '.join([*defines, *told['flags'], *told['link_flags']])}")
-    if told["device_flags"]:
-        click.echo(f"  device    {' '.join(told['device_flags'])}")
+    defines = [f"-D{name}={value}" if value else f"-D{name}" for name, value in plan["defines"].items()]
+    click.echo(f"  flags     {' '.join([*defines, *plan['flags'], *plan['link_flags']])}")
+    if plan["device_flags"]:
+        click.echo(f"  device    {' '.join(plan['device_flags'])}")
 
 
-def _print_total(told: Sequence[Mapping[str, Any]]) -> None:
-    states = Counter(one["state"] for one in told)
-    seconds = sum(one.get("seconds", 0.0) for one in told)
-    rest = f"; about {time_text(seconds)} of compiling" if seconds else ""
-    click.echo(", ".join(f"{number} {state}" for state, number in states.items()) + rest, err=True)
+def _print_totals(plans: Sequence[Mapping[str, Any]]) -> None:
+    states = Counter(plan["state"] for plan in plans)
+    seconds = sum(plan.get("seconds", 0.0) for plan in plans)
+    estimate = f"; about {time_text(seconds)} of compiling" if seconds else ""
+    click.echo(", ".join(f"{number} {state}" for state, number in states.items()) + estimate, err=True)

@@ -1,1 +1,1 @@
-"""Which cores, memory nodes and devices each rank is bound to."""
+"""Which cores and which memory each rank of a host gets."""

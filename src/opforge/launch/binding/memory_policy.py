@@ -1,4 +1,4 @@
-"""The kernel's memory policy of this process, by the system call itself: libnuma and numactl are not needed."""
+"""Sets the kernel's memory policy of this process by the system call itself, without libnuma or numactl."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Collection
 
 MODES = {"preferred": 1, "bind": 2}
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
-"""By machine: the number of the system call."""
+"""The number of the system call, by machine."""
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
-def set_policy(policy: str, nodes: Collection[int]) -> str:
-    """Set the policy (`bind` or `preferred`) for memory touched from now on, children's too.
+def set_policy(policy: str, nodes: Collection[int]) -> str | None:
+    """Sets the policy (`bind` or `preferred`) for memory that is touched from now on, by child processes too.
 
-    Returns "" where it is set, else why it could not be: containers often forbid the call.
+    Returns None if it is set, otherwise the reason why not: containers often forbid the call.
     """
     number = _SET_MEMPOLICY.get(os.uname().machine)
     if number is None:
@@ -24,8 +24,8 @@ def set_policy(policy: str, nodes: Collection[int]) -> str:
     mask = (ctypes.c_ulong * size)()
     for node in nodes:
         mask[node // _WORD] |= 1 << node % _WORD
-    kernel = ctypes.CDLL(None, use_errno=True)
-    # The kernel reads one bit less than it is told.
-    if kernel.syscall(number, MODES[policy], mask, ctypes.c_ulong(size * _WORD + 1)):
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel reads one bit less than the size that it is passed.
+    if libc.syscall(number, MODES[policy], mask, ctypes.c_ulong(size * _WORD + 1)):
         return f"set_mempolicy: {os.strerror(ctypes.get_errno())}"
-    return ""
+    return None

@@ -1,7 +1,7 @@
-"""Waits for a rank's program under MPICH's and Intel MPI's launcher, hydra, and has the job ended when it fails.
+"""Waits for a rank's program under hydra, the launcher of MPICH and Intel MPI, and ends the job if the program fails.
 
-Hydra ends a job when a rank aborts through PMI, its wire to each process, and lets it run on when a process that has
-not begun to speak PMI merely ends with a status. So this process stays, and aborts for the program.
+Hydra ends a job if a rank aborts through PMI, its connection to each process. It does not if a process that never used
+PMI ends with an error status. So this process stays as the parent, and aborts for the program.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from opforge.launch.parent_death import die_with
+from opforge.launch.parent_death import signal_on_parent_death
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-HEARD_SECONDS = 5.0
-"""Hydra answers by killing this process; were it gone before, Intel MPI would not hear it."""
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ABORT_SECONDS = 5.0
+"""How long this process waits after the abort. Hydra kills it; if it ended first, Intel MPI would miss the abort."""
 
 
-def wait_for(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the program to its end; returns its status, 128 + signal if it was killed. Raises OSError."""
-    here = os.getpid()
+def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs the program to its end. Returns its status, or 128 + signal if it was killed. Raises OSError."""
+    parent = os.getpid()
 
-    def before() -> None:  # in the child; this process has one thread
-        die_with(here, signal.SIGKILL)
+    def before_exec() -> None:  # runs in the child; this process has one thread
+        signal_on_parent_death(parent, signal.SIGKILL)
 
-    # The program may speak PMI itself, so it keeps the wire.
-    program = subprocess.Popen(command, env=environ, close_fds=False, preexec_fn=before)
-    for number in PASSED_ON:
+    # The program may use PMI itself, so it inherits the connection.
+    program = subprocess.Popen(command, env=environ, close_fds=False, preexec_fn=before_exec)
+    for number in FORWARDED_SIGNALS:
         signal.signal(number, lambda number, frame: program.send_signal(number))
     status = program.wait()
     status = status if status >= 0 else 128 - status
-    wire = environ.get("PMI_FD", "")
-    if status and wire.isdecimal():
+    pmi = environ.get("PMI_FD", "")
+    if status and pmi.isdecimal():
         try:
-            os.write(int(wire), b"cmd=abort exitcode=%d\n" % status)
-            time.sleep(HEARD_SECONDS)
+            os.write(int(pmi), b"cmd=abort exitcode=%d\n" % status)
+            time.sleep(ABORT_SECONDS)
         except OSError:
-            pass  # hydra is gone, and the job with it
+            pass  # hydra has ended, and the job with it
     return status

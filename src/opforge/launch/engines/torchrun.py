@@ -9,10 +9,10 @@ from opforge.launch.plan import Plan
 
 
 def engine_command(plan: Plan, host: Host) -> list[str]:
-    """The command that runs the ranks of one host."""
+    """Returns the command that runs the ranks of one host."""
     argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(len(host.chosen))]
     if plan.master_port is None:
-        # Without an address of its own the agent looks up this host's full name, which may lead nowhere.
+        # Without --local-addr torchrun uses this host's full name, which may not resolve.
         argv += ["--standalone", "--local-addr", "127.0.0.1"]
     else:
         argv += ["--nnodes", str(len(plan.hosts)), "--node-rank", str(plan.hosts.index(host))]

@@ -1,6 +1,6 @@
-// A stand-in for CUDA's runtime: kernels run on the host, every thread of every block, one after the other. A thread is
-// a fiber, so that it can wait at a barrier. What a GPU does in parallel, or by its own instructions, is not tried
-// here; which elements a kernel reads and writes, and what it makes of them, is.
+// A fake CUDA runtime: kernels run on the host, all threads of all blocks one after the other. Threads run in fibers,
+// so that they can wait at a barrier. This tests which elements a kernel reads and writes, and what it computes. It
+// does not test what depends on parallel execution or on the GPU's own instructions.
 #pragma once
 
 #include <ucontext.h>
@@ -71,12 +71,13 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
 
 namespace host_runtime {
 
-// Runs threads to their end, one after the other, until one has to wait; then the next fiber runs those that follow.
+// A fiber runs threads to their end, one after the other, until a thread waits. The next fiber runs the threads after
+// that.
 struct Fiber {
     static constexpr size_t kStack = 1 << 16;
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[kStack]};
-    uint32_t thread = 0;  // that waits
+    uint32_t thread = 0;  // the thread that waits
     bool waits = false;
 };
 inline ucontext_t scheduler;
@@ -87,7 +88,7 @@ inline void (*body)(void*);
 inline void* argument;
 inline uint64_t slots[8192];
 
-// A thread's number among those of the blocks that run together.
+// The current thread's number among the threads of the blocks that run together.
 inline uint32_t number() { return (blockIdx.x - first_block) * blockDim.x + threadIdx.x; }
 inline void become(uint32_t thread) {
     blockIdx.x = first_block + thread / blockDim.x;
@@ -111,9 +112,9 @@ inline void resume(Fiber& fiber) {
     swapcontext(&scheduler, &fiber.context);
 }
 
-// Runs kernel() for each thread of each block, the blocks of a cluster together; a round takes every thread to its next
-// barrier, which is one for the whole cluster. Shared memory is one for it too: blocks must write to places of their
-// own.
+// Runs kernel() for each thread of each block, with the blocks of a cluster together. A round takes every thread to its
+// next barrier, which is a barrier of the whole cluster. The blocks of a cluster also share their shared memory, so
+// each block must write to places of its own.
 template <typename Kernel>
 void run(uint32_t blocks, uint32_t threads, Kernel kernel, uint32_t cluster = 1) {
     body = [](void* given) { (*static_cast<Kernel*>(given))(); };

@@ -1,10 +1,11 @@
-"""The CPU level and vector features, from made-up /proc/cpuinfo files."""
+"""The CPU level and vector features, from fake /proc/cpuinfo files."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from support.devices.files import write_files
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.host import cpuinfo
@@ -17,16 +18,16 @@ ARM = "fp asimd evtstrm aes atomics fphp asimdhp cpuid sve bf16 i8mm"
 
 
 def x86(flags: str, processors: int = 1) -> str:
+    """Returns /proc/cpuinfo of an x86-64 machine."""
     block = (
-        "processor\t: {}\nvendor_id\t: GenuineIntel\nmodel name\t: Made Up 9000\nflags\t\t: {}\nbugs\t\t: smep_lies\n\n"
+        "processor\t: {}\nvendor_id\t: GenuineIntel\nmodel name\t: Fake 9000\nflags\t\t: {}\nbugs\t\t: smep_lies\n\n"
     )
     return "".join(block.format(number, flags) for number in range(processors))
 
 
-def machine(root, text: str) -> str:
-    (root / "proc").mkdir()
-    (root / "proc/cpuinfo").write_text(text)
-    return str(root)
+def write_cpuinfo(root, text: str) -> str:
+    """Writes /proc/cpuinfo below the root, and returns the root."""
+    return write_files(root, {"proc/cpuinfo": text})
 
 
 @pytest.mark.parametrize(
@@ -42,48 +43,48 @@ def machine(root, text: str) -> str:
         ("fpu cx8 cmov sse sse2", ""),
     ],
 )
-def test_the_level_is_the_highest_whose_features_are_all_there(tmp_path, flags, level):
-    root = machine(tmp_path, x86(flags))
+def test_the_level_is_the_highest_of_which_all_features_are_present(tmp_path, flags, level):
+    root = write_cpuinfo(tmp_path, x86(flags))
     assert cpuinfo.read_cpuinfo(root).level == level
     assert str(CPUAccelerator(root).target()) == (f"cpu:{level}" if level else "cpu")
 
 
-def test_vector_features_have_the_kernels_names_but_for_sse3(tmp_path):
-    found = cpuinfo.read_cpuinfo(machine(tmp_path, x86(V4))).simd
-    assert {"sse3", "ssse3", "avx2", "fma", "avx512_bf16", "amx_tile"} <= set(found)
-    assert not {"pni", "smep", "popcnt"} & set(found)
-    assert list(found) == sorted(found)
+def test_vector_features_have_the_kernels_names_except_sse3(tmp_path):
+    features = cpuinfo.read_cpuinfo(write_cpuinfo(tmp_path, x86(V4))).simd
+    assert {"sse3", "ssse3", "avx2", "fma", "avx512_bf16", "amx_tile"} <= set(features)
+    assert not {"pni", "smep", "popcnt"} & set(features)
+    assert list(features) == sorted(features)
 
 
 def test_an_arm_machine_is_aarch64(tmp_path):
     text = f"processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: {ARM}\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\n"
-    cpu = cpuinfo.read_cpuinfo(machine(tmp_path, text * 64))
+    cpu = cpuinfo.read_cpuinfo(write_cpuinfo(tmp_path, text * 64))
     assert cpu.level == "aarch64"
     assert cpu.model == "implementer 0x41 part 0xd40"
     assert cpu.simd == ("asimd", "asimdhp", "bf16", "fphp", "i8mm", "sve")
 
 
 def test_a_32_bit_arm_machine_has_no_level(tmp_path):
-    root = machine(tmp_path, "processor\t: 0\nFeatures\t: half thumb neon vfpv4\n\n")
+    root = write_cpuinfo(tmp_path, "processor\t: 0\nFeatures\t: half thumb neon vfpv4\n\n")
     assert cpuinfo.read_cpuinfo(root).level == ""
 
 
 def test_only_the_first_of_256_processors_is_read(tmp_path, monkeypatch):
-    root = machine(tmp_path, x86(V4, processors=256))
+    root = write_cpuinfo(tmp_path, x86(V4, processors=256))
     read, sizes = os.read, []
 
-    def counting(handle, size):
+    def read_and_count(handle, size):
         part = read(handle, size)
         sizes.append(len(part))
         return part
 
-    monkeypatch.setattr(os, "read", counting)
+    monkeypatch.setattr(os, "read", read_and_count)
     assert cpuinfo.read_cpuinfo(root).level == "x86-64-v4"
     assert sizes == [4096]
 
 
 def test_a_long_first_block_is_read_to_its_end(tmp_path):
-    assert cpuinfo.read_cpuinfo(machine(tmp_path, x86("f" * 9000 + f" {V4}", 3))).level == "x86-64-v4"
+    assert cpuinfo.read_cpuinfo(write_cpuinfo(tmp_path, x86("f" * 9000 + f" {V4}", 3))).level == "x86-64-v4"
 
 
 @pytest.mark.parametrize(("uname", "level"), [("x86_64", "x86-64"), ("arm64", "aarch64"), ("riscv64", "")])

@@ -1,4 +1,4 @@
-"""The CPU's memory figures, from made-up /proc and cgroup trees and from the kernel itself."""
+"""The CPU's memory figures, from fake /proc and cgroup trees and from the real kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 import os
 
 import pytest
+from support.devices.files import write_files
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.host import cgroup
@@ -15,46 +16,39 @@ KB, MB = 1 << 10, 1 << 20
 MEMINFO = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   6000 kB\nHugePages_Total:   3\n"
 
 
-def put(root, files: dict[str, str]) -> str:
-    for path, text in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return str(root)
-
-
 def status(resident: int, peak: int) -> str:
+    """Returns /proc/self/status with these figures in kB."""
     return f"Name:\tpython\nVmHWM:\t    {peak} kB\nVmRSS:\t    {resident} kB\n"
 
 
-def test_the_resident_set_and_the_kernels_peak_are_given_in_bytes(tmp_path):
-    cpu = CPUAccelerator(put(tmp_path, {"proc/self/status": status(resident=100, peak=300)}))
+def test_the_resident_set_and_the_kernels_peak_are_in_bytes(tmp_path):
+    cpu = CPUAccelerator(write_files(tmp_path, {"proc/self/status": status(resident=100, peak=300)}))
     assert cpu.get_rss() == cpu.memory_allocated() == cpu.memory_reserved() == cpu.memory_cached() == 100 * KB
     assert cpu.max_memory_allocated() == cpu.max_memory_reserved() == cpu.max_memory_cached() == 300 * KB
     assert cpu.memory_stats()["allocated_bytes.all.peak"] == 300 * KB
 
 
-def test_resetting_the_peak_asks_the_kernel(tmp_path):
+def test_the_peak_is_reset_by_the_kernel(tmp_path):
     files = {"proc/self/status": status(100, 300), "proc/self/clear_refs": ""}
-    cpu = CPUAccelerator(put(tmp_path, files))
+    cpu = CPUAccelerator(write_files(tmp_path, files))
     cpu.reset_peak_memory_stats()
     assert (tmp_path / "proc/self/clear_refs").read_text() == "5"
 
 
-def test_where_the_kernel_forbids_a_reset_the_peak_is_what_was_seen_since(tmp_path):
-    memory = ProcessMemory(put(tmp_path, {"proc/self/status": status(100, 300)}))
+def test_if_the_kernel_forbids_a_reset_the_peak_is_the_largest_size_read_since(tmp_path):
+    memory = ProcessMemory(write_files(tmp_path, {"proc/self/status": status(100, 300)}))
     memory.reset_peak()
     assert memory.peak() == 100 * KB
-    put(tmp_path, {"proc/self/status": status(200, 300)})
+    write_files(tmp_path, {"proc/self/status": status(200, 300)})
     assert memory.peak() == 200 * KB
-    put(tmp_path, {"proc/self/status": status(150, 300)})
+    write_files(tmp_path, {"proc/self/status": status(150, 300)})
     assert memory.peak() == 200 * KB
 
 
-def test_where_the_kernel_forbids_a_reset_a_new_highest_peak_is_exact(tmp_path):
-    memory = ProcessMemory(put(tmp_path, {"proc/self/status": status(100, 300)}))
+def test_if_the_kernel_forbids_a_reset_a_new_highest_peak_is_exact(tmp_path):
+    memory = ProcessMemory(write_files(tmp_path, {"proc/self/status": status(100, 300)}))
     memory.reset_peak()
-    put(tmp_path, {"proc/self/status": status(120, 999)})
+    write_files(tmp_path, {"proc/self/status": status(120, 999)})
     assert memory.peak() == 999 * KB
 
 
@@ -70,14 +64,14 @@ def test_a_peak_between_two_calls_is_not_missed():
     assert memory.resident() < before + 60 * MB
 
 
-def test_without_limits_memory_is_the_machines(tmp_path):
-    cpu = CPUAccelerator(put(tmp_path, {"proc/meminfo": MEMINFO}))
+def test_without_limits_memory_is_that_of_the_machine(tmp_path):
+    cpu = CPUAccelerator(write_files(tmp_path, {"proc/meminfo": MEMINFO}))
     assert cpu.total_memory() == 8000 * KB
     assert cpu.available_memory() == 6000 * KB
     assert cpu.mem_get_info() == (6000 * KB, 8000 * KB)
 
 
-def test_a_version_2_limit_above_the_process_binds_it(tmp_path):
+def test_a_version_2_limit_of_a_group_above_the_process_applies(tmp_path):
     files = {
         "proc/meminfo": MEMINFO,
         "proc/self/cgroup": "0::/slice/job/step\n",
@@ -88,7 +82,7 @@ def test_a_version_2_limit_above_the_process_binds_it(tmp_path):
         "sys/fs/cgroup/slice/job/memory.stat": f"anon 5\ninactive_file {500 * KB}\n",
         "sys/fs/cgroup/slice/memory.max": f"{7000 * KB}\n",
     }
-    cpu = CPUAccelerator(put(tmp_path, files))
+    cpu = CPUAccelerator(write_files(tmp_path, files))
     assert cpu.total_memory() == 4000 * KB
     assert cpu.available_memory() == 1500 * KB
 
@@ -102,7 +96,7 @@ def test_a_version_1_limit_in_a_containers_view_is_found(tmp_path):
         "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{1800 * KB}\n",
         "sys/fs/cgroup/memory/memory.stat": f"inactive_file 7\ntotal_inactive_file {300 * KB}\n",
     }
-    root = put(tmp_path, files)
+    root = write_files(tmp_path, files)
     assert cgroup.memory_limit(root) == 2000 * KB
     assert cgroup.memory_left(root) == 500 * KB
 
@@ -112,16 +106,16 @@ def test_version_1_writes_no_limit_as_a_huge_number(tmp_path):
         "proc/self/cgroup": "8:memory:/\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
     }
-    assert cgroup.memory_limit(put(tmp_path, files)) is None
+    assert cgroup.memory_limit(write_files(tmp_path, files)) is None
 
 
-def test_a_limit_that_is_overrun_leaves_nothing(tmp_path):
+def test_an_exceeded_limit_leaves_nothing(tmp_path):
     files = {
         "proc/self/cgroup": "0::/\n",
         "sys/fs/cgroup/memory.max": "1000\n",
         "sys/fs/cgroup/memory.current": "1500\n",
     }
-    assert cgroup.memory_left(put(tmp_path, files)) == 0
+    assert cgroup.memory_left(write_files(tmp_path, files)) == 0
 
 
 def test_a_group_path_that_climbs_out_of_the_mount_is_not_followed(tmp_path):
@@ -130,10 +124,10 @@ def test_a_group_path_that_climbs_out_of_the_mount_is_not_followed(tmp_path):
         "sys/fs/elsewhere/memory.max": "1\n",
         "sys/fs/cgroup/memory.max": "1000\n",
     }
-    assert cgroup.memory_limit(put(tmp_path, files)) == 1000
+    assert cgroup.memory_limit(write_files(tmp_path, files)) == 1000
 
 
-def test_a_machine_without_proc_still_gives_numbers(tmp_path):
+def test_a_machine_without_proc_has_figures_too(tmp_path):
     cpu = CPUAccelerator(str(tmp_path))
     assert cpu.total_memory() > 0
     assert cpu.memory_allocated() > 0

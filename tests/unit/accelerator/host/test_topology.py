@@ -1,10 +1,11 @@
-"""Cores and NUMA nodes of made-up machines: offline cores, HBM nodes, affinity masks, quotas."""
+"""Cores and NUMA nodes of fake machines: offline cores, HBM nodes, affinity masks and quotas."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from support.devices.files import write_files
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.host.files import parse_list
@@ -12,16 +13,8 @@ from opforge.accelerator.host.topology import Topology
 from opforge.errors import SettingError
 
 
-def put(root, files: dict[str, str]) -> str:
-    for path, text in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return str(root)
-
-
 def two_sockets(hbm: bool = False) -> dict[str, str]:
-    """Two sockets of four cores with two threads each, numbered as Linux does: 0-3,8-11 and 4-7,12-15."""
+    """Returns the files of two sockets of four cores with two threads each: 0-3,8-11 and 4-7,12-15."""
     node = "sys/devices/system/node"
     files = {
         f"{node}/online": "0-1\n",
@@ -47,7 +40,7 @@ def two_sockets(hbm: bool = False) -> dict[str, str]:
 
 
 def test_both_sockets_are_nodes_and_hardware_threads_share_cores(tmp_path):
-    host = Topology.read(put(tmp_path, two_sockets()), allowed=range(16))
+    host = Topology.read(write_files(tmp_path, two_sockets()), allowed=range(16))
     assert [(node.number, node.memory) for node in host.nodes] == [(0, 1000 * 1024), (1, 2000 * 1024)]
     assert host.nodes[1].cpus == (4, 5, 6, 7, 12, 13, 14, 15)
     assert (host.cores, host.threads) == (8, 16)
@@ -55,25 +48,25 @@ def test_both_sockets_are_nodes_and_hardware_threads_share_cores(tmp_path):
 
 
 def test_a_node_outside_the_affinity_mask_is_not_counted(tmp_path):
-    host = Topology.read(put(tmp_path, two_sockets()), allowed={1, 2, 9})
+    host = Topology.read(write_files(tmp_path, two_sockets()), allowed={1, 2, 9})
     assert [(node.number, node.cpus) for node in host.nodes] == [(0, (1, 2, 9))]
     assert (host.cores, host.threads) == (2, 3)
 
 
-def test_a_node_whose_cores_are_masked_does_not_become_a_memory_only_one(tmp_path):
-    host = Topology.read(put(tmp_path, two_sockets(hbm=True)), allowed={0})
+def test_a_node_whose_cores_are_outside_the_affinity_mask_is_no_memory_only_node(tmp_path):
+    host = Topology.read(write_files(tmp_path, two_sockets(hbm=True)), allowed={0})
     assert [node.number for node in host.memory_only_nodes] == [2]
 
 
-def test_hbm_without_cores_is_a_memory_only_node_where_the_cpuset_grants_it(tmp_path):
-    host = Topology.read(put(tmp_path, two_sockets(hbm=True)), allowed=range(16))
+def test_hbm_without_cores_is_a_memory_only_node_if_the_cpuset_allows_it(tmp_path):
+    host = Topology.read(write_files(tmp_path, two_sockets(hbm=True)), allowed=range(16))
     assert [(node.number, node.memory, node.cpus) for node in host.memory_only_nodes] == [(2, 64 * 1024, ())]
     assert len(host.nodes) == 2
 
 
 def test_offline_cores_are_left_out(tmp_path):
     files = two_sockets() | {"sys/devices/system/cpu/online": "0-3\n"}
-    host = Topology.read(put(tmp_path, files), allowed=range(16))
+    host = Topology.read(write_files(tmp_path, files), allowed=range(16))
     assert [node.cpus for node in host.nodes] == [(0, 1, 2, 3)]
     assert (host.cores, host.threads) == (4, 4)
 
@@ -86,13 +79,13 @@ def test_256_threads_on_eight_nodes_are_counted(tmp_path):
         )
     for cpu in range(256):
         files[f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"] = f"{cpu % 128},{cpu % 128 + 128}"
-    host = Topology.read(put(tmp_path, files), allowed=range(256))
+    host = Topology.read(write_files(tmp_path, files), allowed=range(256))
     assert (len(host.nodes), host.cores, host.threads) == (8, 128, 256)
 
 
 def test_a_version_2_quota_caps_the_cores_rounded_up(tmp_path):
     files = two_sockets() | {"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": "250000 100000\n"}
-    host = Topology.read(put(tmp_path, files), allowed=range(16))
+    host = Topology.read(write_files(tmp_path, files), allowed=range(16))
     assert (host.cores, host.threads, len(host.nodes)) == (3, 3, 2)
 
 
@@ -104,78 +97,79 @@ def test_a_version_1_quota_caps_the_cores(tmp_path):
         "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
     }
-    assert Topology.read(put(tmp_path, files), allowed=range(16)).cores == 1
+    assert Topology.read(write_files(tmp_path, files), allowed=range(16)).cores == 1
 
 
 def test_a_quota_of_max_caps_nothing(tmp_path):
     files = two_sockets() | {"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": "max 100000\n"}
-    assert Topology.read(put(tmp_path, files), allowed=range(16)).threads == 16
+    assert Topology.read(write_files(tmp_path, files), allowed=range(16)).threads == 16
 
 
-def test_a_machine_that_tells_nothing_is_one_node(tmp_path):
+def test_a_machine_without_sys_is_one_node(tmp_path):
     host = Topology.read(str(tmp_path), allowed={0, 1})
     assert [(node.number, node.cpus) for node in host.nodes] == [(0, (0, 1))]
     assert (host.cores, host.threads) == (2, 2)
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
+def two_socket_cpu(tmp_path, monkeypatch):
+    """The CPU accelerator on a machine with two sockets and two HBM nodes, without a launcher's variables."""
     for variable in ("LOCAL_SIZE", "LOCAL_RANK", "OPFORGE_VISIBLE_NUMA_NODES"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
-    return CPUAccelerator(put(tmp_path, two_sockets(hbm=True)))
+    return CPUAccelerator(write_files(tmp_path, two_sockets(hbm=True)))
 
 
-def test_devices_are_the_nodes_with_cores(machine):
-    assert machine.device_count() == 2
+def test_devices_are_the_nodes_with_cores(two_socket_cpu):
+    assert two_socket_cpu.device_count() == 2
 
 
-def test_a_launchers_local_size_is_the_device_count(machine, monkeypatch):
+def test_a_launchers_local_size_is_the_device_count(two_socket_cpu, monkeypatch):
     monkeypatch.setenv("LOCAL_SIZE", "5")
-    assert machine.device_count() == 5
+    assert two_socket_cpu.device_count() == 5
     monkeypatch.setenv("LOCAL_SIZE", "0")
-    assert machine.device_count() == 2
+    assert two_socket_cpu.device_count() == 2
 
 
-def test_visible_nodes_limit_the_device_count(machine, monkeypatch):
+def test_visible_nodes_limit_the_device_count(two_socket_cpu, monkeypatch):
     environment: dict[str, str] = {}
-    machine.set_visible_devices_envs(environment, [1])
+    two_socket_cpu.set_visible_devices_envs(environment, [1])
     assert environment == {"OPFORGE_VISIBLE_NUMA_NODES": "1"}
     monkeypatch.setenv("OPFORGE_VISIBLE_NUMA_NODES", "1")
-    assert machine.device_count() == 1
+    assert two_socket_cpu.device_count() == 1
     monkeypatch.setenv("OPFORGE_VISIBLE_NUMA_NODES", "7")
-    assert machine.device_count() == 1
+    assert two_socket_cpu.device_count() == 1
 
 
 @pytest.mark.parametrize("value", ["all", "0-", ",", "0;1"])
-def test_visible_nodes_that_are_no_list_are_refused(machine, monkeypatch, value):
+def test_visible_nodes_that_are_no_list_are_an_error(two_socket_cpu, monkeypatch, value):
     monkeypatch.setenv("OPFORGE_VISIBLE_NUMA_NODES", value)
     with pytest.raises(SettingError, match="expected a comma list of NUMA node numbers, such as 0,1 or 0-3"):
-        machine.device_count()
+        two_socket_cpu.device_count()
 
 
-def test_a_local_size_that_is_no_number_is_refused(machine, monkeypatch):
+def test_a_local_size_that_is_no_number_is_an_error(two_socket_cpu, monkeypatch):
     monkeypatch.setenv("LOCAL_SIZE", "four")
-    with pytest.raises(SettingError) as refused:
-        machine.device_count()
-    assert str(refused.value) == (
+    with pytest.raises(SettingError) as raised:
+        two_socket_cpu.device_count()
+    assert str(raised.value) == (
         "LOCAL_SIZE='four' cannot be used: expected the number of processes on this machine, a whole number."
     )
 
 
-def test_the_current_device_is_a_number_from_local_rank_until_it_is_set(machine, monkeypatch):
-    assert machine.current_device() == 0
+def test_the_current_device_is_local_rank_until_it_is_set(two_socket_cpu, monkeypatch):
+    assert two_socket_cpu.current_device() == 0
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert machine.current_device() == 3
-    with machine.device(1):
-        assert machine.current_device() == 1
-    assert machine.current_device() == 3
-    machine.set_device(2)
-    assert machine.current_device() == 2
+    assert two_socket_cpu.current_device() == 3
+    with two_socket_cpu.device(1):
+        assert two_socket_cpu.current_device() == 1
+    assert two_socket_cpu.current_device() == 3
+    two_socket_cpu.set_device(2)
+    assert two_socket_cpu.current_device() == 2
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"), [("0-3,8", (0, 1, 2, 3, 8)), ("", ()), ("\n", ()), ("5", (5,)), ("3,1,1-2", (1, 2, 3))]
 )
-def test_kernel_lists_are_read(text, numbers):
+def test_kernel_lists_are_parsed(text, numbers):
     assert parse_list(text) == numbers

@@ -29,7 +29,7 @@ BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
     ],
 )
 def test_torchs_list_for_cuda_is_understood(value, arch):
-    assert archs.listed("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
+    assert archs.parse_list("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_wrong_list_is_refused_with_its_column(device, value, says, monkeypatc
     ],
 )
 def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
-    assert archs.runs("cuda", here, tuple(arch.split("+"))) == how
+    assert archs.run_mode("cuda", here, tuple(arch.split("+"))) == how
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
     ],
 )
 def test_hip_code_runs_on_its_own_device_alone(here, arch, how):
-    assert archs.runs("hip", here, (arch,)) == how
+    assert archs.run_mode("hip", here, (arch,)) == how
 
 
 def test_one_target_has_one_spelling():
     assert archs.canonical("cuda", ("ptx", "sm_90", "sm_80", "compute_90")) == ("sm_80", "sm_90", "ptx")
-    assert archs.codes(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
+    assert archs.resolve_ptx(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
 
 
 @pytest.fixture

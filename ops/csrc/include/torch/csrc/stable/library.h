@@ -1,11 +1,12 @@
-// Stands before torch's header of the same name, includes it, and gives its three registration macros another body:
-// a block of definitions becomes a constant in a section of the library instead of a static constructor. Sources keep
-// torch's documented spelling; opforge registers the blocks after dlopen, where an error can still be reported.
+// Is found before torch's header of the same name, includes it, and defines its three registration macros differently:
+// a block of definitions becomes a constant in a section of the library instead of a static constructor. Sources use
+// torch's documented macros; opforge registers the blocks after dlopen, when an error can still be reported.
 #pragma once
 
 #include_next <torch/csrc/stable/library.h>
 
-// A Python module (the `torch` ABI) is loaded by an import alone, so its blocks register themselves as torch has it.
+// A Python module (the `torch` ABI) may be loaded by a plain import, so its blocks register themselves as torch does
+// it.
 #ifndef TORCH_EXTENSION_NAME
 
 #include <opforge/registration.h>
@@ -14,7 +15,7 @@
 #undef STABLE_TORCH_LIBRARY_FRAGMENT
 #undef STABLE_TORCH_LIBRARY_IMPL
 
-// Where the library brings a C++ runtime of its own, no exception may leave a kernel: see opforge/exceptions.h.
+// If the library contains a C++ runtime of its own, no exception may leave a kernel: see opforge/exceptions.h.
 #ifdef _LIBCPP_VERSION
 #undef TORCH_BOX
 #define TORCH_BOX(function)                                                \

@@ -1,4 +1,4 @@
-// Stands before torch's header of the same name, and includes it: see opforge/exceptions.h.
+// Is found before torch's header of the same name, and includes it: see opforge/exceptions.h.
 #pragma once
 
 #include <opforge/exceptions.h>

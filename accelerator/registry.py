@@ -1,0 +1,124 @@
+"""The accelerators that opforge has and that other packages add, and how one is made from its entry point."""
+
+from __future__ import annotations
+
+import importlib
+
+from opforge.errors import AcceleratorUnavailableError, UnknownAcceleratorError
+
+from .entry_points import EntryPoint, entry_points
+from .interface.accelerator import INTERFACE_VERSION, Accelerator
+
+GROUP = "opforge.accelerators"
+"""The entry-point group through which packages add accelerators: name = "module:Class"."""
+
+BUILT_IN = {
+    "npu": "opforge.accelerator.devices.npu:NPUAccelerator",
+    "hpu": "opforge.accelerator.devices.hpu:HPUAccelerator",
+    "mlu": "opforge.accelerator.devices.mlu:MLUAccelerator",
+    "sdaa": "opforge.accelerator.devices.sdaa:SDAAAccelerator",
+    "supa": "opforge.accelerator.devices.supa:SUPAAccelerator",
+    "cuda": "opforge.accelerator.devices.cuda:CUDAAccelerator",
+    "xpu": "opforge.accelerator.devices.xpu:XPUAccelerator",
+    "mps": "opforge.accelerator.devices.mps:MPSAccelerator",
+    "cpu": "opforge.accelerator.devices.cpu:CPUAccelerator",
+    "null": "opforge.accelerator.devices.null:NullAccelerator",
+}
+"""opforge's own accelerators, in the order in which they are tried.
+
+Those that need a vendor's package come first, because somebody installed it on purpose. torch_supa, for example, also
+answers to torch.cuda's names.
+"""
+ONLY_BY_NAME = frozenset({"null"})
+"""Accelerators that are used only if they are named."""
+_ACCELERATOR_OF_DEVICE = {"hip": "cuda"}
+"""The accelerator's name for a target's device, if the two differ."""
+
+
+def external() -> list[EntryPoint]:
+    """Returns the accelerators that other packages add, sorted by name."""
+    return sorted(entry_points(GROUP), key=lambda point: (point.name, point.value, point.source))
+
+
+def built_in() -> list[EntryPoint]:
+    """Returns opforge's own accelerators, in the order in which they are tried."""
+    return [EntryPoint(GROUP, name, import_path, "opforge") for name, import_path in BUILT_IN.items()]
+
+
+def find(name: str, requested_by: str) -> EntryPoint:
+    """Returns the accelerator of that name, in any case. Raises UnknownAcceleratorError."""
+    by_name = {point.name: point for point in (*reversed(external()), *built_in())}
+    point = by_name.get(name) or by_name.get(name.lower())
+    if point is None:
+        raise UnknownAcceleratorError(name, sorted(by_name), requested_by)
+    return point
+
+
+def make_accelerator(name: str, requested_by: str) -> Accelerator:
+    """Makes the accelerator of that name, whether or not its device is present.
+
+    Raises:
+        UnknownAcceleratorError: There is no accelerator of that name.
+        AcceleratorUnavailableError: The package that adds it is broken.
+    """
+    point = find(name, requested_by)
+    accelerator, reason, error = _make(point)
+    if accelerator is None:
+        raise AcceleratorUnavailableError(point.name, reason, requested_by) from error
+    return accelerator
+
+
+def accelerator_name(device: str) -> str:
+    """Returns the name of the accelerator that serves a target's device: the same, except `cuda` for `hip`."""
+    return _ACCELERATOR_OF_DEVICE.get(device, device)
+
+
+def accelerator_named(device: str) -> Accelerator:
+    """Makes the accelerator that serves a target's device, whether or not such a device is present.
+
+    Raises UnknownAcceleratorError and AcceleratorUnavailableError, as `make_accelerator` does.
+    """
+    return make_accelerator(accelerator_name(device), "the target")
+
+
+def make_if_available(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
+    """Makes the accelerator and probes its device.
+
+    Returns (accelerator, "", None), or (None, reason, error) if it cannot be used; `error` is what was raised, if
+    anything was. Nothing is raised here: another package's code may raise anything.
+    """
+    accelerator, reason, error = _make(point)
+    if accelerator is None:
+        return None, reason, error
+    try:
+        return (accelerator, "", None) if accelerator.is_available() else (None, accelerator.unavailable_reason(), None)
+    except Exception as raised:
+        return None, _failure(point, raised), raised
+
+
+def _make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | None]:
+    """Makes the accelerator without probing its device; returns the same as `make_if_available`."""
+    if BUILT_IN.get(point.name, point.value) != point.value:
+        return None, f"the name {point.name!r} is opforge's own: {point.source} must choose another", None
+    module, colon, attribute = point.value.partition("[")[0].strip().partition(":")
+    if not colon:
+        return None, f"{point.value!r} of {point.source} names no class: it must be 'module:Class'", None
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+        version = getattr(factory, "interface_version", None)
+        if version != INTERFACE_VERSION:
+            has = "states no interface_version" if version is None else f"has interface_version {version}"
+            return None, f"{point.value} of {point.source} {has}: this opforge needs {INTERFACE_VERSION}", None
+        accelerator = factory()
+    except (Exception, SystemExit) as raised:  # a package may call sys.exit() when it is imported
+        return None, _failure(point, raised), raised
+    if not isinstance(accelerator, Accelerator):
+        return None, f"{point.value} of {point.source} is not a subclass of opforge.accelerator.Accelerator", None
+    own_name = getattr(accelerator, "name", None)
+    if own_name != point.name:
+        return None, f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same", None
+    return accelerator, "", None
+
+
+def _failure(point: EntryPoint, error: BaseException) -> str:
+    return f"{point.value} of {point.source} failed: {type(error).__name__}: {error}"

@@ -1,0 +1,43 @@
+"""What launches need to know of the device that a tensor is on: its current stream, capture, multiprocessors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from opforge.accelerator.by_device import accelerator_of
+
+
+def gpu_is_available() -> bool:
+    """Whether torch can use a GPU here."""
+    return accelerator_of("cuda").is_available()
+
+
+def raw_stream(device: torch.device) -> int:
+    """Returns the driver's handle of the device's current stream; 0 on the CPU."""
+    return _raw_stream_function(device.type)(device.index)
+
+
+@cache
+def _raw_stream_function(device_type: str) -> Callable[[int], int]:
+    return accelerator_of(device_type).raw_stream_function()
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether launches on the device's current stream are captured in a graph instead of run; False on the CPU."""
+    accelerator = accelerator_of(device.type)
+    return not accelerator.is_synchronized_device() and accelerator.is_current_stream_capturing()
+
+
+def record_stream(tensor: Tensor) -> None:
+    """Keeps the tensor's memory from being reused before the work that its device's current stream has queued ends."""
+    tensor.record_stream(accelerator_of(tensor.device.type).current_stream(tensor.device.index))
+
+
+@cache
+def multiprocessor_count(device: torch.device) -> int:
+    """Returns the number of multiprocessors of a GPU; 1 for the CPU."""
+    return accelerator_of(device.type).multiprocessor_count(device.index)

@@ -1,0 +1,159 @@
+"""Resolves the options of `opforge launch` to a plan: hosts, ranks, their commands. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opforge.errors import LauncherNotFoundError, SettingError
+
+from .bind_options import BindOptions
+from .binding.rank_binding import check_environment
+from .core_list import parse_core_list
+from .hostfile import LOCAL_NAMES, Host, first_slots, read_hostfile, select
+from .plan import Plan
+
+LAUNCHERS = ("torchrun", "mpi", "slurm")
+DEFAULT_PORT = 29500
+EXPORTED_PREFIXES = ("OPFORGE_", "DS_ACCELERATOR", "PYTHON")
+"""Remote hosts get the variables that begin so, and those that the accelerator names."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options as they were typed."""
+
+    program: tuple[str, ...]
+    """The script and its arguments."""
+    launcher: str = "torchrun"
+    num_accelerators: int | None = None
+    bind: bool = False
+    core_list: str = ""
+    smt: str = "keep"
+    hostfile: str = ""
+    include: str = ""
+    exclude: str = ""
+    master_addr: str = ""
+    master_port: int | None = None
+    ssh: str = "ssh"
+    module: bool = False
+    """Whether the program is a module, as for `python -m`."""
+    no_python: bool = False
+    """Whether the program is started as it is, without Python before it."""
+
+
+def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
+    """Returns the plan of a launch.
+
+    Raises SettingError, HostfileError, LauncherNotFoundError, and what `get_accelerator` raises.
+    """
+    if options.launcher not in LAUNCHERS:
+        advice = "Choose torchrun, mpi (Open MPI, MPICH and Intel MPI) or slurm"
+        raise LauncherNotFoundError(options.launcher, "there is no such launcher", advice)
+    try:
+        ssh = shlex.split(options.ssh)
+    except ValueError:
+        ssh = []
+    if not ssh:
+        raise SettingError("--ssh", options.ssh, "a command with balanced quotes, such as ssh or 'ssh -p 2222'")
+    core_list = parse_core_list(options.core_list) if options.core_list else ()
+    bind = options.bind or bool(core_list) or options.smt != "keep"
+    if bind:
+        check_environment(environ)
+    hosts, slots = _hosts(options)
+    local_names = [host.name for host in hosts if host.is_local]
+    if len(local_names) > 1:
+        raise SettingError("--hostfile", local_names[1], f"each host once; {local_names[0]} is this machine too")
+    all_local = len(local_names) == len(hosts)
+    accelerator = "cpu"
+    if bind:
+        from opforge.accelerator.select import get_accelerator
+
+        accelerator = get_accelerator().name
+    set_threads = not environ.get("OMP_NUM_THREADS")
+    addr, port = _master(options, hosts, all_local)
+    return Plan(
+        launcher=options.launcher,
+        hosts=hosts,
+        slots=slots,
+        bind_options=BindOptions(bind, core_list, options.smt, accelerator, set_threads),
+        command=_command(options),
+        master_addr=addr,
+        master_port=port,
+        ssh=tuple(ssh),
+        exports={} if all_local or options.launcher == "slurm" else _exports(environ),
+        visible={host.name: _visible(host, environ) for host in hosts if len(host.chosen) < host.slots},
+        folder=os.getcwd(),
+    )
+
+
+def _hosts(options: Options) -> tuple[tuple[Host, ...], int]:
+    """Returns the hosts with their chosen slots; or no host and the ranks on each, if Slurm chooses the hosts."""
+    if options.hostfile:
+        hosts = select(read_hostfile(options.hostfile), options.include, options.exclude)
+        return (hosts if options.num_accelerators is None else first_slots(hosts, options.num_accelerators)), 0
+    count = options.num_accelerators
+    if count is None:
+        from opforge.accelerator.select import get_accelerator
+
+        count = get_accelerator().device_count()
+    if count < 1:
+        raise SettingError("--num-accelerators", count, "a whole number, 1 or more")
+    if options.launcher == "slurm":
+        for name, value in (("--include", options.include), ("--exclude", options.exclude)):
+            if value:
+                raise SettingError(name, value, "--hostfile as well: without it Slurm chooses the hosts")
+        return (), count
+    return select((Host.whole("localhost", count),), options.include, options.exclude), 0
+
+
+def _master(options: Options, hosts: tuple[Host, ...], all_local: bool) -> tuple[str, int | None]:
+    if hosts and all_local:
+        if options.master_addr or options.master_port or options.launcher != "torchrun":
+            return options.master_addr or "127.0.0.1", options.master_port or _free_port()
+        return "", None  # torchrun finds a free port itself
+    addr = options.master_addr or (hosts[0].address if hosts else "")
+    if len(hosts) > 1 and addr in LOCAL_NAMES:
+        raise SettingError("--master-addr", addr, "an address of the first host that the other hosts can reach")
+    return addr, options.master_port or DEFAULT_PORT
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(options: Options) -> tuple[str, ...]:
+    if options.no_python and options.module:
+        raise SettingError("--module", True, "either --module or --no-python, not both")
+    if options.no_python:
+        return options.program
+    return (sys.executable, "-u", *(["-m"] if options.module else []), *options.program)
+
+
+def _exports(environ: Mapping[str, str]) -> dict[str, str]:
+    from opforge.accelerator.select import get_accelerator
+
+    prefixes = (*EXPORTED_PREFIXES, *get_accelerator().export_envs())
+    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
+
+
+def _visible(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that hide all devices but the chosen ones. Empty for a CPU: its slots are core shares."""
+    from opforge.accelerator.select import get_accelerator
+
+    accelerator = get_accelerator()
+    if accelerator.name == "cpu":
+        return {}
+    lists = [environ[name].split(",") for name in accelerator.visible_devices_envs() if environ.get(name)]
+    devices: list[int | str] = list(host.chosen)
+    if lists and host.is_local and len(lists[0]) >= host.slots:
+        devices = [lists[0][slot] for slot in host.chosen]
+    variables: dict[str, str] = {}
+    accelerator.set_visible_devices_envs(variables, devices)
+    return variables

@@ -1,0 +1,184 @@
+"""A prebuilt Triton op is launched without Triton and without a compiler, through a stand-in for the GPU's driver."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support import child_processes
+from support.gpu import triton_parts
+
+from opforge.builders.spec.description import describe
+
+pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
+
+LAUNCH = """
+from opforge.builders.base import OpBuilder
+import importlib, json, os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+Builder = importlib.import_module(os.environ["MODULE"]).ScaleBuilder
+builder = Builder(os.environ["TARGET"])
+op = builder.load()
+op.kernels.raw_stream = lambda device: 4242
+try:
+    exec(os.environ["DO"])
+    print(json.dumps({"origin": op.origin, "error": ""}))
+except Exception as error:
+    print(json.dumps({"origin": op.origin, "error": f"{type(error).__name__}: {error}"}))
+assert "triton" not in sys.modules
+"""
+SCALE = "op.scale(Tensor(4096), Tensor(8192), 0.5)"
+
+
+@pytest.fixture(scope="module")
+def prebuilt(tmp_path_factory):
+    """An op that was built for several targets, in a layer; the stand-in drivers; a PATH on which no compiler works."""
+    folder = tmp_path_factory.mktemp("triton")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
+        builder = triton_parts.scale_op(folder / "op", "prebuilt_scale")
+        from opforge.cache.transfer import layer
+
+        for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
+            for_target = builder(target)
+            layer.add(str(folder / "layer"), for_target.build(), describe(for_target.spec()).key)
+    path, mark = triton_parts.forbidden_compilers(folder)
+    drivers = {device: triton_parts.fake_driver(folder, device) for device in ("cuda", "hip")}
+    return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}
+
+
+@pytest.fixture
+def launch(prebuilt, tmp_path):
+    """Loads and launches the prebuilt op in a process without Triton and compilers.
+
+    Returns the op's origin and error, and the calls of the driver.
+    """
+
+    def run(do: str = SCALE, target: str = "cuda:sm_90", driver: str | None = "", **settings: str):
+        log = tmp_path / "driver.log"
+        log.write_text("")
+        driver_path = prebuilt["drivers"][target.partition(":")[0]] if driver == "" else driver
+        env = {
+            "OPFORGE_CACHE_LAYERS": str(prebuilt["folder"] / "layer"),
+            "OPFORGE_CACHE_DIR": str(tmp_path / "own"),
+            "PATH": prebuilt["path"],
+            "FOLDER": str(prebuilt["folder"] / "op"),
+            "MODULE": "prebuilt_scale",
+            "TARGET": target,
+            "DO": do,
+            "LD_LIBRARY_PATH": driver_path,
+            "FAKE_GPU_LOG": str(log),
+            "FAKE_GPU_PARAMETERS": "6",
+            **settings,
+        }
+        code = triton_parts.WITHOUT_TRITON + triton_parts.TENSOR + LAUNCH
+        outcome = json.loads(child_processes.run_python(code, env=env))
+        assert not os.path.exists(prebuilt["mark"]), "a compiler was called"
+        return outcome, log.read_text().splitlines()
+
+    return run
+
+
+def test_a_prebuilt_kernel_is_launched_without_triton_and_without_a_compiler(launch):
+    outcome, calls = launch(f"{SCALE}\nop.scale(Tensor(64), Tensor(8192, 1), 2)")
+    assert outcome["error"] == "" and outcome["origin"] not in ("built", "jit")
+    loads = [call for call in calls if call.startswith("cuModuleLoadData")]
+    assert loads == ["cuModuleLoadData ELF"], "an image is loaded once"
+    assert "cuModuleGetFunction scale" in calls
+    first, second = [call for call in calls if call.startswith("cuLaunchKernel")]
+    # x, y, count, by (0.5 as a float32), and two pointers that Triton appends, which are null here
+    assert first == "cuLaunchKernel grid 2 1 1 threads 128 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
+    assert second.endswith(" 40 2000 800 40000000 0 0")
+
+
+def test_the_best_image_for_the_device_is_loaded(launch):
+    for capability, kind in (("80", "ELF"), ("86", "ELF"), ("90", "ELF"), ("100", "text"), ("120", "text")):
+        outcome, calls = launch(FAKE_GPU_CAPABILITY=capability)
+        assert outcome["error"] == "" and f"cuModuleLoadData {kind}" in calls, capability
+
+
+def test_each_device_gets_its_own_module(launch):
+    outcome, calls = launch(f"{SCALE}\nop.scale(Tensor(64, device=1), Tensor(64), 2)")
+    assert outcome["error"] == ""
+    assert calls.count("cuModuleLoadData ELF") == 2 and calls.count("cuDevicePrimaryCtxRetain") == 2
+
+
+def test_a_first_launch_may_be_captured_in_a_graph(launch):
+    do = f"{SCALE}\nop.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1, 1.0)"
+    outcome, calls = launch(do, FAKE_GPU_CAPTURING="1")
+    assert outcome["error"] == "" and calls.count("cuModuleLoadData ELF") == 2
+
+
+def test_a_thread_without_a_context_gets_one_for_the_launch_only(launch):
+    do = f"import threading\nother = threading.Thread(target=lambda: {SCALE})\n{SCALE}\nother.start(); other.join()"
+    outcome, calls = launch(do)
+    assert outcome["error"] == "" and len([call for call in calls if call.startswith("cuLaunchKernel")]) == 2
+    assert calls.count("cuModuleLoadData ELF") == 1 and calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
+def test_an_empty_tensor_launches_nothing(launch):
+    outcome, calls = launch("op.scale(Tensor(4096, 0), Tensor(8192, 0), 0.5)")
+    assert outcome["error"] == "" and not [call for call in calls if call.startswith("cuLaunchKernel")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"FAKE_GPU_CAPABILITY": "75"},
+            ", and device 0 is sm_75: build it for that too",
+        ),
+        (
+            {"FAKE_GPU_FAIL": "cuModuleLoadData=209"},
+            "cuModuleLoadData: no kernel image is available for execution on the device (error 209; the driver supports"
+            " CUDA 13.1)",
+        ),
+        ({"FAKE_GPU_FAIL": "cuLaunchKernel=701"}, "cuLaunchKernel: "),
+        ({"FAKE_GPU_FAIL": "cuInit=100"}, "cuInit: "),
+        (
+            {"do": "op.scale(Tensor(4097), Tensor(8192), 0.5)"},
+            "argument 0 was declared to be divisible by 16, and is 4097",
+        ),
+        ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
+        ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "a grid of 4294967296 x 1 x 1 was asked for"),
+        (
+            {"do": "op.kernels.launch('scale_512', (1, 65536, 1), Tensor(0), Tensor(0), 1, 1.0)"},
+            "a grid of 1 x 65536 x 1 was asked for, and at most 2147483647 x 65535 x 65535 can be launched",
+        ),
+        (
+            {"do": "op.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1 << 63, 1.0)"},
+            "its arguments do not fit what was declared",
+        ),
+        ({"do": "op.kernels.launch('triple', (1, 1, 1), Tensor(0))"}, "the builder declares no such kernel"),
+        ({"driver": "/nowhere"}, "the CUDA driver could not be loaded (libcuda.so.1: cannot open shared object file"),
+    ],
+)
+def test_a_kernel_that_cannot_be_launched_raises_the_reason(launch, settings, reason):
+    outcome, _calls = launch(**settings)
+    assert outcome["error"].startswith("KernelLaunchError: scale: the kernel '") and reason in outcome["error"]
+
+
+def test_a_driver_that_lacks_a_needed_function_is_too_old(launch, tmp_path):
+    outcome, _calls = launch(driver=triton_parts.fake_driver(tmp_path, "cuda", "-DTOO_OLD"))
+    assert "the CUDA driver is too old: it has no function cuLaunchKernel" in outcome["error"]
+
+
+def test_the_same_launcher_serves_hip(launch):
+    outcome, calls = launch(f"{SCALE}\nop.scale(Tensor(64, device=1), Tensor(64), 2)", target="hip:gfx942")
+    assert outcome["error"] == ""
+    launches = [call for call in calls if call.startswith("hipModuleLaunchKernel")]
+    assert launches[0] == "hipModuleLaunchKernel grid 2 1 1 threads 256 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
+    assert calls[-1] == "hipSetDevice 0", "the thread's device is restored"
+    outcome, _calls = launch(target="hip:gfx942", FAKE_GPU_FAIL="hipModuleLoadData=209")
+    assert "can be loaded: hipModuleLoadData: no kernel image is available" in outcome["error"]
+    assert "none of its images (gfx9" in outcome["error"]
+
+
+def test_a_library_lists_its_images(prebuilt, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(prebuilt["folder"] / "layer"))
+    builder = triton_parts.scale_op(prebuilt["folder"] / "op", "prebuilt_scale")
+    images = builder("cuda:sm_90").load().kernels.images()
+    kernels = {(image["kernel"], image["arch"]) for image in images}
+    assert kernels == {(f"scale_{block}", arch) for block in (512, 1024) for arch in ("sm_80", "sm_90a", "compute_80")}
+    assert all(image["bytes"] > 1000 and image["threads"] == 128 and image["shared"] == 0 for image in images)

@@ -1,0 +1,116 @@
+"""Starting torch.distributed with an accelerator's backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch.distributed
+from support.devices import vendor_modules
+
+import opforge
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.errors import CommunicationError
+
+RANK = """
+import sys, torch, torch.distributed as distributed
+from opforge.accelerator.devices.cpu import CPUAccelerator
+rendezvous, rank = sys.argv[1], int(sys.argv[2])
+accelerator = CPUAccelerator()
+accelerator.init_distributed(init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+accelerator.init_distributed(init_method="file:///nowhere/that/exists", rank=7, world_size=9)
+value = torch.tensor([rank + 1.0])
+distributed.all_reduce(value)
+print(distributed.get_backend(), distributed.get_world_size(), value.item())
+distributed.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def started_with(monkeypatch):
+    """The options that torch gets at each start, instead of starting anything."""
+    calls = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **options: calls.append(options))
+    return calls
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
+def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path):
+    environment = dict(
+        os.environ,
+        PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))),
+        GLOO_SOCKET_IFNAME="lo",
+        OMP_NUM_THREADS="1",
+    )
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", RANK, str(tmp_path / "rendezvous"), str(rank)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=120) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    results = [(rank.returncode, output) for rank, (output, _) in zip(ranks, outputs, strict=True)]
+    assert results == [(0, "gloo 2 3.0\n")] * 2, outputs
+
+
+def test_options_are_passed_to_torch_and_can_name_another_backend(started_with):
+    CPUAccelerator().init_distributed(timeout=5)
+    CPUAccelerator().init_distributed(backend="cpu:gloo,cuda:nccl", rank=1)
+    assert started_with == [{"backend": "gloo", "timeout": 5}, {"backend": "cpu:gloo,cuda:nccl", "rank": 1}]
+
+
+def test_every_vendor_starts_its_own_backend(started_with, monkeypatch, tmp_path):
+    import types
+
+    hccl = "habana_frameworks.torch.distributed.hccl"
+    for name in vendor_modules.VENDORS:
+        accelerator, _ = vendor_modules.install(name, monkeypatch, tmp_path)
+        if name == "hpu":
+            monkeypatch.setitem(sys.modules, hccl.rpartition(".")[0], types.ModuleType("distributed"))
+            monkeypatch.setitem(sys.modules, hccl, types.ModuleType("hccl"))
+        accelerator.init_distributed()
+        assert started_with[-1] == {"backend": accelerator.communication_backend_name()}
+    assert len(started_with) == len(vendor_modules.VENDORS)
+
+
+def test_a_torch_without_distributed_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    with pytest.raises(CommunicationError) as raised:
+        CPUAccelerator().init_distributed()
+    assert str(raised.value) == (
+        "torch.distributed cannot start the backend 'gloo' for the accelerator 'cpu': this torch is built without"
+        " torch.distributed. Install what provides it, or choose another, such as init_distributed(backend='gloo')."
+    )
+
+
+def test_a_backend_that_torch_lacks_is_an_error_with_its_name(monkeypatch, tmp_path):
+    accelerator, _ = vendor_modules.install("npu", monkeypatch, tmp_path)
+    with pytest.raises(
+        CommunicationError, match="the backend 'hccl' for the accelerator 'npu': this torch has no such"
+    ):
+        accelerator.init_distributed()
+    with pytest.raises(
+        CommunicationError, match="the backend 'smoke' for the accelerator 'npu': this torch has no such"
+    ):
+        accelerator.init_distributed(backend="cpu:gloo,npu:smoke")
+
+
+def test_a_backends_package_that_cannot_be_imported_is_the_reason(started_with, monkeypatch, tmp_path):
+    accelerator, _ = vendor_modules.install("hpu", monkeypatch, tmp_path)
+    with pytest.raises(CommunicationError, match=r"'hccl' .* its package cannot be imported: "):
+        accelerator.init_distributed()
+    accelerator.init_distributed(backend="gloo")
+    assert started_with == [{"backend": "gloo"}]

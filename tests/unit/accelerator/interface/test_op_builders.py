@@ -1,0 +1,172 @@
+"""How an accelerator finds and makes its op builders."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.devices.null import NullAccelerator
+from opforge.accelerator.interface.op_builders import target_for
+from opforge.accelerator.target import Target
+from opforge.errors import BuilderError, OpNotFoundError
+
+OPS = """
+class Compatibility:
+    def __init__(self, *reasons):
+        self.reasons = reasons
+    def __bool__(self):
+        return not self.reasons
+class QuickBuilder:
+    name, reasons = "quick", ()
+    def __init__(self, *, target):
+        self.target = target
+    def is_compatible(self):
+        return Compatibility(*self.reasons)
+    def load(self, verbose=False):
+        return (self.name, verbose)
+class PickyBuilder(QuickBuilder):
+    name, reasons = "picky", ("needs AVX-512", "needs 8 GiB")
+"""
+TABLE = """
+BUILDERS = {
+    "QuickBuilder": "fake_ops.ops:QuickBuilder",
+    "PickyBuilder": "fake_ops.ops:PickyBuilder",
+    "BrokenBuilder": "fake_ops.broken:BrokenBuilder",
+    "WrongBuilder": "fake_ops.ops.WrongBuilder",
+}
+"""
+
+
+class FakeOps(NullAccelerator):
+    """An accelerator with the builder package of the fixture `package`."""
+
+    def op_builder_dir(self) -> str:
+        return "fake_ops"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The folder of a builder package with a good, a picky, a broken and a wrongly declared builder."""
+    folder = tmp_path / "fake_ops"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(TABLE)
+    (folder / "ops.py").write_text(OPS)
+    (folder / "broken.py").write_text("import a_package_that_is_not_installed")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield folder
+    for module in [module for module in sys.modules if module.partition(".")[0] == "fake_ops"]:
+        del sys.modules[module]
+
+
+def test_a_builder_is_made_once_for_the_accelerators_target(package):
+    accelerator = FakeOps()
+    builder = accelerator.create_op_builder("QuickBuilder")
+    assert builder.target == Target("null")
+    assert accelerator.create_op_builder("QuickBuilder") is builder
+    assert type(builder) is accelerator.get_op_builder("QuickBuilder")
+    assert accelerator.load_op("QuickBuilder", verbose=True) == ("quick", True)
+
+
+def test_builders_are_not_shared_between_accelerators(package):
+    assert FakeOps().create_op_builder("QuickBuilder") is not FakeOps().create_op_builder("QuickBuilder")
+
+
+def test_an_unknown_op_is_none(package):
+    assert FakeOps().create_op_builder("NoSuchBuilder") is None
+    assert FakeOps().get_op_builder("NoSuchBuilder") is None
+
+
+def test_loading_an_unknown_op_is_an_error_that_lists_every_op_with_its_reason(package):
+    with pytest.raises(OpNotFoundError) as raised:
+        FakeOps().load_op("QuikBuilder")
+    text = str(raised.value)
+    assert text.startswith("The accelerator 'null' offers no op builder 'QuikBuilder'. Did you mean 'QuickBuilder'")
+    assert "\n  - PickyBuilder: needs AVX-512; needs 8 GiB" in text
+    assert "\n  - QuickBuilder: ready to build" in text
+    assert "\n  - BrokenBuilder: broken: ModuleNotFoundError: No module named 'a_package_that_is_not_installed'" in text
+
+
+def test_an_accelerator_without_a_builder_package_offers_the_hosts_ops():
+    accelerator = NullAccelerator()
+    assert accelerator.op_builder_dir() == "opforge.builders.null"
+    assert accelerator.create_op_builder("NoSuchBuilder") is None
+    assert set(accelerator.op_builders().values()) == {"cpu"}
+    with pytest.raises(OpNotFoundError, match=r"'null' offers no op builder 'CPUAdm'. Did you mean 'CPUAdamBuilder'"):
+        accelerator.load_op("CPUAdm")
+
+
+class FakeCuda(NullAccelerator):
+    """An accelerator with another target than the host's, and the builder package of the fixture `package`."""
+
+    name = "cuda"
+
+    def op_builder_dir(self) -> str:
+        return "fake_ops"
+
+    def _find_target(self) -> Target:
+        return Target("cuda", ("sm_90",))
+
+
+def test_an_op_for_the_host_is_made_for_the_host_under_any_accelerator(package):
+    accelerator = FakeCuda()
+    builder = accelerator.create_op_builder("CPUAdamBuilder")
+    assert type(builder) is CPUAccelerator().get_op_builder("CPUAdamBuilder")
+    assert builder.target == CPUAccelerator().target()
+    assert accelerator.create_op_builder("CPUAdamBuilder") is builder
+    assert accelerator.create_op_builder("QuickBuilder").target == Target("cuda", ("sm_90",))
+    assert accelerator.op_builders()["CPUAdamBuilder"] == "cpu"
+    assert accelerator.op_builders()["QuickBuilder"] == "cuda"
+
+
+def test_an_accelerators_own_op_is_preferred_to_the_hosts_of_that_name(package):
+    (package / "__init__.py").write_text('BUILDERS = {"CPUAdamBuilder": "fake_ops.ops:QuickBuilder"}')
+    accelerator = FakeCuda()
+    assert accelerator.create_op_builder("CPUAdamBuilder").name == "quick"
+    assert accelerator.op_builders()["CPUAdamBuilder"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("devices", "target"),
+    [
+        (("cpu",), None),
+        (("cuda",), "cuda:sm_90"),
+        (("cpu", "cuda"), "cuda:sm_90"),
+        (("xpu",), "cuda:sm_90"),
+        (None, "cuda:sm_90"),
+    ],
+)
+def test_the_target_of_a_builder_depends_on_its_devices(devices, target):
+    builder_class = type("Builder", (), {} if devices is None else {"devices": devices})
+    builder_target = target_for(builder_class, Target("cuda", ("sm_90",)))
+    assert (builder_target and str(builder_target)) == target
+
+
+def test_an_import_that_fails_inside_a_builder_is_not_hidden(package):
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_installed"):
+        FakeOps().create_op_builder("BrokenBuilder")
+
+
+def test_an_import_that_fails_inside_the_package_is_not_hidden(package):
+    (package / "__init__.py").write_text("import a_package_that_is_not_installed")
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_installed"):
+        FakeOps().create_op_builder("QuickBuilder")
+
+
+def test_a_package_without_a_table_is_an_error(package):
+    (package / "__init__.py").write_text("")
+    with pytest.raises(BuilderError) as raised:
+        FakeOps().create_op_builder("QuickBuilder")
+    assert str(raised.value) == (
+        "the builder package fake_ops: it has no table of builders."
+        " Add BUILDERS, a dict from class name to 'module:Class'."
+    )
+
+
+def test_a_table_entry_that_names_no_class_is_an_error(package):
+    with pytest.raises(
+        BuilderError,
+        match=r"fake_ops.BUILDERS\['WrongBuilder'\]: 'fake_ops.ops.WrongBuilder' names no class",
+    ):
+        FakeOps().get_op_builder("WrongBuilder")
