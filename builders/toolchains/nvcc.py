@@ -204,14 +204,14 @@ def find() -> str:
             searched = [f"{variable}={home}, which has no bin/nvcc"]
             advice = f"Correct {variable}, or unset it."
             raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
-    path = which("nvcc") or next(filter(None, map(which, _packaged())), None)
+    path = which("nvcc") or next(filter(None, map(which, packaged_paths())), None)
     if path is None:
-        searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *_packaged()]
+        searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *packaged_paths()]
         raise ToolchainNotFoundError("CUDA compiler", searched, INSTALL)
     return path
 
 
-def _packaged() -> list[str]:
+def packaged_paths() -> list[str]:
     """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by the toolkit in /usr/local/cuda."""
     paths: list[str] = []
     for folder in sys.path:
