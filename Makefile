@@ -1,16 +1,17 @@
-# Two commands for a newcomer: `make run` and `make test`. Each sets up what it needs.
+# Start with `make run` and `make test`. Each target installs what it needs.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
-# The rooms are linted through their symlinks, where their imports are seen as opforge.<room>.
+# These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
 LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
-# The modules whose names are public: what the reference shows, and a test holds to have docstrings.
+# The public modules: the reference documents them, and a test requires docstrings of their names.
 PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.triton opforge.builders.setuptools \
 	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
+DOCUMENTS := git ls-files '*.md'
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
 .PHONY: run test check bench torture docs format clean
@@ -18,7 +19,7 @@ export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 run: $(STAMP)
 	$(BIN)/python examples/char_transformer
 
-# The tests keep their caches to themselves: conftest gives each its own folder.
+# conftest.py sets a cache folder for the tests, so they do not use the one above.
 test: $(STAMP) $(PEERS)
 	$(BIN)/python -m pytest tests -n auto --maxprocesses 8
 
@@ -28,12 +29,13 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(SOURCES) | xargs $(BIN)/clang-format --dry-run --Werror
+	$(DOCUMENTS) | xargs $(BIN)/mdformat --check --wrap 100
 	$(BIN)/python tests/wheel_contents.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# Kills and corruption at length; a short round of it is among the tests.
+# A long run of the tests that kill builders and corrupt the store. `make test` includes a short one.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
 
@@ -44,8 +46,9 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
 	$(SOURCES) | xargs $(BIN)/clang-format -i
+	$(DOCUMENTS) | xargs $(BIN)/mdformat --wrap 100
 
-# setuptools' own log of an editable install names every file; the errors are kept.
+# --quiet: setuptools' log of an editable install names every file. Errors are still printed.
 $(STAMP): pyproject.toml constraints.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -53,7 +56,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py
 	$(BIN)/python -m compileall -q src accelerator builders cache ops
 	touch $@
 
-# What opforge is tested beneath. DeepSpeed's setup script asks the torch beside it, so it gets no environment of its own.
+# DeepSpeed, for the tests of opforge.compat. Its setup script imports torch, which an isolated build would not have.
 $(PEERS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel py-cpuinfo
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation deepspeed

@@ -1,20 +1,25 @@
-"""One file a question, each against a peer and a ceiling: `python -m benchmarks`, from the checkout."""
+"""Benchmarks of opforge, each against a rival and a ceiling: `python -m benchmarks`, from the checkout."""
 
-QUESTIONS = (
-    "cold_load",
-    "warm_load",
-    "import_cost",
-    "edit_compile_run",
-    "adamw",
-    "accuracy",
-    "fused_host",
-    "single_flight",
-    "hit_scaling",
-    "gc_scaling",
-    "rebuild_one_of_ten",
-    "cold_all_ops",
-    "precompiled_header",
-    "cold_cuda_ops",
-    "triton_prebuild",
-)
-"""The modules of this package that have a `run(scratch) -> Report`, in the order in which they run."""
+BENCHMARKS = {
+    "cold_load": "loading",
+    "warm_load": "loading",
+    "import_cost": "loading",
+    "edit_compile_run": "building",
+    "adamw": "optimizers",
+    "accuracy": "optimizers",
+    "fused_host": "optimizers",
+    "single_flight": "building",
+    "hit_scaling": "store",
+    "gc_scaling": "store",
+    "rebuild_one_of_ten": "building",
+    "cold_all_ops": "building",
+    "precompiled_header": "building",
+    "cold_cuda_ops": "building",
+    "triton_prebuild": "building",
+}
+"""Benchmark -> the folder with its module, which has a `run(scratch) -> Report`. They run in this order."""
+
+
+def module_name(benchmark: str) -> str:
+    """Returns the full name of a benchmark's module."""
+    return f"benchmarks.{BENCHMARKS[benchmark]}.{benchmark}"

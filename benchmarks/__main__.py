@@ -1,4 +1,4 @@
-"""`python -m benchmarks [QUESTION ...] [--json FILE]`: runs the named benchmarks, or all."""
+"""`python -m benchmarks [NAME ...] [--json FILE]`: runs the named benchmarks, or all."""
 
 from __future__ import annotations
 
@@ -14,53 +14,62 @@ from typing import Any
 
 from rich.console import Console
 
-from . import QUESTIONS, machine, show
+from . import BENCHMARKS, machine, module_name, show
 from .scratch import LONG, Scratch, is_long
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Gives 0, or 1 where a benchmark failed. A missed target is no failure: the figures are the result."""
+    """Returns 0, or 1 if a benchmark failed. A missed target is no failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"any of: {', '.join(QUESTIONS)}")
-    parser.add_argument("--json", metavar="FILE", help="write all samples and figures there too ('-': to the output)")
-    parser.add_argument("--long", action="store_true", help=f"measure what takes minutes too; so does {LONG}=1")
-    asked = parser.parse_args(arguments)
-    unknown = [name for name in asked.questions if name not in QUESTIONS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write all samples and figures to FILE ('-': to the output)"
+    )
+    parser.add_argument("--long", action="store_true", help=f"also measure what takes minutes; {LONG}=1 does the same")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(QUESTIONS)}")
-    asked.long = asked.long or is_long()
-    to_output = asked.json == "-"
+        parser.error(f"there is no benchmark {unknown[0]!r}; expected any of: {', '.join(BENCHMARKS)}")
+    long = options.long or is_long()
+    to_output = options.json == "-"
     console = Console(stderr=to_output, soft_wrap=not sys.stdout.isatty())
     facts = machine.describe()
     show.machine(facts, console)
-    failed = False
-    reports: dict[str, Any] = {}
+    # In the table's order, whatever order was requested: a later benchmark uses what an earlier one built cold.
+    selected = [name for name in BENCHMARKS if name in (options.names or BENCHMARKS)]
     with tempfile.TemporaryDirectory(prefix="opforge-bench-") as folder:
-        scratch = Scratch(folder, asked.long)
-        # In their own order, however asked: what one has built cold, a later one finds warm.
-        for name in (one for one in QUESTIONS if one in (asked.questions or QUESTIONS)):
-            began = time.perf_counter()
-            # The benchmarks that run in this process use the run's own store too, and threads as the children do.
-            os.environ["OPFORGE_CACHE_DIR"] = scratch.cache
-            try:
-                found = importlib.import_module(f"benchmarks.{name}").run(scratch)
-            except Exception:
-                failed = True
-                reports[name] = {"error": traceback.format_exc()}
-                console.print(f"\n{name} failed:\n{reports[name]['error']}", style="red", markup=False)
-                continue
-            spent = time.perf_counter() - began
-            show.report(name, found, console)
-            console.print(f"({name} took {spent:.0f} s)", style="dim", highlight=False)
-            reports[name] = {**found.to_json(), "seconds": spent}
-    answer = {"machine": facts, "long": asked.long, "load_average_at_end": list(os.getloadavg()), "benchmarks": reports}
+        scratch = Scratch(folder, long)
+        reports = {name: _run(name, scratch, console) for name in selected}
+    output = {
+        "machine": facts,
+        "long": long,
+        "load_average_at_end": list(os.getloadavg()),
+        "benchmarks": reports,
+    }
     if to_output:
-        print(json.dumps(answer))
-    elif asked.json:
-        with open(asked.json, "w", encoding="utf-8") as file:
-            json.dump(answer, file, indent=1)
+        print(json.dumps(output))
+    elif options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(output, file, indent=1)
             file.write("\n")
-    return int(failed)
+    return int(any("error" in report for report in reports.values()))
+
+
+def _run(name: str, scratch: Scratch, console: Console) -> dict[str, Any]:
+    """Runs one benchmark and prints its report. Returns the report for JSON, or its traceback as `error`."""
+    began = time.perf_counter()
+    # Some benchmarks measure in this process: they must use the run's store, as the child processes do.
+    os.environ["OPFORGE_CACHE_DIR"] = scratch.cache
+    try:
+        report = importlib.import_module(module_name(name)).run(scratch)
+    except Exception:
+        error = traceback.format_exc()
+        console.print(f"\n{name} failed:\n{error}", style="red", markup=False)
+        return {"error": error}
+    seconds = time.perf_counter() - began
+    show.report(name, report, console)
+    console.print(f"({name} took {seconds:.0f} s)", style="dim", highlight=False)
+    return {**report.to_json(), "seconds": seconds}
 
 
 if __name__ == "__main__":

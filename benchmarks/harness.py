@@ -1,4 +1,4 @@
-"""Timing by turns, and what is reported of it. Imports nothing but the standard library, for any python to use."""
+"""Interleaved timing, and the report of a benchmark. Imports only the standard library, so any Python can use it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,20 @@ def take_turns(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, list[float]]:
-    """Time the contenders by turns, A B C A B C ..., so that what the machine does meanwhile meets all of them alike.
+    """Times the contenders in turns, A B C A B C ..., so that other load on the machine affects all of them alike.
 
-    Gives the seconds of one call, for each of `rounds`; a call too short for the clock is made `inner` times a turn.
-    `warmup` rounds come first and are not kept. `pause` seconds before each turn let the threads of the one before,
-    which may still spin in wait of work, fall asleep.
+    Args:
+        contenders: The calls to time, by contender.
+        rounds: The number of samples for each contender.
+        warmup: Rounds that run first and are not kept.
+        inner: Calls per turn, for a call that is too short for the clock.
+        pause: Seconds of sleep before each turn. Threads of the previous contender may still spin while they wait for
+            work; they fall asleep in the meantime.
+        clock: Returns the time in seconds.
+        sleep: Sleeps for a number of seconds.
+
+    Returns:
+        The seconds of one call, for each round, by contender.
     """
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     collects = gc.isenabled()
@@ -44,9 +53,9 @@ def take_turns(
                 began = clock()
                 for _ in range(inner):
                     call()
-                spent = clock() - began
+                seconds = clock() - began
                 if turn >= 0:
-                    samples[name].append(spent / inner)
+                    samples[name].append(seconds / inner)
     finally:
         if collects:
             gc.enable()
@@ -54,8 +63,9 @@ def take_turns(
 
 
 def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
-    """How many times the baseline: the median over the rounds of each round's own ratio, where there are as many rounds
-    of both; otherwise the ratio of the medians.
+    """Returns how many times the baseline the samples are.
+
+    If both have as many rounds: the median of each round's own ratio. Otherwise: the ratio of the medians.
     """
     if len(samples) == len(baseline):
         return statistics.median(a / b for a, b in zip(samples, baseline, strict=True))
@@ -63,7 +73,7 @@ def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
 
 
 def scaled(samples: Iterable[float], factor: float) -> list[float]:
-    """Each sample times a factor: seconds to the unit of a table."""
+    """Returns each sample times a factor, which converts seconds to a table's unit."""
     return [sample * factor for sample in samples]
 
 
@@ -78,30 +88,31 @@ class Row:
 
 @dataclass
 class Table:
-    """Contenders side by side. `against` names the rows that all are compared with, one column of ratios each."""
+    """Contenders side by side."""
 
     title: str
     unit: str
     rows: list[Row] = field(default_factory=list)
     against: Sequence[str] = ()
+    """The contenders that all rows are compared with, one column of ratios for each."""
     statistics: Sequence[str] = ("median", "best")
 
     def add(self, contender: str, samples: Sequence[float], note: str = "") -> None:
-        """Add a contender that has samples."""
+        """Adds a contender, if it has samples."""
         if samples:
             self.rows.append(Row(contender, list(samples), note))
 
     def samples(self, contender: str) -> Sequence[float] | None:
-        """The samples of a row, or None where there is no such row."""
+        """Returns the samples of a contender's row. None if there is none."""
         return next((row.samples for row in self.rows if row.contender == contender), None)
 
     def ratios(self, row: Row) -> dict[str, float]:
-        """How many times each of `against` this row is."""
-        known = {name: self.samples(name) for name in self.against}
-        return {name: ratio(row.samples, baseline) for name, baseline in known.items() if baseline}
+        """Returns how many times each contender of `against` the row is; contenders without a row are left out."""
+        baselines = {name: self.samples(name) for name in self.against}
+        return {name: ratio(row.samples, baseline) for name, baseline in baselines.items() if baseline}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, with the figures that the samples come to."""
+        """Returns the table with its statistics and ratios."""
         rows = [
             {
                 **asdict(row),
@@ -115,53 +126,54 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number that a question is about, beside what it has to reach."""
+    """One number that a benchmark is about, with its target if it has one."""
 
     what: str
     value: float
     unit: str
     target: float | None = None
     at_most: bool = True
-    """Whether the target is met from below."""
+    """Whether the value must be at most the target, or at least."""
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is none."""
+        """Whether the target is met. None if there is none."""
         if self.target is None:
             return None
         return self.value <= self.target if self.at_most else self.value >= self.target
 
     def to_json(self) -> dict[str, Any]:
-        """The figure and whether it is met."""
+        """Returns the figure, and whether its target is met."""
         return {**asdict(self), "met": self.met}
 
 
 @dataclass
 class Report:
-    """The answer to one question."""
+    """The results of one benchmark."""
 
-    question: str
+    measured: str
+    """What is measured, in words."""
     ceiling: str
-    """What could not be beaten, and how it is measured."""
+    """The limit that no implementation could exceed, and how it is measured."""
     tables: list[Table] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """Contenders that are missing, each with its reason."""
+    """Contenders that were not measured, each with the reason."""
     notes: list[str] = field(default_factory=list)
 
     def table(self, title: str, unit: str, **options: Any) -> Table:
-        """A new table of this report."""
+        """Adds a table and returns it."""
         self.tables.append(Table(title, unit, **options))
         return self.tables[-1]
 
     def figure(self, what: str, value: float, unit: str, target: float | None = None, at_most: bool = True) -> None:
-        """Add a figure."""
+        """Adds a figure."""
         self.figures.append(Figure(what, value, unit, target, at_most))
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the whole report."""
         return {
-            "question": self.question,
+            "measured": self.measured,
             "ceiling": self.ceiling,
             "tables": [table.to_json() for table in self.tables],
             "figures": [figure.to_json() for figure in self.figures],

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, memory (bytes), versions, and how busy the machine is as the run begins."""
+    """Returns the processor, cores, memory in bytes, versions, and the load average at the start of the run."""
     return {
         "cpu": _cpu(),
         "cores": cores(),
@@ -21,13 +21,13 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": _version("torch"),
         "opforge": _version("opforge"),
-        "compiler": _compiler(),
+        "compiler": _compiler_version(),
         "load_average": list(os.getloadavg()),
     }
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -51,22 +51,22 @@ def _version(package: str) -> str:
 
 
 def compiler() -> list[str]:
-    """The command that starts the C++ compiler."""
+    """Returns the command that starts the C++ compiler."""
     return shlex.split(os.environ.get("CXX", "")) or ["g++"]
 
 
-def _compiler() -> str:
+def _compiler_version() -> str:
     try:
-        done = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=False)
-        return (done.stdout.splitlines() or ["unknown"])[0]
+        process = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=False)
+        return (process.stdout.splitlines() or ["unknown"])[0]
     except OSError as error:
         return f"none ({error.strerror})"
 
 
 def byte_code(module: str = "opforge.settings") -> str:
-    """Whether this process imported a module from compiled byte code, in words."""
-    loaded = sys.modules.get(module)
-    cached = getattr(loaded, "__cached__", None)
+    """Returns, in words, whether this process imported a module from compiled byte code."""
+    imported = sys.modules.get(module)
+    cached = getattr(imported, "__cached__", None)
     if sys.flags.dont_write_bytecode:
         return "compiled in memory (byte code is not written)"
     return "from .pyc files" if cached and os.path.exists(cached) else "compiled from source"

@@ -1,4 +1,4 @@
-"""A folder for one run of the benchmarks, child processes with an environment of their own, and the rivals."""
+"""The folder of one run, child processes with a controlled environment, and the rivals that a run needs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "csrc")
 DEEPSPEED = "OPFORGE_BENCH_DEEPSPEED_PYTHON"
-"""The variable that names a python in which DeepSpeed and torch are installed."""
+"""The variable that names a Python in which DeepSpeed and torch are installed."""
 LONG = "OPFORGE_BENCH_LONG"
-"""The variable that asks, as --long does, for the sizes that take minutes."""
+"""The variable that requests the sizes that take minutes, as --long does."""
 TIMEOUT = 600
 """Seconds that one child may take."""
-FRESH = (
+REMOVED = (
     "PYTHONDONTWRITEBYTECODE",
     "PYTHONPROFILEIMPORTTIME",
     "TORCH_EXTENSIONS_DIR",
@@ -28,120 +28,134 @@ FRESH = (
     "TRITON_CACHE_MANAGER",
     "TRITON_INTERPRET",
 )
+"""Variables that children do not inherit. Neither do they inherit OPFORGE_*."""
 
 
 def is_long() -> bool:
-    """Whether the environment asks for a long run."""
+    """Returns whether the environment requests a long run."""
     return os.environ.get(LONG, "") not in ("", "0")
 
 
-def too_long(what: str) -> str:
-    """What a report says of something that is measured in long runs alone."""
+def only_when_long(what: str) -> str:
+    """Returns the text of a report for something that only a long run measures."""
     return f"{what}: only with --long, or {LONG}=1"
 
 
 class ChildError(Exception):
-    """A child process failed; carries the last lines that it printed."""
+    """A child process failed. Carries the last lines that it printed."""
 
 
 class Scratch:
-    """Where a run keeps its caches. Everything below `folder` is gone when the run ends."""
+    """The folder in which a run keeps its caches. Everything below `folder` is deleted when the run ends."""
 
     def __init__(self, folder: str, long: bool = False) -> None:
         self.folder = folder
         self.long = long
         self.deepspeed = os.environ.get(DEEPSPEED, "")
-        # Children start in a folder with this package in it and nothing else: beside the checkout's other folders, a
-        # rival's `import accelerator` would find ours.
+        # A rival's `import accelerator` would find ours if children started in the checkout. So they start in a folder
+        # that holds this package and nothing else.
         self.start_folder = os.path.join(folder, "start")
         os.mkdir(self.start_folder)
         os.symlink(os.path.join(CHECKOUT, "benchmarks"), os.path.join(self.start_folder, "benchmarks"))
 
     def path(self, *parts: str) -> str:
-        """A path below the folder; its parent exists."""
+        """Returns a path below the folder. Its parent folder exists."""
         path = os.path.join(self.folder, *parts)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
-    def fresh(self, prefix: str) -> str:
-        """A new empty folder."""
+    def new_folder(self, prefix: str) -> str:
+        """Returns the path of a new empty folder."""
         return tempfile.mkdtemp(prefix=prefix + "-", dir=self.folder)
 
     @property
     def cache(self) -> str:
-        """The store that the benchmarks share where they need a warm one."""
+        """The store that the benchmarks share when they need a warm one."""
         return self.path("cache")
 
     @property
     def extensions(self) -> str:
-        """The build folder that torch's cpp_extension keeps between the benchmarks."""
+        """The build folder of torch's cpp_extension, which the benchmarks share."""
         return self.path("extensions", "")
 
-    def environment(self, python: str = sys.executable, **more: str) -> dict[str, str]:
-        """The environment of a child: no setting of ours or of Python's but `more`, and the tools beside its python."""
-        kept = {
-            name: value for name, value in os.environ.items() if name not in FRESH and not name.startswith("OPFORGE_")
+    def environment(self, python: str = sys.executable, **settings: str) -> dict[str, str]:
+        """Returns the environment of a child process.
+
+        It has no variable of opforge's or Python's except `settings`, and PATH begins with the folder of `python`.
+        """
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in REMOVED and not name.startswith("OPFORGE_")
         }
         tools = os.path.dirname(python)
         return {
-            **kept,
-            "PATH": tools + os.pathsep + kept.get("PATH", os.defpath),
+            **inherited,
+            "PATH": tools + os.pathsep + inherited.get("PATH", os.defpath),
             "OPFORGE_CACHE_DIR": self.cache,
             "TORCH_EXTENSIONS_DIR": self.extensions,
-            # cpp_extension would put a compiler cache before the compiler wherever it finds one.
+            # Otherwise cpp_extension would run the compiler through any compiler cache that it finds.
             "TORCH_NO_COMPILER_WRAPPER": "1",
-            **more,
+            **settings,
         }
 
-    def child(self, module: str, *arguments: str, python: str = sys.executable, **more: str) -> dict[str, Any]:
-        """Run `python -m benchmarks.MODULE` in a new process; gives the JSON object that its last line is.
+    def run_child(self, module: str, *arguments: str, python: str = sys.executable, **settings: str) -> dict[str, Any]:
+        """Runs `python -m benchmarks.MODULE` in a new process. Returns the JSON object in its last line.
 
-        Raises ChildError.
+        Raises:
+            ChildError: The process failed, or its last line is no JSON object.
         """
-        argv = [python, "-m", f"benchmarks.{module}", *arguments]
-        done = subprocess.run(
-            argv,
+        process = subprocess.run(
+            [python, "-m", f"benchmarks.{module}", *arguments],
             cwd=self.start_folder,
-            env=self.environment(python, **more),
+            env=self.environment(python, **settings),
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
             check=False,
         )
-        return parse(" ".join([module, *arguments]), done.returncode, done.stdout, done.stderr)
+        return parse_output(" ".join([module, *arguments]), process.returncode, process.stdout, process.stderr)
 
-    def start(self, module: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
-        """As `child`, without waiting, and with pipes."""
+    def start_child(self, module: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+        """Starts `python -m benchmarks.MODULE` with pipes, and does not wait for it."""
         return subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.{module}", *arguments],
             cwd=self.start_folder,
-            env=self.environment(**more),
+            env=self.environment(**settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def seconds(self, argv: Sequence[str], **more: str) -> float:
-        """The wall time of a whole command. Raises ChildError where it fails."""
-        environment = self.environment(**more)
-        began = time.perf_counter()
-        done = subprocess.run(argv, env=environment, cwd=self.start_folder, capture_output=True, text=True, check=False)
-        spent = time.perf_counter() - began
-        if done.returncode:
-            raise ChildError(f"{' '.join(argv)} gave {done.returncode}: {_tail(done.stderr or done.stdout)}")
-        return spent
+    def time_command(self, argv: Sequence[str], **settings: str) -> float:
+        """Returns the wall time of a whole command, in seconds.
 
-    def output(self, argv: Sequence[str], **more: str) -> str:
-        """What a command prints. Raises ChildError where it fails."""
-        environment = self.environment(**more)
-        done = subprocess.run(argv, env=environment, cwd=self.start_folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ChildError(f"{' '.join(argv)} gave {done.returncode}: {_tail(done.stderr or done.stdout)}")
-        return done.stdout.strip()
+        Raises:
+            ChildError: The command failed.
+        """
+        return self._run(argv, settings)[0]
+
+    def output(self, argv: Sequence[str], **settings: str) -> str:
+        """Returns what a command prints, without surrounding white space.
+
+        Raises:
+            ChildError: The command failed.
+        """
+        return self._run(argv, settings)[1].strip()
+
+    def _run(self, argv: Sequence[str], settings: dict[str, str]) -> tuple[float, str]:
+        environment = self.environment(**settings)
+        began = time.perf_counter()
+        process = subprocess.run(
+            argv, env=environment, cwd=self.start_folder, capture_output=True, text=True, check=False
+        )
+        seconds = time.perf_counter() - began
+        if process.returncode:
+            tail = _tail(process.stderr or process.stdout)
+            raise ChildError(f"{' '.join(argv)} exited with {process.returncode}: {tail}")
+        return seconds, process.stdout
 
     def source(self, name: str, slope: str = "0.5f") -> str:
-        """A copy of one of the small ops in csrc/ that may be edited; gives its path."""
+        """Returns the path of a copy of an op in csrc/, which may be edited."""
         path = self.path("sources", name)
         if not os.path.exists(path):
             write_op(name, path, slope)
@@ -149,11 +163,11 @@ class Scratch:
 
     @staticmethod
     def script(name: str) -> str:
-        """The path of a command that is installed beside this python."""
+        """Returns the path of a command that is installed beside this Python."""
         return os.path.join(os.path.dirname(sys.executable), name)
 
-    def no_deepspeed(self) -> str | None:
-        """Why DeepSpeed cannot be compared with, or None."""
+    def deepspeed_problem(self) -> str | None:
+        """Returns why DeepSpeed cannot be measured. None if it can."""
         if not self.deepspeed:
             return f"DeepSpeed: set {DEEPSPEED} to a python that has deepspeed and torch"
         if not os.access(self.deepspeed, os.X_OK):
@@ -162,25 +176,29 @@ class Scratch:
 
 
 def write_op(name: str, path: str, slope: str) -> None:
-    """Write a small op of csrc/ with another constant in it."""
+    """Writes a copy of an op in csrc/ with another constant in it."""
     with open(os.path.join(SOURCES, name), encoding="utf-8") as file:
         text = file.read()
     with open(path, "w", encoding="utf-8") as file:
         file.write(text.replace("SLOPE;", slope + ";"))
 
 
-def parse(what: str, status: int, printed: str, problems: str) -> dict[str, Any]:
-    """The JSON object in the last line of what a child printed. Raises ChildError."""
-    lines = printed.strip().splitlines()
+def parse_output(command: str, status: int, output: str, errors: str) -> dict[str, Any]:
+    """Returns the JSON object in the last line of a child's output.
+
+    Raises:
+        ChildError: The status is not 0, or the last line is no JSON object.
+    """
+    lines = output.strip().splitlines()
     if status or not lines:
-        raise ChildError(f"{what} gave {status}: {_tail(problems or printed)}")
+        raise ChildError(f"{command} exited with {status}: {_tail(errors or output)}")
     try:
-        found = json.loads(lines[-1])
+        result = json.loads(lines[-1])
     except ValueError as error:
-        raise ChildError(f"{what} printed no JSON object last: {lines[-1]!r}") from error
-    if not isinstance(found, dict):
-        raise ChildError(f"{what} printed no JSON object last: {lines[-1]!r}")
-    return found
+        raise ChildError(f"{command} printed no JSON object last: {lines[-1]!r}") from error
+    if not isinstance(result, dict):
+        raise ChildError(f"{command} printed no JSON object last: {lines[-1]!r}")
+    return result
 
 
 def _tail(text: str, lines: int = 20) -> str:

@@ -1,4 +1,4 @@
-"""Reports as tables on a terminal, and as plain lines in a pipe."""
+"""Prints reports: as tables on a terminal, as plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from .harness import STATISTICS, Report, Table
+from .harness import STATISTICS, Figure, Report, Table
+
+VERDICTS = {None: "", True: "[green]met[/green] ", False: "[red]missed[/red] "}
 
 
 def number(value: float) -> str:
-    """Four figures that count, without an exponent where that is readable."""
+    """Returns a number with four significant digits, without an exponent if that is readable."""
     if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
         return f"{value:.3g}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def apart(value: float, target: float | None) -> str:
-    """The value with as many figures as it takes to tell it from its target."""
+def distinct(value: float, target: float | None) -> str:
+    """Returns a value with as many digits as it takes to distinguish it from its target."""
     text = number(value)
     for digits in range(5, 9):
         if target is None or value == target or text != number(target):
@@ -29,8 +31,8 @@ def apart(value: float, target: float | None) -> str:
 
 
 def machine(facts: dict[str, Any], console: Console) -> None:
-    """One paragraph on what the figures are measured on."""
-    load = ", ".join(f"{one:.2f}" for one in facts["load_average"])
+    """Prints one paragraph on the machine."""
+    load = ", ".join(f"{average:.2f}" for average in facts["load_average"])
     console.print(
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory'] / 2**30:.1f} GiB, {facts['system']}; "
         f"Python {facts['python']}, torch {facts['torch']}, opforge {facts['opforge']}, {facts['compiler']}; "
@@ -40,32 +42,36 @@ def machine(facts: dict[str, Any], console: Console) -> None:
     )
 
 
-def report(name: str, found: Report, console: Console) -> None:
-    """All of one report."""
+def report(name: str, results: Report, console: Console) -> None:
+    """Prints one report."""
     line = console.rule if console.is_terminal else console.print
     console.print()
-    line(f"[bold]{name}[/bold]: {escape(found.question)}")
-    console.print(f"Ceiling: {escape(found.ceiling)}", highlight=False)
-    for table in found.tables:
+    line(f"[bold]{name}[/bold]: {escape(results.measured)}")
+    console.print(f"Ceiling: {escape(results.ceiling)}", highlight=False)
+    for table in results.tables:
         if console.is_terminal:
             console.print(_rich(table))
         else:
             _plain(table, console)
-    for figure in found.figures:
-        sign = "" if figure.target is None else f" (target: {'at most' if figure.at_most else 'at least'} "
-        sign += "" if figure.target is None else f"{number(figure.target)} {figure.unit}".strip() + ")"
-        colour = {None: "", True: "[green]met[/green] ", False: "[red]missed[/red] "}[figure.met]
-        console.print(
-            f"{colour}{escape(figure.what)}: {apart(figure.value, figure.target)} {escape(figure.unit + sign)}",
-            highlight=False,
-        )
-    for text in found.notes:
+    for figure in results.figures:
+        console.print(_figure_line(figure), highlight=False)
+    for text in results.notes:
         console.print(f"Note: {escape(text)}", highlight=False)
-    for text in found.left_out:
+    for text in results.left_out:
         console.print(f"Left out: {escape(text)}", style="yellow", highlight=False)
 
 
+def _figure_line(figure: Figure) -> str:
+    target = ""
+    if figure.target is not None:
+        limit = f"{number(figure.target)} {figure.unit}".strip()
+        target = f" (target: {'at most' if figure.at_most else 'at least'} {limit})"
+    value = distinct(figure.value, figure.target)
+    return f"{VERDICTS[figure.met]}{escape(figure.what)}: {value} {escape(figure.unit + target)}"
+
+
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Returns the head of a table, and its rows as cells of text."""
     head = ["contender", *(f"{name} {table.unit}" for name in table.statistics), "samples"]
     head += [f"/ {name}" for name in table.against]
     body = []
@@ -81,12 +87,12 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
 
 def _rich(table: Table) -> RichTable:
     head, body = _cells(table)
-    made = RichTable(title=escape(table.title), title_justify="left", title_style="italic")
+    rich_table = RichTable(title=escape(table.title), title_justify="left", title_style="italic")
     for title in head:
-        made.add_column(escape(title), justify="left" if title in ("contender", "") else "right")
+        rich_table.add_column(escape(title), justify="left" if title in ("contender", "") else "right")
     for line in body:
-        made.add_row(*(escape(cell) for cell in line))
-    return made
+        rich_table.add_row(*(escape(cell) for cell in line))
+    return rich_table
 
 
 def _plain(table: Table, console: Console) -> None:

@@ -118,7 +118,7 @@ def load(
 
 
 def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
+    """Torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
     own = args if isinstance(args, Mapping) else {"cxx": args}
     own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}

@@ -254,8 +254,10 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 
 
 def _register_blocks(op: str, entry: Entry) -> list[str]:
-    """Register what the library's TORCH_LIBRARY blocks define; gives the namespaces. A second version of an op gets
-    others than the first, and is refused where it registers ops in a way that cannot wait."""
+    """Register what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
+
+    A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
+    """
     suffix = "_" + entry.key[:8] if op in _torch_versions else ""
     if suffix and _registers_when_opened(entry.library):
         problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"

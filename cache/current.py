@@ -158,8 +158,8 @@ def private_fallback(refused: CacheDirError) -> str:
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """Returns the layers that were named. Raises LayerError for one that cannot be trusted, rather than skip it."""
     for path in paths:
-        found = trust.folder_problem(path, owners)
-        if found:
-            problem, advice = found
-            raise LayerError(path, problem, advice if advice.startswith("Run: ") else "Name its owner there")
+        problem = trust.folder_problem(path, owners)
+        if problem:
+            reason, advice = problem
+            raise LayerError(path, reason, advice if advice.startswith("Run: ") else "Name its owner there")
     return paths

@@ -189,4 +189,4 @@ def _manifest_problem(entry: Entry, result: BuildResult) -> str | None:
     except UNREADABLE:
         return "its manifest cannot be read"
     same_files = {file[:3] for file in inputs} == {file[:3] for file in result.inputs.files}
-    return None if same_files and binary == entry.binary else "its manifest speaks of another library"
+    return None if same_files and binary == entry.binary else "its manifest describes another library"

@@ -1,4 +1,4 @@
-"""Builds the wheel and holds its file list against the tree: a part of `make check`."""
+"""Builds the wheel and compares its files with the source tree. `make check` runs this."""
 
 from __future__ import annotations
 
@@ -13,53 +13,54 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "src/opforge": "opforge",
-    **{room: f"opforge/{room}" for room in ("accelerator", "builders", "cache", "ops")},
+    **{part: f"opforge/{part}" for part in ("accelerator", "builders", "cache", "ops")},
 }
+"""Folder of the checkout -> its path in the package."""
 SUFFIXES = {".py", ".cpp", ".cu", ".h", ".typed"}
 
 
-def listed() -> list[Path]:
-    """Every tracked or new file of the checkout."""
+def checkout_files() -> list[Path]:
+    """Returns the files of the checkout that are tracked or new, relative to it."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     return [Path(name) for name in names if os.path.lexists(ROOT / name)]
 
 
-def expected() -> set[str]:
-    """What the wheel must hold: every source of the package, under its place in the package."""
-    found = set()
-    for path in listed():
-        if path.suffix in SUFFIXES and any(path.is_relative_to(room) for room in SOURCES):
-            room = next(room for room in SOURCES if path.is_relative_to(room))
-            found.add(f"{SOURCES[room]}/{path.relative_to(room)}")
-    return found
+def expected_files() -> set[str]:
+    """Returns the names that the wheel must hold: every source of the package."""
+    names = set()
+    for path in checkout_files():
+        folder = next((folder for folder in SOURCES if path.is_relative_to(folder)), None)
+        if folder and path.suffix in SUFFIXES:
+            names.add(f"{SOURCES[folder]}/{path.relative_to(folder)}")
+    return names
 
 
 def main() -> int:
-    """Compare, print what differs, and return 1 if anything does."""
+    """Prints the differences. Returns 1 if there are any, or if the build fails."""
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "tree")  # a copy, so that neither an old build folder nor this one leaves a trace
-        for path in listed():
+        tree = Path(folder, "tree")  # a copy: an old build folder changes nothing, and none is left in the checkout
+        for path in checkout_files():
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / path, tree / path, follow_symlinks=False)
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, str(tree)]
-        built = subprocess.run(command, capture_output=True, text=True)
-        if built.returncode:
-            print(built.stdout, built.stderr, file=sys.stderr)
+        build = subprocess.run(command, capture_output=True, text=True)
+        if build.returncode:
+            print(build.stdout, build.stderr, file=sys.stderr)
             return 1
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    wanted = expected()
-    for name in sorted(wanted - held):
+            actual = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = expected_files()
+    for name in sorted(expected - actual):
         print(f"missing from the wheel: {name}")
-    for name in sorted(held - wanted):
+    for name in sorted(actual - expected):
         print(f"in the wheel, but not in the tree: {name}")
     if wheel.name.split("-")[2:] != ["py3", "none", "any.whl"]:
         print(f"{wheel.name} is not a pure Python wheel")
         return 1
-    print(f"{wheel.name}: {len(held)} files, {'as in the tree' if held == wanted else 'not as in the tree'}")
-    return held != wanted
+    print(f"{wheel.name}: {len(actual)} files, {'as in the tree' if actual == expected else 'not as in the tree'}")
+    return actual != expected
 
 
 if __name__ == "__main__":

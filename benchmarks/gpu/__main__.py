@@ -1,6 +1,6 @@
-"""`python -m benchmarks.gpu [QUESTION ...] [--json FILE]`: measures the named questions, or all, on the current GPU.
+"""`python -m benchmarks.gpu [NAME ...] [--json FILE]`: runs the named benchmarks, or all, on the current GPU.
 
-Figures are printed, and written to FILE, as they come: a run that is killed leaves what it had.
+Figures are printed, and written to FILE, one by one: a run that is killed leaves what it has measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from . import NAMES, parts
+from . import NAMES, selected_parts
 
 if TYPE_CHECKING:
     from .timing import Figure, Gpu
@@ -26,16 +26,16 @@ HEAD = f"{'task':52} {'contender':36} {'median us':>11} {'best us':>11} {'GB/s':
 
 
 def main() -> int:
-    """Gives 0, 1 where a question failed, 2 where there is no GPU."""
+    """Returns 0, 1 if a task failed, or 2 if there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"any of: {', '.join(NAMES)}")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--rounds", type=int, default=30, help="turns of each contender")
-    parser.add_argument("--minutes", type=float, help="begin no task after so long")
-    asked = parser.parse_args()
-    for name in asked.questions:
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(NAMES)}")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument("--rounds", type=int, default=30, help="samples of each contender")
+    parser.add_argument("--minutes", type=float, help="begin no task after this time")
+    options = parser.parse_args()
+    for name in options.names:
         if name not in NAMES:
-            parser.error(f"there is no question {name!r}; there are: {', '.join(NAMES)}")
+            parser.error(f"there is no benchmark {name!r}; expected any of: {', '.join(NAMES)}")
     import torch
 
     if not torch.cuda.is_available():
@@ -43,77 +43,85 @@ def main() -> int:
         return 2
     from .timing import Figure, Gpu
 
-    gpu = Gpu(asked.rounds, asked.minutes)
-    planned = parts(asked.questions)
-    about = {"gpu": gpu.name, "torch": torch.__version__, "cuda": torch.version.cuda, "rounds": gpu.rounds}
+    gpu = Gpu(options.rounds, options.minutes)
+    planned = selected_parts(options.names)
+    machine = {"gpu": gpu.name, "torch": torch.__version__, "cuda": torch.version.cuda, "rounds": gpu.rounds}
     print(f"{gpu.name}, second cache {gpu.l2 >> 20} MiB, torch {torch.__version__}, CUDA {torch.version.cuda}")
     print(
         f"{len(planned)} parts, {sum(planned.values()) / 60:.0f} minutes by guess: {', '.join(planned)}\n{HEAD}",
         flush=True,
     )
 
-    def keep(answer: dict[str, Any]) -> None:
-        if asked.json:
-            with open(asked.json + ".part", "w", encoding="utf-8") as file:
-                json.dump(answer | about, file, indent=1)
-            os.replace(file.name, asked.json)
+    def save(results: dict[str, Any]) -> None:
+        if options.json:
+            with open(options.json + ".part", "w", encoding="utf-8") as file:
+                json.dump(results | machine, file, indent=1)
+            os.replace(file.name, options.json)
 
-    answer = measure(gpu, planned, keep)
-    missed = [one for one in answer["figures"] if one["met"] is False]
-    judged = sum(one["met"] is not None for one in answer["figures"])
-    print(f"{judged - len(missed)} of {judged} targets met, {len(answer['failed'])} tasks or parts failed", flush=True)
-    for one in missed:
-        print(line(Figure(**one)), flush=True)
-    return 1 if answer["failed"] else 0
+    results = measure(gpu, planned, save)
+    missed = [figure for figure in results["figures"] if figure["met"] is False]
+    judged = sum(figure["met"] is not None for figure in results["figures"])
+    print(f"{judged - len(missed)} of {judged} targets met, {len(results['failed'])} tasks or parts failed", flush=True)
+    for figure in missed:
+        print(line(Figure(**figure)), flush=True)
+    return 1 if results["failed"] else 0
 
 
 def measure(
     gpu: Gpu,
-    questions: Iterable[str],
-    keep: Callable[[dict[str, Any]], None] = lambda _answer: None,
+    parts: Iterable[str],
+    save: Callable[[dict[str, Any]], None] = lambda _results: None,
 ) -> dict[str, Any]:
-    """Print each question's figures as they come, and give all back, with what failed and what was left out.
+    """Runs parts of benchmarks and prints each figure at once.
 
-    `keep` is called with what there is, after each figure.
+    Args:
+        gpu: The GPU to measure.
+        parts: Names such as `rows.softmax`.
+        save: Called with the results so far, after each figure.
+
+    Returns:
+        `figures`, `failed` (part or task -> traceback), `stopped` (parts for which there was no time), `left_out`
+        (contenders that took no part), and `seconds` by part.
     """
     import torch
 
     from .timing import OutOfTimeError
 
-    answer: dict[str, Any] = {"figures": [], "failed": {}, "stopped": [], "seconds": {}}
-    for name in questions:
-        told, began = len(gpu.left_out), time.monotonic()
+    results: dict[str, Any] = {"figures": [], "failed": {}, "stopped": [], "seconds": {}}
+    for name in parts:
+        left_out_before, began = len(gpu.left_out), time.monotonic()
         try:
-            module, _, part = name.partition(".")
-            for one in importlib.import_module(f"benchmarks.gpu.{module}").run(gpu, *([part] if part else [])):
-                print(line(one), flush=True)
-                answer["figures"].append(asdict(one))
-                keep(answer)
+            benchmark, _, part = name.partition(".")
+            for figure in importlib.import_module(f"benchmarks.gpu.{benchmark}").run(gpu, *([part] if part else [])):
+                print(line(figure), flush=True)
+                results["figures"].append(asdict(figure))
+                save(results)
         except OutOfTimeError:
-            answer["stopped"].append(name)
-            print(f"{name}: out of time, what is left of it was not measured", flush=True)
+            results["stopped"].append(name)
+            print(f"{name}: out of time, the rest of it was not measured", flush=True)
         except Exception:
             gpu.failed[name] = traceback.format_exc()
-        with suppress(RuntimeError):  # what is wrong with the device for good, each task tells by itself
+        with suppress(RuntimeError):  # raised if the device has failed for good; each task reports that itself
             torch.cuda.empty_cache()
-        for task in [one for one in gpu.failed if one not in answer["failed"]]:
-            answer["failed"][task] = gpu.failed[task]
+        for task in [task for task in gpu.failed if task not in results["failed"]]:
+            results["failed"][task] = gpu.failed[task]
             print(f"{task} failed:\n{gpu.failed[task]}", flush=True)
-        for left in gpu.left_out[told:]:
-            print(f"left out: {left.task}: {left.contender}: {left.reason}", flush=True)
-        answer["left_out"] = [asdict(one) for one in gpu.left_out]
-        answer["seconds"][name] = round(time.monotonic() - began, 1)
-        keep(answer)
-    return answer
+        for left_out in gpu.left_out[left_out_before:]:
+            print(f"left out: {left_out.task}: {left_out.contender}: {left_out.reason}", flush=True)
+        results["left_out"] = [asdict(left_out) for left_out in gpu.left_out]
+        results["seconds"][name] = round(time.monotonic() - began, 1)
+        save(results)
+    return results
 
 
-def line(one: Figure) -> str:
-    """A figure as a line of the table under HEAD; what it was to reach stands behind it."""
-    speed = "" if one.gigabytes_a_second is None else f"{one.gigabytes_a_second:.0f}"
-    share = "" if one.share is None else f"{one.share:.3f}"
-    verdict = f"{'met' if one.met else 'MISSED'}: {one.target}" if one.target else ""
-    figures = f"{one.task:52} {one.contender:36} {one.microseconds:11.1f} {one.best:11.1f} {speed:>8} {share:>8}"
-    return "  ".join(part for part in (figures, verdict, one.note) if part)
+def line(figure: Figure) -> str:
+    """Returns a figure as a line of the table under HEAD, followed by its target."""
+    speed = "" if figure.gigabytes_a_second is None else f"{figure.gigabytes_a_second:.0f}"
+    share = "" if figure.share is None else f"{figure.share:.3f}"
+    verdict = f"{'met' if figure.met else 'MISSED'}: {figure.target}" if figure.target else ""
+    times = f"{figure.microseconds:11.1f} {figure.best:11.1f}"
+    columns = f"{figure.task:52} {figure.contender:36} {times} {speed:>8} {share:>8}"
+    return "  ".join(part for part in (columns, verdict, figure.note) if part)
 
 
 if __name__ == "__main__":

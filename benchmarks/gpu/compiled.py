@@ -1,4 +1,4 @@
-"""The same as `rows`, beside torch.compile: slow to prepare, and no target names it."""
+"""The tasks of `rows`, beside torch.compile. They are slow to prepare, and have no target."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from .timing import Figure, Gpu
 
 
 def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
-    """As `rows.run`."""
+    """Yields the figures of `rows.run`, beside torch.compile."""
     yield from rows.run(gpu, only, compiled=True)

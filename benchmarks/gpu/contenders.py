@@ -1,4 +1,4 @@
-"""Who takes part in a task: ours must, a rival may fail and is left out with its reason."""
+"""Selects the contenders of a task: ours must run, a rival may fail and is left out with its reason."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ Call = Callable[[], Any]
 
 
 class AbsentError(Exception):
-    """There is no such rival; says why."""
+    """A rival does not exist. Carries the reason."""
 
 
-def ready(call: Call) -> Callable[[], Call]:
-    """A contender that needs no preparation."""
+def prepared(call: Call) -> Callable[[], Call]:
+    """Returns the preparation of a contender that needs none."""
     return lambda: call
 
 
-def taking_part(gpu: Gpu, task: str, offered: Mapping[str, Callable[[], Call]]) -> dict[str, Call]:
-    """The contenders whose call could be made and was made once. A rival that fails is left out; ours may not fail."""
+def usable(gpu: Gpu, task: str, preparations: Mapping[str, Callable[[], Call]]) -> dict[str, Call]:
+    """Returns the calls of the contenders that could be prepared and called once.
+
+    A rival that fails is left out. A failure of ours is raised.
+    """
     calls = {}
-    for name, prepare in offered.items():
+    for name, prepare in preparations.items():
         try:
             call = prepare()
             call()
-            gpu.wait()  # what fails on the device is told here
-        except Exception as problem:  # whatever a rival does not support, it says in its own way
+            gpu.wait()  # an error on the device is raised here
+        except Exception as error:  # rivals raise exceptions of any kind for what they do not support
             if name == OURS:
                 raise
-            gpu.leave_out(task, name, reason(problem))
+            gpu.leave_out(task, name, reason(error))
             continue
         calls[name] = call
     return calls
 
 
-def alone(gpu: Gpu, task: str, make: Callable[[], list[Figure]]) -> list[Figure]:
-    """The task's figures; none where it fails, which is kept: the others are measured all the same."""
+def run_task(gpu: Gpu, task: str, measure: Callable[[], list[Figure]]) -> list[Figure]:
+    """Returns the task's figures. If it fails, notes its traceback and returns none, so that other tasks still run."""
     try:
-        return make()
+        return measure()
     except OutOfTimeError:
         raise
     except Exception:
@@ -51,17 +54,17 @@ def alone(gpu: Gpu, task: str, make: Callable[[], list[Figure]]) -> list[Figure]
         return []
 
 
-def reason(problem: Exception) -> str:
-    """Why a contender takes no part, in a line."""
-    lines = str(problem).strip().splitlines()
-    said = lines[0][:200] if lines else type(problem).__name__
-    if isinstance(problem, ModuleNotFoundError) and (problem.name or "").startswith("liger_kernel"):
+def reason(error: Exception) -> str:
+    """Returns why a contender takes no part, in one line."""
+    lines = str(error).strip().splitlines()
+    first_line = lines[0][:200] if lines else type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("liger_kernel"):
         return "not installed: pip install liger-kernel"
-    return said if isinstance(problem, AbsentError) else f"{type(problem).__name__}: {said}"
+    return first_line if isinstance(error, AbsentError) else f"{type(error).__name__}: {first_line}"
 
 
 def captured(call: Call) -> Call:
-    """The call's work in a CUDA graph: its replay."""
+    """Captures a call's work in a CUDA graph. Returns the graph's replay."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -71,7 +74,7 @@ def captured(call: Call) -> Call:
     with torch.cuda.graph(graph):
         call()
 
-    def replay(_kept: Call = call) -> None:  # the graph writes to the call's tensors, which must not go
+    def replay(_call: Call = call) -> None:  # keeps the call's tensors alive: the graph writes to them
         graph.replay()
 
     return replay

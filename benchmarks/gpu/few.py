@@ -1,4 +1,4 @@
-"""Few rows: fewer than fill the GPU, where a kernel's latency is what counts, and bytes say nothing."""
+"""Few rows: fewer than fill the GPU. The latency of a kernel is what counts, and bandwidth says nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHAPES = ((16, 131_072), (64, 16_384), (256, 4096))
 
 
 def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
-    """The norms and softmax, both ways."""
+    """Yields the figures of the norms and softmax, forward and backward."""
     for function in functions.FUNCTIONS:
         if function.name in ("layer_norm", "rms_norm", "softmax") and only in ("", function.name):
             for shape in SHAPES:

@@ -1,4 +1,4 @@
-"""The functions of `opforge.ops.triton` that work by rows, each beside torch's and Liger's, and what each must move."""
+"""The functions of `opforge.ops.triton` that work by rows, each beside torch's and Liger's, and the bytes they move."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .contenders import AbsentError
 
 EPS = 1e-5
 LENGTHS = (1024, 4096, 16_384, 131_072)
-"""Columns: what one block of a kernel holds, and what is read block by block."""
+"""Numbers of columns: some fit into one block of a kernel, others are read block by block."""
 
 
 def liger_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Liger's kernel, without the module around it."""
+    """Calls Liger's kernel, without the module around it."""
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction
 
     y: Tensor = LigerLayerNormFunction.apply(x, weight, bias, EPS)
@@ -25,7 +25,7 @@ def liger_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def liger_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """Not in place: the gradient that it is given is given again."""
+    """Calls Liger's kernel. Not in place: the same gradient is passed to every call."""
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
     y: Tensor = LigerRMSNormFunction.apply(x, weight, EPS, 0.0, "llama", False)
@@ -33,7 +33,7 @@ def liger_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def liger_softmax(x: Tensor) -> Tensor:
-    """Liger's kernel, without the module around it."""
+    """Calls Liger's kernel, without the module around it."""
     from liger_kernel.ops.softmax import LigerSoftmaxFunction
 
     y: Tensor = LigerSoftmaxFunction.apply(x)
@@ -46,7 +46,7 @@ def liger_gelu(x: Tensor) -> Tensor:
 
 
 def liger_swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """Its backward writes into its inputs, which are this contender's alone."""
+    """Calls Liger's kernel. Its backward writes into its inputs, which no other contender uses."""
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
     y: Tensor = LigerSiLUMulFunction.apply(gate, up)
@@ -55,22 +55,23 @@ def liger_swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Function:
-    """One function; `name` is ours. Matrices are what counts: a row of weights is nothing beside them."""
+    """One function of ours and of the rivals. Only its matrices are counted: a row of weights is negligible."""
 
     name: str
     matrices: int
-    """How many inputs are matrices; `parameters` are of one row, and come after them."""
+    """How many inputs are matrices. They come first."""
     parameters: int
+    """How many inputs have the length of one row."""
     torchs: Callable[..., Tensor]
     liger: Callable[..., Tensor]
     moved: dict[str, int]
-    """Matrices that must be read or written, by way."""
+    """forward or backward -> matrices that must be read or written."""
     options: dict[str, float] = field(default_factory=dict)
-    """What ours is given by name, for the same result as theirs."""
+    """Keyword arguments of ours, for the same result as the rivals'."""
     lengths: tuple[int, ...] = LENGTHS
 
     def bytes_moved(self, way: str, elements: int, dtype: torch.dtype) -> int:
-        """Bytes of one call over matrices of so many elements."""
+        """Returns the bytes that one call must move, with `elements` in each matrix."""
         return self.moved[way] * elements * dtype.itemsize
 
 
@@ -96,14 +97,14 @@ def _torch_swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 ONE_IN, TWO_IN = {"forward": 2, "backward": 3}, {"forward": 3, "backward": 5}
 """x to y, and dy with x or y to dx; gate and up to y, and dy with both to both gradients."""
-SOME = (4096, 131_072)
-"""For what works value by value, where the length of a row should not matter."""
+FEW_LENGTHS = (4096, 131_072)
+"""For functions of single values, where the length of a row should not matter."""
 FUNCTIONS = (
     Function("layer_norm", 1, 2, _torch_layer_norm, liger_layer_norm, ONE_IN, {"eps": EPS}),
     Function("rms_norm", 1, 1, _torch_rms_norm, liger_rms_norm, ONE_IN, {"eps": EPS}),
     Function("softmax", 1, 0, _torch_softmax, liger_softmax, ONE_IN),
-    Function("gelu", 1, 0, _torch_gelu, liger_gelu, ONE_IN, lengths=SOME),
-    Function("swiglu", 2, 0, _torch_swiglu, liger_swiglu, TWO_IN, lengths=SOME),
+    Function("gelu", 1, 0, _torch_gelu, liger_gelu, ONE_IN, lengths=FEW_LENGTHS),
+    Function("swiglu", 2, 0, _torch_swiglu, liger_swiglu, TWO_IN, lengths=FEW_LENGTHS),
 )
 
 
@@ -111,24 +112,28 @@ FUNCTIONS = (
 
 
 def quantized_bytes(elements: int, group: int, bits: int, dtype: torch.dtype) -> int:
-    """Bytes of one call, there or back: values, codes, and a float32 scale a group."""
+    """Returns the bytes that quantize or dequantize must move: values, codes, and a float32 scale a group."""
     return elements * dtype.itemsize + elements * bits // 8 + elements // group * 4
 
 
 def torch_quantize(x: Tensor, group: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Our symmetric rule in torch's words: codes of int8, flat, for 4 bits two a byte; scales."""
+    """Quantizes by our symmetric rule with torch's operators.
+
+    Returns:
+        The codes, int8 and flat, two in a byte for 4 bits; and the scales, one for each group.
+    """
     values = x.reshape(-1, group).float()
     most = 2 ** (bits - 1) - 1
     scales = values.abs().amax(1) / most
-    by = torch.where(scales > 0, scales, 1.0)
-    codes = (values / by[:, None]).round().clamp(-most, most).to(torch.int8).view(-1)
+    divisors = torch.where(scales > 0, scales, 1.0)
+    codes = (values / divisors[:, None]).round().clamp(-most, most).to(torch.int8).view(-1)
     if bits == 4:
         codes = (codes[0::2] & 15) | (codes[1::2] << 4)
     return codes, scales
 
 
 def torch_dequantize(codes: Tensor, scales: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
-    """The values of `torch_quantize`'s codes, flat."""
+    """Returns the values of `torch_quantize`'s codes, flat."""
     codes = codes.view(-1)
     if bits == 4:
         codes = torch.stack([(codes << 4) >> 4, codes >> 4], 1).view(-1)

@@ -1,5 +1,4 @@
-"""FusedAdam, FusedLion and FusedLamb, by CUDA and by Triton: one large tensor, a thousand small ones, bfloat16 with
-float32 master weights.
+"""FusedAdam, FusedLion and FusedLamb, by CUDA and by Triton: large and small tensors, and bfloat16 with fp32 masters.
 
 Bytes an element: Adam 28 in float32 and with a bfloat16 copy of float32 parameters, 14 in bfloat16; Lion 20; LAMB 40.
 """
@@ -19,7 +18,7 @@ from opforge.builders.cuda.fused_lion import FusedLionBuilder
 from opforge.ops import FusedAdam
 from opforge.ops import triton as ops
 
-from .contenders import Call, alone, captured, ready, taking_part
+from .contenders import Call, captured, prepared, run_task, usable
 from .targets import OURS, SHARES, judged
 from .timing import STEPS, Figure, Gpu
 
@@ -32,7 +31,7 @@ SMALL = [1000] * 1000
 
 
 def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
-    """All tasks, or the one that `only` names."""
+    """Yields the figures of all tasks, or of the task that `only` names."""
     for name, task in TASKS.items():
         if only in ("", name):
             gpu.check_time()
@@ -45,7 +44,7 @@ def _loaded(builder: type[Any], target: str) -> Any:
 
 
 def _tensors(gpu: Gpu, count: int, sizes: list[int], dtype: torch.dtype = torch.float32) -> list[list[Tensor]]:
-    """`count` lists of tensors, none of them zero."""
+    """Returns `count` lists of tensors, without a zero in them."""
     return [[torch.rand(size, device=gpu.device).to(dtype) + 0.1 for size in sizes] for _ in range(count)]
 
 
@@ -54,7 +53,7 @@ def _flag(gpu: Gpu) -> Tensor:
 
 
 def _adams(gpu: Gpu, lists: list[list[Tensor]], copies: list[Tensor]) -> dict[str, Call]:
-    """Ours, over params, grads and both moments."""
+    """Returns our contenders, over params, grads and both moments."""
     adam, flag = _loaded(FusedAdamBuilder, gpu.target), _flag(gpu)
     return {
         OURS: lambda: adam.fused_adam_(flag, *lists, copies, **ADAM),
@@ -62,32 +61,32 @@ def _adams(gpu: Gpu, lists: list[list[Tensor]], copies: list[Tensor]) -> dict[st
     }
 
 
-def _torchs(lists: list[list[Tensor]]) -> Call:
-    """torch's own kernel, without its optimizer around it, over the same lists."""
+def _torch_kernel(lists: list[list[Tensor]]) -> Call:
+    """Returns a call of torch's own kernel, without its optimizer around it, over the same lists."""
     steps = [torch.tensor(10.0, device=lists[0][0].device) for _ in lists[0]]
     numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
     return lambda: torch._fused_adamw_(*lists, [], steps, amsgrad=False, maximize=False, **numbers)
 
 
 def _beside_copy(
-    gpu: Gpu, task: str, calls: dict[str, Call], moved: int, wanted: float | None = None, **other: int
+    gpu: Gpu, task: str, calls: dict[str, Call], moved: int, share: float | None = None, **other: int
 ) -> list[Figure]:
-    """The calls, which move so many bytes each, but for those that `other` names by contender."""
-    calls = taking_part(gpu, task, {name: ready(call) for name, call in calls.items()})
-    return judged(gpu.beside_copy(task, calls, {**dict.fromkeys(calls, moved), **other}), wanted)
+    """Returns the figures of calls that move `moved` bytes each, or what `other` says by contender."""
+    calls = usable(gpu, task, {name: prepared(call) for name, call in calls.items()})
+    return judged(gpu.compare_with_copy(task, calls, {**dict.fromkeys(calls, moved), **other}), share)
 
 
 def _large(gpu: Gpu) -> list[Figure]:
-    size = gpu.fitting(1 << 30, 16)
+    size = gpu.elements_that_fit(1 << 30, 16)
     lists = _tensors(gpu, 4, [size])
-    calls = {**_adams(gpu, lists, []), TORCH: _torchs(lists)}
+    calls = {**_adams(gpu, lists, []), TORCH: _torch_kernel(lists)}
     return _beside_copy(gpu, f"AdamW fp32, {size >> 20} Mi", calls, 28 * size, SHARES["adamw", "large"])
 
 
 def _small(gpu: Gpu) -> Iterator[Figure]:
-    """What the host takes counts here: by its clock, and without it, in a graph."""
+    """Yields figures with the host's time, which counts for small tensors, and without it, in a graph."""
     lists = _tensors(gpu, 4, SMALL)
-    calls = {**_adams(gpu, lists, []), TORCH: _torchs(lists)}
+    calls = {**_adams(gpu, lists, []), TORCH: _torch_kernel(lists)}
     steps = {
         OURS: _optimizer(gpu, FusedAdam),
         "torch AdamW(fused=True)": _optimizer(gpu, torch.optim.AdamW, fused=True),
@@ -98,31 +97,27 @@ def _small(gpu: Gpu) -> Iterator[Figure]:
         "torch AdamW(fused=True)": _optimizer(gpu, torch.optim.AdamW, fused=True, capturable=True),
     }
     task = "AdamW fp32, 1000 x 1000"
-    for way, contenders, measured in (
+    for way, contenders, measure in (
         (f"the call, {STEPS} in a row", calls, _in_a_row),
         (f"step(), {STEPS} in a row", steps, _in_a_row),
         ("the call in a graph", calls, _in_a_graph),
         ("step() in a graph", capturable, _in_a_graph),
     ):
-        yield from alone(gpu, f"{task}, {way}", partial(measured, gpu, f"{task}, {way}", contenders))
+        yield from run_task(gpu, f"{task}, {way}", partial(measure, gpu, f"{task}, {way}", contenders))
 
 
 def _in_a_row(gpu: Gpu, task: str, calls: dict[str, Call]) -> list[Figure]:
-    offered = {name: ready(call) for name, call in calls.items()}
-    return judged(gpu.by_steps(task, taking_part(gpu, task, offered)), None)
+    preparations = {name: prepared(call) for name, call in calls.items()}
+    return judged(gpu.compare_steps(task, usable(gpu, task, preparations)), None)
 
 
 def _in_a_graph(gpu: Gpu, task: str, calls: dict[str, Call]) -> list[Figure]:
-    offered = {name: _late(call) for name, call in calls.items()}
-    return judged(gpu.by_turns(task, taking_part(gpu, task, offered)), None)
-
-
-def _late(call: Call) -> Callable[[], Call]:
-    return lambda: captured(call)
+    preparations = {name: partial(captured, call) for name, call in calls.items()}
+    return judged(gpu.compare(task, usable(gpu, task, preparations)), None)
 
 
 def _optimizer(gpu: Gpu, kind: Callable[..., Any], **options: bool) -> Call:
-    """The step of an optimizer over parameters of its own."""
+    """Returns the step of an optimizer over parameters of its own."""
     params = [torch.nn.Parameter(tensor) for tensor in _tensors(gpu, 1, SMALL)[0]]
     for param in params:
         param.grad = torch.ones_like(param)
@@ -131,14 +126,14 @@ def _optimizer(gpu: Gpu, kind: Callable[..., Any], **options: bool) -> Call:
 
 
 def _master(gpu: Gpu) -> list[Figure]:
-    size = gpu.fitting(1 << 29, 22)
+    size = gpu.elements_that_fit(1 << 29, 22)
     params, first, second, wide = _tensors(gpu, 4, [size])
     grads, copies = _tensors(gpu, 2, [size], torch.bfloat16)
-    torchs = _torchs([params, wide, first, second])
+    torch_step = _torch_kernel([params, wide, first, second])
 
     def in_three() -> None:
         wide[0].copy_(grads[0])
-        torchs()
+        torch_step()
         copies[0].copy_(params[0])
 
     three = "torch: cast, fused step, cast"
@@ -147,14 +142,14 @@ def _master(gpu: Gpu) -> list[Figure]:
 
 
 def _low(gpu: Gpu) -> list[Figure]:
-    size = gpu.fitting(1 << 30, 8)
+    size = gpu.elements_that_fit(1 << 30, 8)
     lists = _tensors(gpu, 4, [size], torch.bfloat16)
-    calls = {**_adams(gpu, lists, []), TORCH: _torchs(lists)}
+    calls = {**_adams(gpu, lists, []), TORCH: _torch_kernel(lists)}
     return _beside_copy(gpu, f"AdamW all bf16, {size >> 20} Mi", calls, 14 * size)
 
 
 def _lion(gpu: Gpu) -> list[Figure]:
-    size = gpu.fitting(1 << 29, 12)
+    size = gpu.elements_that_fit(1 << 29, 12)
     lists, flag, lion = _tensors(gpu, 3, [size]), _flag(gpu), _loaded(FusedLionBuilder, gpu.target)
     calls: dict[str, Call] = {
         OURS: lambda: lion.fused_lion_(flag, *lists, [], **NUMBERS),
@@ -164,7 +159,7 @@ def _lion(gpu: Gpu) -> list[Figure]:
 
 
 def _lamb(gpu: Gpu) -> list[Figure]:
-    size = gpu.fitting(1 << 29, 16)
+    size = gpu.elements_that_fit(1 << 29, 16)
     lists, flag, lamb = _tensors(gpu, 4, [size]), _flag(gpu), _loaded(FusedLambBuilder, gpu.target)
     ratios = torch.ones(1, device=gpu.device)
     calls: dict[str, Call] = {

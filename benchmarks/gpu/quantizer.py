@@ -1,6 +1,6 @@
-"""Group quantization of bfloat16 to 8 and 4 bits and back, by rows of several lengths.
+"""Group quantization of bfloat16 to 8 and 4 bits and back, for groups of several lengths.
 
-Bytes an element: 3 for 8 bits, 2.5 for 4, each way; the params are not counted.
+Bytes an element: 3 for 8 bits, 2.5 for 4, in each direction. The parameters are not counted.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ import torch
 
 from opforge.builders.cuda.quantizer import QuantizerBuilder
 
-from .contenders import Call, alone
+from .contenders import Call, run_task
 from .targets import OURS, SHARES, judged
 from .timing import Figure, Gpu
 
-ROWS = (128, 2048, 16_384, 131_072)
+GROUPS = (128, 2048, 16_384, 131_072)
+"""Elements of a group."""
 
 
 def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
-    """All rows, both widths, there and back."""
+    """Yields the figures of all groups and both widths, in both directions."""
     gpu.check_time()
     op = QuantizerBuilder(target=gpu.target).load()
-    size = gpu.fitting(1 << 30, 8)
+    size = gpu.elements_that_fit(1 << 30, 8)
     values = torch.randn(size, device=gpu.device, dtype=torch.bfloat16)
-    for row in ROWS:
+    for group in GROUPS:
         for bits in (8, 4):
-            name = f"{bits} bits, groups of {row}"
-            yield from alone(gpu, f"CUDA {name}", partial(_there_and_back, gpu, name, op, values, row, bits))
+            name = f"{bits} bits, groups of {group}"
+            yield from run_task(gpu, f"CUDA {name}", partial(_both_directions, gpu, name, op, values, group, bits))
 
 
-def _there_and_back(gpu: Gpu, name: str, op: Any, values: torch.Tensor, row: int, bits: int) -> list[Figure]:
+def _both_directions(gpu: Gpu, name: str, op: Any, values: torch.Tensor, group: int, bits: int) -> list[Figure]:
     size = values.numel()
-    groups = size // row
+    groups = size // group
     codes = torch.empty(size * bits // 8, dtype=torch.int8, device=gpu.device)
     params, out = torch.empty(groups, device=gpu.device), torch.empty_like(values)
     quantize: dict[str, Call] = {
@@ -44,6 +45,6 @@ def _there_and_back(gpu: Gpu, name: str, op: Any, values: torch.Tensor, row: int
     dequantize: dict[str, Call] = {OURS: lambda: op.dequantize_(out, codes, params, groups, bits, True)}
     figures = []
     for way, calls in (("quantize", quantize), ("dequantize", dequantize)):
-        found = gpu.beside_copy(f"CUDA {way} {name}", calls, dict.fromkeys(calls, size * (16 + bits) // 8))
-        figures += judged(found, SHARES[way, "forward"])
+        bytes_moved = dict.fromkeys(calls, size * (16 + bits) // 8)
+        figures += judged(gpu.compare_with_copy(f"CUDA {way} {name}", calls, bytes_moved), SHARES[way, "forward"])
     return figures

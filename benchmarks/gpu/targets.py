@@ -1,4 +1,4 @@
-"""What our ops are to reach, and whether they did."""
+"""The targets of our ops, and whether they are met."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ SHARES = {
     ("quantize", "forward"): 0.9,
     ("dequantize", "forward"): 0.9,
 }
-"""(function, way) -> the share of the copy's bandwidth; what is not here is only to be no slower than its rivals."""
+"""(function, way) -> the share of the copy's bandwidth. Other functions must only be no slower than their rivals."""
 NOISE = 1.02
-"""Medians of one kernel measured twice may differ by this much: a rival is slower only beyond it."""
+"""Medians of one kernel measured twice may differ by this much: a rival is faster only beyond it."""
 FIRST_LAUNCH = 10.0
-"""How many times as long as a prebuilt kernel's first launch a cold one is to take."""
+"""How many times as long as a prebuilt kernel's first launch a cold one must take."""
 
 
 def is_rival(contender: str) -> bool:
-    """Whether it is somebody else's: not ours in any of its forms, nor the copy."""
+    """Returns whether a contender is neither ours, in any of its forms, nor the copy."""
     return contender != COPY and not contender.startswith(OURS)
 
 
-def judged(figures: Sequence[Figure], wanted: float | None, repeats: bool | None = None) -> list[Figure]:
-    """One task's figures, ours with what it was to reach: its share of the copy, no rival's time exceeded.
+def judged(figures: Sequence[Figure], share: float | None, repeats: bool | None = None) -> list[Figure]:
+    """Returns one task's figures. Ours is compared with its targets.
 
-    `repeats` is whether two calls gave the same bits, None where nothing was promised.
+    Args:
+        figures: The figures of all contenders.
+        share: The share of the copy's bandwidth that ours must reach. None if there is none.
+        repeats: Whether two calls returned the same bits. None if they need not.
     """
-    fastest = min((one for one in figures if is_rival(one.contender)), key=lambda one: one.microseconds, default=None)
-    told = []
-    for one in figures:
-        if one.contender == OURS:
-            goals, met, note = [], True, "no rival took part"
-            if wanted is not None:
-                goals.append(f"{wanted} of copy")
-                met = one.share is not None and one.share >= wanted
-            if fastest is not None:
-                goals.append("no slower than its rivals")
-                met = met and one.microseconds <= fastest.microseconds * NOISE
-                note = f"{one.microseconds / fastest.microseconds:.2f} of the time of {fastest.contender}"
-            if repeats is not None:
-                goals.append("the same bits twice")
-                met = met and repeats
-                note += "" if repeats else "; TWO CALLS GAVE DIFFERENT BITS"
-            one = replace(one, target=", ".join(goals), met=met if goals else None, note=note)
-        told.append(one)
-    return told
+    rivals = [figure for figure in figures if is_rival(figure.contender)]
+    fastest = min(rivals, key=lambda figure: figure.microseconds, default=None)
+    return [_judged(figure, share, fastest, repeats) if figure.contender == OURS else figure for figure in figures]
+
+
+def _judged(ours: Figure, share: float | None, fastest: Figure | None, repeats: bool | None) -> Figure:
+    targets, met, note = [], True, "no rival took part"
+    if share is not None:
+        targets.append(f"{share} of copy")
+        met = ours.share is not None and ours.share >= share
+    if fastest is not None:
+        targets.append("no slower than its rivals")
+        met = met and ours.microseconds <= fastest.microseconds * NOISE
+        note = f"{ours.microseconds / fastest.microseconds:.2f} of the time of {fastest.contender}"
+    if repeats is not None:
+        targets.append("the same bits twice")
+        met = met and repeats
+        note += "" if repeats else "; TWO CALLS GAVE DIFFERENT BITS"
+    return replace(ours, target=", ".join(targets), met=met if targets else None, note=note)

@@ -1,4 +1,4 @@
-"""What a GPU's figures are measured with: events on the device, a flushed cache, contenders by turns."""
+"""How figures are measured on a GPU: events on the device, a flushed cache, contenders in turns."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-OLDEST = 4
-"""How many times the second cache the tensors are at least, so that nothing of one call is left for the next."""
+CACHES = 4
+"""The tensors are at least this many times the second cache, so that nothing of one call remains for the next."""
 RAMP = 0.2
 """Seconds of work before a task's first sample: an idle GPU's clocks need some tens of milliseconds to rise."""
 AHEAD = 400_000
-"""Cycles (some 0.2 ms) that the device stands still before a sample, so that the host has asked for all of a call's
-work before the first of it runs: what the host takes is not the kernels' time."""
+"""Cycles (some 0.2 ms) for which the device is blocked before a sample.
+
+In that time the host submits all work of a call. Otherwise the host's time would be part of the kernels' time.
+"""
 STEPS = 20
-"""Calls one after the other of which a sample by the host's clock consists."""
+"""Calls in a sample by the host's clock."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One contender at one task. `share` is of the copy's bandwidth in the same turns; None where bytes say nothing."""
+    """One contender at one task."""
 
     task: str
     contender: str
     microseconds: float
     best: float
     gigabytes_a_second: float | None
+    """None if bandwidth says nothing about the task. So is `share`."""
     share: float | None
+    """The contender's bandwidth over the copy's in the same turns."""
     note: str = ""
     target: str = ""
-    """What it is to reach, in words; empty where nothing was set."""
+    """The target in words. Empty if there is none."""
     met: bool | None = None
 
 
@@ -47,15 +51,15 @@ class LeftOut:
 
 
 class OutOfTimeError(Exception):
-    """The time that was given is over: no further task is begun."""
+    """The time of the run is over: no further task is begun."""
 
 
 class Gpu:
-    """The GPU that is measured, and what flushes its cache."""
+    """The GPU that is measured, and a buffer that flushes its cache."""
 
     device = "cuda"
     ends = float("inf")
-    """When no further task is begun, by time.monotonic()."""
+    """When to begin no further task, by time.monotonic()."""
 
     def __init__(self, rounds: int = 30, minutes: float | None = None) -> None:
         if minutes is not None:
@@ -67,33 +71,34 @@ class Gpu:
         self.rounds = rounds
         self.left_out: list[LeftOut] = []
         self.failed: dict[str, str] = {}
-        self._flush = torch.empty(OLDEST * self.l2, dtype=torch.int8, device=self.device)
+        self._flush = torch.empty(CACHES * self.l2, dtype=torch.int8, device=self.device)
 
     def check_time(self) -> None:
-        """Raises OutOfTimeError; a task asks before it prepares anything."""
+        """Raises OutOfTimeError if the time is over. A task calls this before it prepares anything."""
         if time.monotonic() >= self.ends:
             raise OutOfTimeError
 
     def leave_out(self, task: str, contender: str, reason: str) -> None:
-        """Note that a contender takes no part in a task."""
+        """Notes that a contender takes no part in a task."""
         self.left_out.append(LeftOut(task, contender, reason))
 
     def wait(self) -> None:
-        """Until the device has done what it was asked for. Raises what failed there."""
+        """Waits until the device has done all submitted work. Raises the errors of that work."""
         torch.cuda.synchronize()
 
-    def fitting(self, elements: int, bytes_each: int) -> int:
-        """`elements`, or the power of two under it of which tensors of `bytes_each` an element take half the memory."""
+    def elements_that_fit(self, elements: int, bytes_each: int) -> int:
+        """Returns `elements`, halved until they take at most half of the memory with `bytes_each` for an element."""
         while elements * bytes_each > self.memory // 2:
             elements //= 2
         return elements
 
     def measure(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Microseconds of each contender's work on the device, by turns, each with a cold cache.
+        """Returns the microseconds of each contender's work on the device. In turns, each with a cold cache.
 
-        Raises OutOfTimeError.
+        Raises:
+            OutOfTimeError: The time is over.
         """
-        samples = self._warm(contenders)
+        samples = self._warm_up(contenders)
         for _ in range(self.rounds):
             for name, call in contenders.items():
                 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -107,11 +112,12 @@ class Gpu:
         return samples
 
     def measure_steps(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Microseconds a call by the host's clock: STEPS of them, until the device has done the last. By turns.
+        """Returns the microseconds of a call by the host's clock: the mean of STEPS calls, until the device is done.
 
-        Raises OutOfTimeError.
+        Raises:
+            OutOfTimeError: The time is over.
         """
-        samples = self._warm(contenders)
+        samples = self._warm_up(contenders)
         for _ in range(self.rounds):
             for name, call in contenders.items():
                 self.wait()
@@ -122,7 +128,8 @@ class Gpu:
                 samples[name].append((time.perf_counter() - began) * 1e6 / STEPS)
         return samples
 
-    def _warm(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    def _warm_up(self, contenders: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+        """Runs the contenders until the GPU's clocks are high. Returns an empty list of samples for each."""
         self.check_time()
         began, turns = time.monotonic(), 0
         while turns < 2 or time.monotonic() - began < RAMP:
@@ -133,8 +140,8 @@ class Gpu:
         return {name: [] for name in contenders}
 
     def copy_of(self, moved: int) -> Callable[[], Tensor]:
-        """A call that copies half of `moved` bytes, reading them and writing as many; of at least four caches."""
-        half = max(moved // 2, OLDEST * self.l2)
+        """Returns a copy that moves `moved` bytes, but at least the bytes of CACHES second caches each way."""
+        half = max(moved // 2, CACHES * self.l2)
         half = min(half, self.memory // 8)
         source, target = (torch.empty(half, dtype=torch.int8, device=self.device) for _ in range(2))
         source.random_(-128, 128)  # zeros may be faster
@@ -142,32 +149,32 @@ class Gpu:
         copy.moved = 2 * half  # type: ignore[attr-defined]
         return copy
 
-    def beside_copy(
+    def compare_with_copy(
         self, task: str, contenders: Mapping[str, Callable[[], object]], moved: Mapping[str, int]
     ) -> list[Figure]:
-        """Figures of the contenders, which move so many bytes a call, beside the copy."""
+        """Returns the figures of the copy and of the contenders, whose calls move `moved` bytes each."""
         copy = self.copy_of(max(moved[name] for name in contenders))
         samples = self.measure({"copy": copy, **contenders})
         speed = copy.moved / statistics.median(samples["copy"]) / 1e3  # type: ignore[attr-defined]
-        figures = [Figure(task, "copy", *_two(samples["copy"]), speed, 1.0)]
+        figures = [Figure(task, "copy", *_median_and_best(samples["copy"]), speed, 1.0)]
         for name in contenders:
-            median, best = _two(samples[name])
-            own = moved[name] / median / 1e3
-            figures.append(Figure(task, name, median, best, own, own / speed))
+            median, best = _median_and_best(samples[name])
+            own_speed = moved[name] / median / 1e3
+            figures.append(Figure(task, name, median, best, own_speed, own_speed / speed))
         return figures
 
-    def by_turns(self, task: str, contenders: Mapping[str, Callable[[], object]]) -> list[Figure]:
-        """Figures of work on the device that is too small for bytes to say much."""
-        return _without_bytes(task, self.measure(contenders))
+    def compare(self, task: str, contenders: Mapping[str, Callable[[], object]]) -> list[Figure]:
+        """Returns the figures of work on the device that is too small for bandwidth to say much."""
+        return _without_bandwidth(task, self.measure(contenders))
 
-    def by_steps(self, task: str, contenders: Mapping[str, Callable[[], object]]) -> list[Figure]:
-        """Figures of calls by the host's clock, where the host may be what takes the time."""
-        return _without_bytes(task, self.measure_steps(contenders))
-
-
-def _without_bytes(task: str, samples: Mapping[str, list[float]]) -> list[Figure]:
-    return [Figure(task, name, *_two(some), None, None) for name, some in samples.items()]
+    def compare_steps(self, task: str, contenders: Mapping[str, Callable[[], object]]) -> list[Figure]:
+        """Returns the figures of calls by the host's clock, for work where the host may take most of the time."""
+        return _without_bandwidth(task, self.measure_steps(contenders))
 
 
-def _two(samples: list[float]) -> tuple[float, float]:
+def _without_bandwidth(task: str, samples: Mapping[str, list[float]]) -> list[Figure]:
+    return [Figure(task, name, *_median_and_best(times), None, None) for name, times in samples.items()]
+
+
+def _median_and_best(samples: list[float]) -> tuple[float, float]:
     return statistics.median(samples), min(samples)

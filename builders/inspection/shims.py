@@ -38,7 +38,8 @@ def versions(folder: str) -> dict[str, str]:
 
 def torch_floor(undefined: Iterable[str]) -> dict[str, Any]:
     """`used`: the functions of torch's C interface that a library asks for; `floor`: the torch that has all of them, as
-    far as the torch here can tell, or empty; `by_version`: which of them are newer than the interface itself."""
+    far as the torch here can tell, or empty; `by_version`: which of them are newer than the interface itself.
+    """
     used = sorted(name for name in undefined if name.startswith(PREFIXES))
     folder = torch_folder()
     known = versions(folder) if folder else {}

@@ -1,4 +1,4 @@
-"""Which files the steps of a build have read, as far as compilers, linkers, flags and sources tell."""
+"""Which files the steps of a build read, as far as compilers, linkers, flags and sources show it."""
 
 from __future__ import annotations
 
@@ -15,99 +15,115 @@ from .job import Job
 from .provenance import Provenance, Read
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
-"""By these the assembler reads further files, of which no compiler tells."""
+"""The directives by which the assembler reads further files. No compiler lists these files."""
 QUOTED = re.compile(rb'"([^"\\\n]+)')
-NAMED = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
-"""Where a path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
+PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
+"""Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
-"""What stands before a path that the compiler does not read: text, or a file that it or the op itself writes."""
+"""What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
 FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--embed-dir=", "-Wa,-I")
-"""The flags that name a folder to be searched, in the same word or the next."""
+"""The flags that name a folder to be searched, in the same word or in the next one."""
 
 
 def reads_of_step(
     job: Job, work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs], written: Collection[str]
 ) -> list[Read]:
-    """The files that a step's object was compiled from, now or when it was stored."""
+    """Returns the files that a step's object was compiled from.
+
+    Args:
+        job: The job.
+        work: The build folder.
+        step: The step. It has been run, or its object is one of `reused`.
+        provenance: Assigns paths to roots.
+        reused: The inputs of the objects that came from the store, by the name of the object.
+        written: The files that flags name and that the compilers write: these are no inputs.
+    """
     paths = set[str]()
     if step.output in reused:
-        known = (one.resolve(provenance.roots) for one in reused[step.output].files)
-        paths = {path for path in known if path is not None}
+        resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
+        paths = {path for path in resolved if path is not None}
     elif step.depfile:
         with open(os.path.join(work, step.depfile), "rb") as file:
-            named = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
-            paths = {path for path in named if not path.startswith(work + os.sep)}  # stubs and objects are its own
-    elif step.unit:  # a compiler that tells of no header: its sources are all that is known
+            listed = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
+            paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
+    elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
-        own = [path for path in paths if not provenance.place(path).seal]
-        paths |= assembled_files(own, step.argv, search_folders(job))
+        untrusted = [path for path in paths if not provenance.locate(path).tree]
+        paths |= assembled_files(untrusted, step.argv, search_folders(job))
     flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
     paths |= files_in_flags(step.argv, flags).difference(written)
-    return [provenance.place(path) for path in paths]
+    return [provenance.locate(path) for path in paths]
 
 
 def search_folders(job: Job) -> list[str]:
-    """The folders in which a new header or library would be found: those of the plan, of its flags, of the compiler."""
+    """Returns the folders in which a new header or library would be found: the plan's, its flags', the compiler's."""
     plan = job.plan
-    named = [os.path.join(job.roots[one.root], one.path) for one in (*plan.include, *plan.system_include)]
-    told = folders_in_flags((*plan.compile_flags, *plan.link_flags))
+    include = [os.path.join(job.roots[folder.root], folder.path) for folder in (*plan.include, *plan.system_include)]
+    flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))
     libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
-    return [*named, *told, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
+    return [*include, *flags, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
 
 
 def parse_depfile(text: str) -> list[str]:
-    """The prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
+    """Returns the prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
     body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
     names = re.findall(r"(?:\\[ \t#:\\]|\S)+", body)
     return [re.sub(r"\\([ \t#:\\])", r"\1", name).replace("$$", "$") for name in names]
 
 
 def folders_in_flags(flags: Sequence[str]) -> list[str]:
-    """The absolute folders that a compiler's flags tell it to search, for headers or for libraries."""
-    found = []
+    """Returns the absolute folders that flags make a compiler search, for headers or for libraries."""
+    folders = []
     for before, flag in zip(("", *flags), flags, strict=False):
-        begun = next((one for one in FOLDER_FLAGS if flag.startswith(one)), "")
-        named = flag if before in FOLDER_FLAGS else flag[len(begun) :]
-        if (begun or before in FOLDER_FLAGS) and os.path.isabs(named):
-            found.append(named)
-    return found
+        prefix = next((prefix for prefix in FOLDER_FLAGS if flag.startswith(prefix)), "")
+        folder = flag if before in FOLDER_FLAGS else flag[len(prefix) :]
+        if (prefix or before in FOLDER_FLAGS) and os.path.isabs(folder):
+            folders.append(folder)
+    return folders
 
 
 def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
-    """The files that a command names in its flags: a plugin, specs, a profile, a linker's script, further arguments.
+    """Returns the files that flags of a command name: a plugin, specs, a profile, a linker's script, more arguments.
 
-    They decide as sources do, and no compiler tells that it read one. A path that is a word of its own counts where it
-    is one of the `flags`; otherwise it is a program, or a source, which are known.
+    The outcome depends on them as it does on sources, and no compiler lists them. A path that is a word of its own is
+    one of them only if it is among `flags`: otherwise it is a program or a source, which are known already.
     """
-    found = set()
+    files = set()
     for before, word in zip(("", *words), words, strict=False):
         if not word.startswith(("-", "@")) and word not in flags:
             continue
-        for match in NAMED.finditer(word):
+        for match in PATH_IN_FLAG.finditer(word):
             start = match.end() - 1
             flag = word[:start] if word.startswith(("-", "@")) else before + word[:start]
             if not NO_INPUT.search(flag):
-                whole = word[start:]
-                # The last is what clang takes from a folder of profiles.
-                meant = (whole, whole.partition(",")[0], os.path.join(whole, "default.profdata"))
-                found |= {path for path in meant if os.path.isfile(path)}
-        if word.startswith("@") and word[1:] in found:
+                path = word[start:]
+                # clang reads default.profdata if a flag names a folder of profiles.
+                candidates = (path, path.partition(",")[0], os.path.join(path, "default.profdata"))
+                files |= {path for path in candidates if os.path.isfile(path)}
+        if word.startswith("@") and word[1:] in files:
             with suppress(OSError, ValueError), open(word[1:], encoding="utf-8", errors="surrogateescape") as file:
-                inner = [one for one in shlex.split(file.read()) if one != word]
-                found |= files_in_flags(inner, inner)
-    return found
+                inner = [argument for argument in shlex.split(file.read()) if argument != word]
+                files |= files_in_flags(inner, inner)
+    return files
 
 
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
-    """The files that `.incbin` may read in these sources: every quoted name of one that is there, as its own may be
-    put together by macros. None where no source has the word."""
+    """Returns the files that `.incbin` may read in these sources, if one of them has the directive.
+
+    Macros may put the directive's name together, so every quoted name of an existing file counts.
+
+    Args:
+        paths: The sources.
+        words: The command, whose definitions may quote names too.
+        folders: The folders that are searched.
+    """
     text = b""
     for path in paths:
-        with suppress(FileNotFoundError), open(path, "rb") as file:  # one that has gone has no stamp either
+        with suppress(FileNotFoundError), open(path, "rb") as file:  # a source that is gone is found by its stamp
             text += file.read() + b"\n"
     if not ASSEMBLED.search(text):
         return set()
     names = map(os.fsdecode, QUOTED.findall(text + os.fsencode("\n".join(words))))
-    places = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
-    return {path for path in places if os.path.isfile(path)}
+    candidates = {os.path.join(folder, name) for name in dict.fromkeys(names) for folder in folders}
+    return {path for path in candidates if os.path.isfile(path)}

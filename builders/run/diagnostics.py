@@ -1,4 +1,4 @@
-"""Turns what a failed build printed into an error that a person can act on."""
+"""Turns the output of a failed build into an error that says what to do."""
 
 from __future__ import annotations
 
@@ -15,85 +15,93 @@ DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"
     r" (?:(?:fatal|catastrophic) )?(?P<severity>error|warning|note|remark)(?: #\d+(?:-D)?)?: (?P<text>.*)$"
 )
-"""As g++ and clang write it, FILE:LINE:COLUMN: error, and as nvcc does, FILE(LINE): error."""
+"""FILE:LINE:COLUMN: error, as g++ and clang print it, and FILE(LINE): error, as nvcc does."""
 SUMMARY = re.compile(r"ld returned|linker command failed")
 LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
 )
-NINJAS = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
+NINJA_LINE = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
 MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
 REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY", re.MULTILINE)
-"""The line that a diagnostic is about, as `_context` marks it."""
+"""A registration block in the line that a diagnostic is about, as `_context` marks it."""
 LONGEST_LINE = 400
-"""Characters of a line that a message shows; the log has all of it."""
+"""The number of characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
-LONGEST_KEPT = 64 << 10
-"""Characters that an entry keeps of what compilers said."""
+"""The number of lines of the source that a message shows before and after the one that a diagnostic is about."""
+LONGEST_OUTPUT = 64 << 10
+"""The number of characters of the compilers' output that an entry keeps."""
 
 
 def build_error(op: str, status: int, output: str, log: str) -> BuildError:
-    """The error for a build that ended with `status` after printing `output`; `log` is where all of it was kept."""
+    """Returns the error for a build that failed.
+
+    Args:
+        op: The op.
+        status: ninja's exit status, 128 + signal if it was killed.
+        output: What ninja and the compilers printed.
+        log: The path at which the output is kept; empty if it is not.
+    """
     lines = output.splitlines()
-    scarce = exhausted_resource(op, output, log)
-    if scarce:
-        return scarce
+    exhausted = exhausted_resource(op, output, log)
+    if exhausted:
+        return exhausted
     if "_opforge_blocks" in output and LINK.search(output):
         return no_registration(op)
-    if status > 128 and "FAILED:" not in output:  # a compiler of its own accord may end with 255
+    if status > 128 and "FAILED:" not in output:  # with "FAILED:" it is a compiler's own status, such as 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
-    words, found = _words(command), [*parse_diagnostics(lines)]
-    first = next((one for one in found if one["severity"] == "error"), None)
+    argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
+    first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
-        where = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
+        location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"])
-        told = f"{where}: error: {first['message']}{_advice(first['message'], context)}"
-        return CompileError.of(op, title, told, context, words, log, found)
-    linking = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
-    if linking:
-        told = linking[0].strip() + _advice(linking[0])
-        return CompileError.of(op, title, told, "", words, log, [*found, *map(_unplaced, linking)])
-    own = [line for line in lines if line.strip() not in ("", command) and not NINJAS.match(line)]
-    said = [line for line in own if "error" in line.lower()] or own[-3:]
-    shown = " / ".join(line[:LONGEST_LINE] for line in said[:3]) or f"exit status {status}"
-    return CompileError.of(op, title, shown, "", words, log, [*found, _unplaced(shown)])
+        message = f"{location}: error: {first['message']}{_advice(first['message'], context)}"
+        return CompileError.of(op, title, message, context, argv, log, diagnostics)
+    link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
+    if link_lines:
+        message = link_lines[0].strip() + _advice(link_lines[0])
+        return CompileError.of(op, title, message, "", argv, log, [*diagnostics, *map(_unlocated, link_lines)])
+    printed = [line for line in lines if line.strip() not in ("", command) and not NINJA_LINE.match(line)]
+    likely = [line for line in printed if "error" in line.lower()] or printed[-3:]
+    message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"
+    return CompileError.of(op, title, message, "", argv, log, [*diagnostics, _unlocated(message)])
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """What compilers say of places in sources, in the form of `CompileError.diagnostics`."""
+    """Yields what compilers report about lines of sources, in the form of `CompileError.diagnostics`."""
     for line in lines:
-        found = DIAGNOSTIC.match(line)
-        if found:
-            place = {"file": found["file"], "line": int(found["line"] or found["cuda"])}
+        match = DIAGNOSTIC.match(line)
+        if match:
             yield {
-                **place,
-                "column": int(found["column"] or 0),
-                "severity": found["severity"],
-                "message": found["text"],
+                "file": match["file"],
+                "line": int(match["line"] or match["cuda"]),
+                "column": int(match["column"] or 0),
+                "severity": match["severity"],
+                "message": match["text"],
             }
 
 
 def compiler_output(output: str) -> str:
-    """What the compilers printed in a build, without ninja's own lines; the beginning, where it is very long."""
-    return "\n".join(line for line in output.splitlines() if not NINJAS.match(line))[:LONGEST_KEPT]
+    """Returns what the compilers printed in a build, without ninja's own lines; at most LONGEST_OUTPUT characters."""
+    return "\n".join(line for line in output.splitlines() if not NINJA_LINE.match(line))[:LONGEST_OUTPUT]
 
 
-def _unplaced(said: str) -> dict[str, Any]:
-    """An error that speaks of no place in a source."""
-    return {"file": "", "line": 0, "column": 0, "severity": "error", "message": said.strip()}
+def _unlocated(message: str) -> dict[str, Any]:
+    """Returns an error that belongs to no line of a source, in the form of `CompileError.diagnostics`."""
+    return {"file": "", "line": 0, "column": 0, "severity": "error", "message": message.strip()}
 
 
-def _words(command: str) -> list[str]:
+def _argv(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # what stands where a command is expected need not be one
+    except ValueError:  # the line after "FAILED:" is not always a command
         return [command]
 
 
 def no_registration(op: str) -> CompileError:
-    """The error for a stable-ABI library in which no block registers an op."""
+    """Returns the error for a stable-ABI library in which no block registers an op."""
     return CompileError(
         f"{op}: no source registers an op. Write a STABLE_TORCH_LIBRARY({op}, m) block after"
         " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind.",
@@ -102,7 +110,7 @@ def no_registration(op: str) -> CompileError:
 
 
 def wrong_module_name(op: str, module: str) -> CompileError:
-    """The error for a pybind module that Python would not find under the op's name."""
+    """Returns the error for a pybind module that Python would not find under the op's name."""
     return CompileError(
         f"{op}: the library's Python module is named {module!r}, and the op {op!r}."
         " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give the op the module's name.",
@@ -111,7 +119,7 @@ def wrong_module_name(op: str, module: str) -> CompileError:
 
 
 def no_exports(op: str) -> CompileError:
-    """The error for a library of plain functions that nothing outside it can see."""
+    """Returns the error for a library of plain functions that exports none."""
     return CompileError(
         f"{op}: the library exports no function that can be called by name."
         ' Begin each with: extern "C" (and not with static)',
@@ -120,16 +128,16 @@ def no_exports(op: str) -> CompileError:
 
 
 def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
-    """The error for a command that ended with status 0 and left one of its files out."""
+    """Returns the error for a command that ended with status 0 and did not write `name`."""
     advice = "Try another CXX"
     if step.unit:
         advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
     problem = f"it ended with status 0 and did not write {name}. {advice}"
-    return CompileError.of(op, step.title, problem, "", step.argv, log, [_unplaced(problem)])
+    return CompileError.of(op, step.title, problem, "", step.argv, log, [_unlocated(problem)])
 
 
 def not_loadable(op: str, problem: str) -> CompileError:
-    """The error for a linker that ended with status 0 and left something else than a library."""
+    """Returns the error for a linker that ended with status 0 and wrote something else than a library."""
     return CompileError(
         f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
         op,
@@ -137,7 +145,10 @@ def not_loadable(op: str, problem: str) -> CompileError:
 
 
 def _advice(text: str, context: str = "") -> str:
-    """What to do about a diagnostic, where its words or the line that it is about tell."""
+    """Returns what to do about a diagnostic, as lines to append; empty if nothing is known.
+
+    `context` is the source around it, as `_context` returns it.
+    """
     if header := MISSING_HEADER.match(text):
         name = header["name"]
         return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
@@ -153,7 +164,7 @@ def _advice(text: str, context: str = "") -> str:
 
 
 def _failed_step(lines: list[str]) -> tuple[str, str]:
-    """The title and the command of the first step that failed, as ninja prints them."""
+    """Returns the title and the command of the first step that failed, as ninja prints them."""
     title = "the build"
     for number, line in enumerate(lines):
         status = re.match(r"^\[\d+/\d+\] (.*)$", line)
@@ -165,9 +176,9 @@ def _failed_step(lines: list[str]) -> tuple[str, str]:
 
 
 def _context(path: str, line: int) -> str:
-    """Ten lines of the source around the diagnostic, the line itself marked."""
+    """Returns ten lines of the source around a line, which is marked; empty if the source cannot be read."""
     try:
-        with open(path.encode(), encoding="utf-8", errors="replace") as file:  # whatever the locale is
+        with open(path.encode(), encoding="utf-8", errors="replace") as file:  # the name is UTF-8 whatever the locale
             source = file.read().splitlines()
     except OSError:
         return ""

@@ -111,8 +111,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         changed = [
             read.path
             for read in everything
-            if (stamp := stamps.get(read.where)) is None
-            or (stamp.ctime_ns >= started and previous.get(read.where) != stamp)
+            if (stamp := stamps.get(read.location)) is None
+            or (stamp.ctime_ns >= started and previous.get(read.location) != stamp)
         ]
         if not changed:
             inputs = provenance.collect(everything, search_folders(job))

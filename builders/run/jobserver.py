@@ -1,4 +1,4 @@
-"""How many compilers run at once over several builds: a GNU make jobserver, which every ninja of the run draws from."""
+"""A GNU make jobserver: bounds the number of compilers that run at once over several builds."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from types import TracebackType
 from opforge.versions import version_of
 
 JOBSERVER_SINCE = (1, 13)
-"""The ninja that can be a jobserver's client."""
+"""The first version of ninja that can be a client of a jobserver."""
 POLL_SECONDS = 0.1
-_current: ContextVar[Jobserver | None] = ContextVar("budget", default=None)
+_current: ContextVar[Jobserver | None] = ContextVar("jobserver", default=None)
 
 
 class Jobserver:
-    """`slots` compilers at once, however many builds share it; `stop()` ends them all.
+    """Tokens for `slots` compilers, however many builds share them; `stop()` ends all builds.
 
-    Each build takes one token for the compiler that its ninja may always run, and ninja takes one more for each further
-    one. A ninja that knows no jobserver gets all the slots, and the builds take turns.
+    Each build takes a token for the compiler that its ninja may always run; ninja takes one for each further compiler.
+    A ninja that is no client of a jobserver gets all slots: then one build runs at a time.
     """
 
     def __init__(self, slots: int, ninja: str) -> None:
         self.slots, self.stopped = slots, False
-        told = subprocess.run([ninja, "--version"], capture_output=True, text=True, check=False).stdout
-        self._folder = tempfile.mkdtemp(prefix="opforge-jobs-")
-        told_apart = len(self._folder.split()) == 1  # the variable that names it is a list of words
-        self._shared = told_apart and version_of(told.strip())[:2] >= JOBSERVER_SINCE
-        self._path = os.path.join(self._folder, "tokens")
+        version = subprocess.run([ninja, "--version"], capture_output=True, text=True, check=False).stdout
+        self.folder = tempfile.mkdtemp(prefix="opforge-jobs-")
+        """The folder of the named pipe; it is deleted at the end."""
+        one_word = len(self.folder.split()) == 1  # MAKEFLAGS is a list of words: a space would cut the path
+        self._shared = one_word and version_of(version.strip())[:2] >= JOBSERVER_SINCE
+        self._path = os.path.join(self.folder, "tokens")
         os.mkfifo(self._path, 0o600)
-        # Open for both ends, so that it neither blocks nor ends; without blocking, for ninja may be first at a token.
+        # Open at both ends, so that opening does not block and reading finds no end. Non-blocking: a ninja may take the
+        # token that `select` has just reported.
         self._tokens = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         os.write(self._tokens, b"+" * (slots if self._shared else 1))
         self._running: set[subprocess.Popen[str]] = set()
@@ -46,22 +48,22 @@ class Jobserver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._tokens)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What ninja is told about how many compilers to run: nothing where the jobserver tells it."""
+        """The arguments that bound the number of compilers; none if ninja takes tokens."""
         return () if self._shared else ("-j", str(self.slots))
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variable by which ninja knows the jobserver."""
+        """The variable that names the jobserver to ninja; none if ninja takes no tokens."""
         return {"MAKEFLAGS": f"--jobserver-auth=fifo:{self._path}"} if self._shared else {}
 
     @contextmanager
     def token(self) -> Iterator[None]:
-        """Hold one token, waiting for it. Raises KeyboardInterrupt where the run was stopped meanwhile."""
+        """Waits for a token and holds it. Raises KeyboardInterrupt if `stop` is called meanwhile."""
         token = b""
         while not token:
             if self.stopped:
@@ -78,7 +80,7 @@ class Jobserver:
 
     @contextmanager
     def watch(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """Have this build's supervisor ended by `stop()`. Raises KeyboardInterrupt where that has happened."""
+        """Lets `stop` end this build's supervisor. Raises KeyboardInterrupt at the end if it did."""
         self._running.add(process)
         try:
             if self.stopped:
@@ -87,17 +89,17 @@ class Jobserver:
         finally:
             self._running.discard(process)
         if self.stopped:
-            raise KeyboardInterrupt  # its build failed for no fault of its own: nobody is to be told that it did
+            raise KeyboardInterrupt  # the build did not fail by itself: those that wait for it must not get an error
 
     def stop(self) -> None:
-        """End every compiler of every build, and let none start; each build ends with KeyboardInterrupt."""
+        """Ends every compiler of every build, and lets none start. Each build ends with KeyboardInterrupt."""
         self.stopped = True
         for process in list(self._running):
             _end(process)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Give a supervisor the sign to end its build; it may have ended already."""
+    """Makes a supervisor end its build; it may have ended already."""
     try:
         if process.stdin is not None:
             os.write(process.stdin.fileno(), b"\n")
@@ -106,10 +108,10 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def current() -> Jobserver | None:
-    """The budget of this thread's builds, or None where each has its own number of jobs."""
+    """Returns the jobserver of this thread's builds, or None if each build has its own number of jobs."""
     return _current.get()
 
 
-def use(budget: Jobserver | None) -> None:
-    """Let the builds of this thread draw from `budget`, until it says otherwise."""
-    _current.set(budget)
+def use(jobserver: Jobserver | None) -> None:
+    """Makes the builds of this thread take tokens from `jobserver`, until the next call."""
+    _current.set(jobserver)

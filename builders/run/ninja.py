@@ -1,4 +1,7 @@
-"""The only thing that runs compilers: writes a build file, runs ninja under the supervisor, reports progress."""
+"""Runs the steps of a build: writes a build file, runs ninja under the supervisor, reports progress.
+
+Nothing else runs compilers, apart from probes.
+"""
 
 from __future__ import annotations
 
@@ -20,59 +23,61 @@ from opforge.errors import BuilderError, ToolchainNotFoundError
 from . import jobserver, timeline
 
 Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all, and the title of the step that has ended."""
-BREAKS = re.compile("[\n\r\0]")
-"""What ends a line, for ninja or for the system."""
+"""Called with the number of steps done, the number of all steps, and the title of the step that has just ended."""
+LINE_BREAK = re.compile("[\n\r\0]")
+"""The characters that ninja or the system cannot take in a command."""
 STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
-
-
 PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
-"""What makes ninja and the compilers speak so that they are understood; ninja then takes colours out of all of it."""
+"""Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
 
 
 class Outcome(NamedTuple):
-    """How a build ended: ninja's exit status (128 + signal if it was killed) and all that was printed."""
+    """How a build ended: ninja's exit status (128 + signal if it was killed) and everything that was printed."""
 
     status: int
     output: str
 
 
 def find_ninja() -> str:
-    """The path of ninja: the one beside this Python first. Raises ToolchainNotFoundError."""
+    """Returns the path of ninja: beside this Python, or from PATH. Raises ToolchainNotFoundError."""
     beside = os.path.join(sysconfig.get_path("scripts"), "ninja")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("ninja")
-    if found is None:
+    path = beside if os.access(beside, os.X_OK) else shutil.which("ninja")
+    if path is None:
         raise ToolchainNotFoundError("ninja", [beside, "ninja on PATH"], "Install it: pip install ninja.")
-    return found
+    return path
 
 
 def _python() -> str:
-    """The Python that runs the supervisor: this one, or where it is part of another program the one it belongs to."""
+    """Returns the Python that runs the supervisor. In a program that embeds Python, it is the installation's own.
+
+    Raises ToolchainNotFoundError.
+    """
     if sys.executable:
         return sys.executable
     major, minor = sys.version_info[:2]
-    found = os.path.join(sys.base_exec_prefix, "bin", f"python{major}.{minor}")
-    if not os.access(found, os.X_OK):
-        raise ToolchainNotFoundError("Python program", ["sys.executable", found], "Set sys.executable to its path.")
-    return found
+    path = os.path.join(sys.base_exec_prefix, "bin", f"python{major}.{minor}")
+    if not os.access(path, os.X_OK):
+        raise ToolchainNotFoundError("Python program", ["sys.executable", path], "Set sys.executable to its path.")
+    return path
 
 
 def _escaped(text: str) -> str:
+    """Returns a path as ninja spells it."""
     return re.sub(r"([$ :\n])", r"$\1", text)
 
 
-def _broken(argv: Sequence[str]) -> str:
-    return next(word for word in argv if BREAKS.search(word))
-
-
 def write_build_file(folder: str, steps: Sequence[Step]) -> None:
-    """Write build.ninja: one rule, and one statement a step. Raises BuilderError for what ninja cannot be told."""
+    """Writes build.ninja: one rule, and one statement for each step.
+
+    Raises BuilderError if a command has a line break.
+    """
     lines = ["ninja_required_version = 1.5", "rule run", "  command = $argv", "  description = $title", ""]
     for step in steps:
-        # What another step makes decides the order; of a source ninja need not know, and some names it cannot spell.
+        # Only the outputs of other steps are listed, for the order: ninja cannot spell some names of sources.
         inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
-        if BREAKS.search("".join(step.argv)):
-            raise BuilderError(step.title, f"{_broken(step.argv)!r} has a line break", "Rename it, or leave that out")
+        broken = next(filter(LINE_BREAK.search, step.argv), None)
+        if broken is not None:
+            raise BuilderError(step.title, f"{broken!r} has a line break", "Rename it, or leave that out")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",
             "  argv = " + shlex.join(step.argv).replace("$", "$$"),
@@ -83,18 +88,18 @@ def write_build_file(folder: str, steps: Sequence[Step]) -> None:
 
 
 def run(folder: str, jobs: int, on_progress: Progress | None = None) -> Outcome:
-    """Run the build in `folder`, at most `jobs` compilers at once, or as many as the budget in use still has.
+    """Runs the build in `folder`, with at most `jobs` compilers at once, or with the tokens of the jobserver in use.
 
-    The caller's folder and environment stay untouched. If this process dies, or this call is left by an exception,
-    every compiler of the build ends with it.
+    The caller's working folder and environment are not changed. If this process dies, or an exception leaves this call,
+    every compiler of the build is killed.
     """
-    shared = jobserver.current()
-    if shared is None:
+    server = jobserver.current()
+    if server is None:
         return _run(folder, ("-j", str(jobs)), {}, on_progress, None)
-    asked = time.time()
-    with shared.token():
-        timeline.mark("wait for a free compiler", asked)
-        return _run(folder, shared.arguments, shared.environment, on_progress, shared)
+    began = time.time()
+    with server.token():
+        timeline.mark("wait for a free compiler", began)
+        return _run(folder, server.arguments, server.environment, on_progress, server)
 
 
 def _run(
@@ -102,7 +107,7 @@ def _run(
     jobs: Sequence[str],
     environment: Mapping[str, str],
     on_progress: Progress | None,
-    shared: jobserver.Jobserver | None,
+    server: jobserver.Jobserver | None,
 ) -> Outcome:
     supervisor = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
     peak = os.path.join(folder, "peak")
@@ -117,30 +122,31 @@ def _run(
         errors="replace",
         start_new_session=True,
     )
-    with shared.watch(process) if shared else nullcontext():
+    with server.watch(process) if server else nullcontext():
         return _follow(process, on_progress)
 
 
 def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Outcome:
-    printed = []
+    """Reads the output to its end, and reports progress. Makes the supervisor end the build if it is left early."""
+    output = []
     assert process.stdout is not None and process.stdin is not None
     try:
         for line in process.stdout:
             if line.startswith("ninja: Jobserver mode detected"):
                 continue
-            printed.append(line)
+            output.append(line)
             step = STATUS.match(line)
             if step and on_progress:
                 on_progress(int(step[1]), int(step[2]), step[3])
         status = process.wait()
-        if status == 0 and any(line.startswith("FAILED:") for line in printed):
-            status = 1  # where SIGCHLD is ignored, or somebody else reaps every child, wait() knows none and says 0
-        return Outcome(status if status >= 0 else 128 - status, "".join(printed))
+        if status == 0 and any(line.startswith("FAILED:") for line in output):
+            status = 1  # if SIGCHLD is ignored, or other code reaps every child, wait() returns 0 for lack of a status
+        return Outcome(status if status >= 0 else 128 - status, "".join(output))
     finally:
         try:
-            # The supervisor's sign to end everything, if it has not ended by itself. Closing alone would not do: a
-            # worker that was forked meanwhile holds the pipe open.
-            if process.returncode is None:  # a write to one that has ended is SIGPIPE, at which gdb stops
+            # The newline makes the supervisor kill the build. Closing the pipe is not enough: a worker that was forked
+            # meanwhile holds it open.
+            if process.returncode is None:  # a write to a process that has ended is SIGPIPE, at which gdb stops
                 process.stdin.write("\n")
             process.stdin.close()
         except BrokenPipeError:
@@ -150,7 +156,7 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
 
 
 def peak_memory(folder: str) -> int:
-    """The most memory that one process of the build in `folder` took, in bytes; 0 where that is not known."""
+    """Returns the most memory that one process of the build in `folder` used, in bytes; 0 if it is not known."""
     try:
         with open(os.path.join(folder, "peak"), encoding="ascii") as file:
             return int(file.read())

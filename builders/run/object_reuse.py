@@ -44,7 +44,7 @@ def keep(
     """Stores the objects that this build compiled, each with the files that it read."""
     for step in steps:
         if step.unit and step.output not in taken:
-            own = {read.where for read in reads[step.output]}
+            own = {read.location for read in reads[step.output]}
             files = tuple(file for file in inputs.files if RootedPath(file.root, file.path) in own)
             objects.keep(
                 job.layout, _unit_key(job, step), os.path.join(work, step.output), inputs._replace(files=files)

@@ -1,4 +1,4 @@
-"""Which files a build has read, whose they are, and where a new file would change it: from depfiles to `Inputs`."""
+"""Where the files that a build read come from, and where a new file would change it: from paths to `Inputs`."""
 
 from __future__ import annotations
 
@@ -20,122 +20,129 @@ PACKAGE_DATABASES = (
     "var/lib/pacman/local",
 )
 PYTHON_STAMP = "patchlevel.h"
-"""The header that states Python's version: an installation that is replaced replaces it too."""
+"""The header that states Python's version: whoever replaces an installation replaces it too."""
 LIBRARIES = (".so", ".a")
 PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
-"""What the package database vouches for. A file anywhere else is watched by itself."""
+"""The folders whose files the package database lists, and those below them whose files it does not list."""
 
 
 class Read(NamedTuple):
-    """A file that the compiler read, with its stamp from before it was hashed."""
+    """A file that the compiler read."""
 
     path: str
-    where: RootedPath
-    seal: str
+    location: RootedPath
+    tree: str
+    """The trusted tree that it belongs to; empty if none."""
 
 
 class Provenance:
-    """Sorts paths into roots and seals, for one plan's roots.
+    """Assigns paths to the roots and trusted trees of one plan.
 
-    `seals` names roots of a toolchain's own, each with the file below it whose stamp vouches for the others.
+    Args:
+        roots: The paths of the plan's roots, by name.
+        disk: The disk.
+        trusted_roots: The roots of a toolchain that are trusted trees, each with its stamp file.
     """
 
-    def __init__(self, roots: Mapping[str, str], disk: Disk, seals: Mapping[str, str] | None = None) -> None:
+    def __init__(self, roots: Mapping[str, str], disk: Disk, trusted_roots: Mapping[str, str] | None = None) -> None:
         self.roots, self._disk = roots, disk
-        self._given = seals or {}
-        named = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
-        self._named = sorted(named, key=lambda one: -len(one[1]))
-        self._seals = self._find_seals()
+        bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
+        self._bases = sorted(bases, key=lambda base: -len(base[1]))
+        self._stamp_files = self._find_stamp_files(trusted_roots or {})
 
-    def _find_seals(self) -> dict[str, RootedPath]:
-        seals = {root: RootedPath(root, path) for root, path in self._given.items() if root in self.roots}
+    def _find_stamp_files(self, trusted_roots: Mapping[str, str]) -> dict[str, RootedPath]:
+        """Returns the stamp file of each trusted tree: while it is unchanged, so are the files of the tree."""
+        files = {root: RootedPath(root, path) for root, path in trusted_roots.items() if root in self.roots}
         if "torch" in self.roots:
             import glob
 
             packages = os.path.dirname(self.roots["torch"])
             records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
             if len(records) == 1:
-                seals["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
+                files["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
         if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
-            seals["python"] = RootedPath("python", PYTHON_STAMP)
+            files["python"] = RootedPath("python", PYTHON_STAMP)
         for database in PACKAGE_DATABASES:
             if self._disk.exists("/" + database):
-                seals["system"] = RootedPath("system", database)
+                files["system"] = RootedPath("system", database)
                 break
-        return seals
+        return files
 
-    def place(self, path: str) -> Read:
-        """Whose a file is: the nearest root above it, and the seal that vouches for it, if any."""
+    def locate(self, path: str) -> Read:
+        """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
         path = _plain(path)
-        for name, base in self._named:
+        for name, base in self._bases:
             if path.startswith(base):
-                return Read(path, RootedPath(name, path[len(base) :]), name if name in self._seals else "")
+                return Read(path, RootedPath(name, path[len(base) :]), name if name in self._stamp_files else "")
         inside = path.lstrip("/")
-        sealed = "system" in self._seals and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
-        return Read(path, RootedPath("system", inside), "system" if sealed else "")
+        trusted = "system" in self._stamp_files and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
+        return Read(path, RootedPath("system", inside), "system" if trusted else "")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
-        """The stamps of these files now; a file that is gone has none."""
-        found = ((read, self._disk.stamp(read.path)) for read in reads)
-        return {read.where: stamp for read, stamp in found if stamp}
+        """Returns the present stamps of these files. A file that is gone has none."""
+        stamps = ((read, self._disk.stamp(read.path)) for read in reads)
+        return {read.location: stamp for read, stamp in stamps if stamp}
 
     def collect(self, reads: Iterable[Read], search: Iterable[str]) -> Inputs:
-        """Hash the files, and work out where a new file could change the outcome.
+        """Hashes the files, and works out where a new file could change the outcome.
 
-        `search` are the include folders in order. Raises OSError where a file has gone.
+        `search` are the include folders in order. Raises OSError if a file is gone.
         """
         reads = tuple(reads)
         files, queried = [], set[str]()
         for read in reads:
             with open(read.path, "rb") as file:
                 content = file.read()
-            files.append(Dependency(*read.where, hashlib.sha256(content).hexdigest(), read.seal))
+            files.append(Dependency(*read.location, hashlib.sha256(content).hexdigest(), read.tree))
             if b"__has_" in content:
                 queried |= {os.fsdecode(name) for name in HAS_INCLUDE.findall(content)}
         folders = list(dict.fromkeys(os.path.normpath(folder) for folder in search))
-        quoting = sorted({os.path.dirname(read.path) for read in reads if not read.seal})
+        quoting = sorted({os.path.dirname(read.path) for read in reads if not read.tree})
         names = queried | _names_below([*folders, *quoting], [read.path for read in reads])
-        # -lfoo finds either of the two, in the first folder that has one.
-        names |= {stem + kind for stem, end in map(os.path.splitext, names) if end in LIBRARIES for kind in LIBRARIES}
-        searched = [
-            place for folder in dict.fromkeys([*quoting, *folders]) if not (place := self.place(folder + "/-")).seal
-        ]
-        return self._absences(files, sorted(names), [os.path.dirname(place.path) for place in searched])
+        # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
+        stems = [os.path.splitext(name) for name in names]
+        names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
+        located = (self.locate(folder + "/-") for folder in dict.fromkeys([*quoting, *folders]))
+        return self._absences(files, sorted(names), [os.path.dirname(read.path) for read in located if not read.tree])
 
     def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
+        """Returns the inputs: the files, and which of the names are present in the searched folders now."""
         present, watched = set[RootedPath](), set[str]()
         for folder in searched:
             watched.add(self._nearest(folder))
-            listed = self._disk.names(folder)
+            listing = self._disk.names(folder)
             for name in names:
-                if may_be_in(listed, name):
+                if may_be_in(listing, name):
                     path = os.path.normpath(os.path.join(folder, name))
                     watched.add(self._nearest(os.path.dirname(path)))
                     if self._disk.exists(path):
                         present.add(self._folder(folder).join(name))
-        used = {file.tree for file in files if file.tree}
+        trees = {file.tree for file in files if file.tree}
         return Inputs(
             files=tuple(sorted(files)),
             names=tuple(names),
             searched=tuple(self._folder(folder) for folder in searched),
             present=tuple(sorted(present)),
             folders=tuple(sorted(self._folder(folder) for folder in watched)),
-            trusted_trees=tuple(sorted((name, where) for name, where in self._seals.items() if name in used)),
+            trusted_trees=tuple(sorted((tree, file) for tree, file in self._stamp_files.items() if tree in trees)),
         )
 
     def _folder(self, path: str) -> RootedPath:
-        where = self.place(path + "/-").where
-        return RootedPath(where.root, os.path.dirname(where.path))
+        location = self.locate(path + "/-").location
+        return RootedPath(location.root, os.path.dirname(location.path))
 
     def _nearest(self, folder: str) -> str:
-        """The folder itself, or the nearest one above it that exists: its stamp changes when a name appears below."""
+        """Returns the folder, or the nearest one above it that exists: its stamp changes if a name appears below."""
         while folder != "/" and not self._disk.exists(folder):
             folder = os.path.dirname(folder)
         return folder
 
 
 def _plain(path: str) -> str:
-    """The path without `.` and `..`; by its links where it goes up from a linked folder, which text cannot follow."""
+    """Returns the path without `.` and `..`.
+
+    If `..` follows a linked folder, text alone would lead elsewhere: then links are resolved.
+    """
     plain = os.path.normpath(path)
     if "/../" in path and os.path.realpath(path) != os.path.realpath(plain):
         return os.path.realpath(path)
@@ -143,6 +150,6 @@ def _plain(path: str) -> str:
 
 
 def _names_below(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
-    """Each way in which a path may have been spelled in an #include, given the folders that were searched."""
+    """Returns every spelling by which an #include may have named one of the paths, with these folders searched."""
     bases = [folder.rstrip("/") + "/" for folder in folders]
     return {path[len(base) :] for path in paths for base in bases if path.startswith(base)}

@@ -1,11 +1,11 @@
-"""Runs a build and ends every compiler of it when the builder is gone.
+"""Runs a build, and kills every compiler of it when the builder is gone.
 
-Started as a script, on the standard library alone:  python -I -S supervisor.py PEAK COMMAND [ARG ...]
+Started as a script, with nothing but the standard library:  python -I -S supervisor.py PEAK COMMAND [ARG ...]
 
-It leads a session of its own, which every process of the build belongs to: ninja gives each compiler a process group,
-so killing a group is not enough. Standard input is a pipe that the builder holds: at its end, or when the builder is
-no longer the parent (a forked worker may keep the pipe open), the whole session is killed. The file
-PEAK gets the most memory, in bytes, that one of its processes took.
+It leads a session that every process of the build belongs to. Killing a process group would not be enough, because
+ninja gives each compiler a group of its own. Standard input is a pipe from the builder. The whole session is killed
+when there is something to read or the pipe ends, and when the builder is no longer the parent: a forked worker may keep
+the pipe open. The most memory, in bytes, that one process of the build used is written to the file PEAK.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import sys
 import time
 
 POLL_SECONDS = 0.1
+"""How often it checks whether the builder is still its parent."""
 KIBIBYTE = 1024
-"""The unit in which Linux counts memory for wait4."""
+"""Bytes in the unit in which Linux counts memory for wait4."""
 
 
 def _members(session: int) -> list[int]:
-    """The live processes of a session, this one apart."""
-    found = []
+    """Returns the live processes of a session, without this one."""
+    members = []
     for name in os.listdir("/proc"):
         if not name.isdecimal() or int(name) == os.getpid():
             continue
@@ -33,12 +34,12 @@ def _members(session: int) -> list[int]:
         except OSError:
             continue
         if int(fields[3]) == session and fields[0] != b"Z":
-            found.append(int(name))
-    return found
+            members.append(int(name))
+    return members
 
 
-def _end_all(session: int) -> None:
-    """Kill the session's processes until none is left: one may have been starting another."""
+def _kill_all(session: int) -> None:
+    """Kills the session's processes until none is left: one may just have started another."""
     for _attempt in range(200):
         members = _members(session)
         if not members:
@@ -52,15 +53,13 @@ def _end_all(session: int) -> None:
 
 
 def main(peak: str, command: list[str]) -> int:
-    """Run `command` to its end or the builder's; returns its exit status, 128 + signal if it was killed."""
+    """Runs `command` to its end or the builder's. Returns its exit status, 128 + signal if it was killed."""
     builder, session = os.getppid(), os.getsid(0)
     null = os.open(os.devnull, os.O_RDONLY)
     child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)])
     watched: list[int] = [0]
-    ended = -1
     if hasattr(os, "pidfd_open"):
-        ended = os.pidfd_open(child)
-        watched.append(ended)
+        watched.append(os.pidfd_open(child))
     status = None
     while status is None:
         ready, _, _ = select.select(watched, [], [], POLL_SECONDS)
@@ -71,13 +70,13 @@ def main(peak: str, command: list[str]) -> int:
                 with open(peak, "w", encoding="ascii") as file:
                     file.write(str(used.ru_maxrss * KIBIBYTE))
             except OSError:
-                pass  # a full disk is for the build itself to report
+                pass  # the build itself reports a full disk
         elif 0 in ready or os.getppid() != builder:
-            _end_all(session)
+            _kill_all(session)
             os.waitpid(child, 0)
             return 1
     if status < 0:
-        _end_all(session)  # ninja alone was killed: its compilers are not to outlive it
+        _kill_all(session)  # ninja alone was killed: its compilers must not outlive it
     return status if status >= 0 else 128 - status
 
 

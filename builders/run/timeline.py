@@ -1,4 +1,4 @@
-"""What a run of builds did when, written in the format of chrome://tracing and ui.perfetto.dev."""
+"""Records what a run of builds does when, in the format of chrome://tracing and ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -9,80 +9,95 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 _current: ContextVar[Timeline | None] = ContextVar("timeline", default=None)
 COMPILERS = 0
-"""The process under which a trace shows the compilers, each in a row of its own."""
+"""The process id under which a trace shows the compilers, one a row."""
 NINJA_LOG = ".ninja_log"
 
 
+class _Span(NamedTuple):
+    """Something that took time. Times are seconds of `time.time()`."""
+
+    began: float
+    ended: float
+    name: str
+    details: Mapping[str, object]
+
+
 class Timeline:
-    """Collects events of all threads. Times are seconds of `time.time()`."""
+    """Collects the events of all threads. Times are seconds of `time.time()`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._began = time.time()
+        self.began = time.time()
+        """The zero of the trace's times."""
         self._events: list[dict[str, Any]] = []
-        self._steps: list[tuple[float, float, dict[str, Any]]] = []
+        self._steps: list[_Span] = []
 
-    def add(self, name: str, began: float, ended: float, **told: object) -> None:
-        """Something that the calling thread did."""
-        event = self._event(name, "op", began, ended, (os.getpid(), threading.get_native_id()), told)
+    def add(self, name: str, began: float, ended: float, **details: object) -> None:
+        """Records something that the calling thread did; the trace shows `details` with it."""
+        row = (os.getpid(), threading.get_native_id())
+        event = self._event(_Span(began, ended, name, details), "op", row)
         with self._lock:
             self._events.append(event)
 
     def add_steps(self, op: str, folder: str, titles: Mapping[str, str], offset: int, ended: float) -> None:
-        """The compiler steps of a run of ninja that ended at `ended`, from what its log holds after `offset` bytes."""
+        """Records the steps of a run of ninja that ended at `ended`, from its log after `offset` bytes.
+
+        `titles` maps the output of each step to its title.
+        """
         steps = read_log(folder, offset)
         if not steps:
             return
-        start = ended - max(one[1] for one in steps) / 1000  # ninja ends with its last step, and its clock starts at 0
+        # ninja's clock starts at 0, and ninja ends with its last step.
+        start = ended - max(last for _first, last, _output in steps) / 1000
         with self._lock:
             for first, last, output in steps:
-                told = {"op": op, "output": output}
-                name = titles.get(output, output)
-                self._steps.append((start + first / 1000, start + last / 1000, {"name": f"{op}: {name}", "told": told}))
+                name = f"{op}: {titles.get(output, output)}"
+                details = {"op": op, "output": output}
+                self._steps.append(_Span(start + first / 1000, start + last / 1000, name, details))
 
-    def _event(
-        self, name: str, category: str, began: float, ended: float, row: tuple[int, int], told: Mapping[str, object]
-    ) -> dict[str, Any]:
-        event: dict[str, Any] = {"name": name, "cat": category, "ph": "X", "pid": row[0], "tid": row[1]}
-        event["ts"] = round((began - self._began) * 1e6)
-        # Of two that follow each other, the first must not end after the second's beginning, not by rounding either.
-        event["dur"] = max(0, round((ended - self._began) * 1e6) - event["ts"])
-        return event | {"args": dict(told)}
+    def _event(self, span: _Span, category: str, row: tuple[int, int]) -> dict[str, Any]:
+        """Returns a complete event; `row` is (process, thread)."""
+        event: dict[str, Any] = {"name": span.name, "cat": category, "ph": "X", "pid": row[0], "tid": row[1]}
+        event["ts"] = round((span.began - self.began) * 1e6)
+        # Both ends are rounded, not the duration: otherwise adjacent events could overlap by a microsecond.
+        event["dur"] = max(0, round((span.ended - self.began) * 1e6) - event["ts"])
+        return event | {"args": dict(span.details)}
 
     def to_json(self) -> dict[str, Any]:
-        """The trace: one complete event for each thing; steps that ran at the same time stand in rows of their own."""
+        """Returns the trace: one complete event for each span. Steps that ran at the same time have different rows."""
         with self._lock:
-            events, steps = list(self._events), sorted(self._steps, key=lambda one: one[:2])
+            events, steps = list(self._events), sorted(self._steps, key=lambda step: (step.began, step.ended))
         free: list[int] = []
         busy: list[tuple[float, int]] = []
-        rows = 0
-        for began, ended, told in steps:
-            while busy and busy[0][0] <= began:
+        row_count = 0
+        for step in steps:
+            while busy and busy[0][0] <= step.began:
                 heapq.heappush(free, heapq.heappop(busy)[1])
             if not free:
-                rows += 1
-                free.append(rows)
+                row_count += 1
+                free.append(row_count)
             row = heapq.heappop(free)
-            heapq.heappush(busy, (ended, row))
-            events.append(self._event(told["name"], "step", began, ended, (COMPILERS, row), told["told"]))
-        names = {(COMPILERS, row): f"compiler {row}" for row in range(1, rows + 1)}
+            heapq.heappush(busy, (step.ended, row))
+            events.append(self._event(step, "step", (COMPILERS, row)))
+        names = {(COMPILERS, row): f"compiler {row}" for row in range(1, row_count + 1)}
         threads = dict.fromkeys((event["pid"], event["tid"]) for event in events if event["cat"] == "op")
-        names |= {place: f"builds {number}" for number, place in enumerate(threads, 1)}
-        meta = [_name("thread_name", *place, name) for place, name in names.items()]
+        names |= {thread: f"builds {number}" for number, thread in enumerate(threads, 1)}
+        meta = [_name("thread_name", *row, name) for row, name in names.items()]
         meta += [_name("process_name", COMPILERS, 0, "compilers"), _name("process_name", os.getpid(), 0, "ops")]
-        return {"traceEvents": [*meta, *sorted(events, key=lambda one: one["ts"])], "displayTimeUnit": "ms"}
+        return {"traceEvents": [*meta, *sorted(events, key=lambda event: event["ts"])], "displayTimeUnit": "ms"}
 
 
 def _name(kind: str, process: int, row: int, name: str) -> dict[str, Any]:
+    """Returns the event that names a process or a row."""
     return {"name": kind, "ph": "M", "pid": process, "tid": row, "args": {"name": name}}
 
 
 def read_log(folder: str, offset: int = 0) -> list[tuple[int, int, str]]:
-    """(start, end, output) of each step in a ninja log, in milliseconds since that ninja started."""
+    """Returns (start, end, output) of each step in a ninja log, in milliseconds since that ninja started."""
     try:
         with open(os.path.join(folder, NINJA_LOG), encoding="utf-8", errors="replace") as file:
             file.seek(offset)
@@ -94,7 +109,7 @@ def read_log(folder: str, offset: int = 0) -> list[tuple[int, int, str]]:
 
 
 def log_size(folder: str) -> int:
-    """How many bytes a ninja log has by now."""
+    """Returns the size of a ninja log in bytes; 0 if there is none."""
     try:
         return os.path.getsize(os.path.join(folder, NINJA_LOG))
     except OSError:
@@ -102,18 +117,18 @@ def log_size(folder: str) -> int:
 
 
 def current() -> Timeline | None:
-    """The timeline of this thread's builds, or None where nobody asked for one."""
+    """Returns the timeline of this thread's builds, or None if there is none."""
     return _current.get()
 
 
 def use(timeline: Timeline | None) -> None:
-    """Have what this thread does recorded in `timeline`, until it says otherwise."""
+    """Records what this thread does in `timeline`, until the next call."""
     _current.set(timeline)
 
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Record how long the body takes, where a timeline is in use."""
+    """Records how long the body takes, if a timeline is in use."""
     began, timeline = time.time(), _current.get()
     try:
         yield
@@ -123,7 +138,7 @@ def span(name: str) -> Iterator[None]:
 
 
 def mark(name: str, began: float) -> float:
-    """Record what began at `began` and ends now; returns now."""
+    """Records what began at `began` and ends now, if a timeline is in use. Returns the present time."""
     now, timeline = time.time(), _current.get()
     if timeline is not None:
         timeline.add(name, began, now)

@@ -1,4 +1,4 @@
-"""One file for each compiler. A toolchain finds itself, identifies itself, and turns a plan into commands."""
+"""One file for each compiler: a toolchain finds it, identifies it, and turns a plan into commands."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TOOLCHAINS = {
     "opencl": "opforge.builders.toolchains.opencl:OpenCL",
     "triton": "opforge.builders.toolchains.triton:TritonToolchain",
 }
-"""Name to "module:Class"; a new compiler is one line here and one file beside this one."""
+"""Name -> "module:Class". A new compiler is one line here and one file beside this one."""
 DEVICES = {"cpu": "host", "cuda": "nvcc", "hip": "hipcc", "xpu": "sycl", "opencl": "opencl"}
-"""Which toolchain builds for a device. A builder for another one names it in `OpBuilder.toolchain`."""
+"""Device -> the toolchain that builds for it. A builder for another device names one in `OpBuilder.toolchain`."""
 PASSED_ENV = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
@@ -33,9 +33,9 @@ PASSED_ENV = (
     "SOURCE_DATE_EPOCH",
     "CCC_OVERRIDE_OPTIONS",
 )
-"""The variables that the host's compilers read: part of the plan key."""
+"""The variables that the host's compilers read. Their values are part of the plan key."""
 PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
-"""Every variable that the plan of a host op may depend on. Here, so that a cache hit need not import the compilers."""
+"""Every variable that the plan of a host op may depend on. They are here so that a hit need not import host.py."""
 _BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PLAN_CODE = tuple(
     os.path.join(_BUILDERS, *name.split("/"))
@@ -48,6 +48,7 @@ _PLAN_CODE = tuple(
         "toolchains/__init__.py",
         "toolchains/host.py",
         "toolchains/probe.py",
+        "toolchains/toolchain.py",
     )
 )
 _PORTABLE_CODE = tuple(os.path.join(_BUILDERS, "toolchains", name) for name in ("zig.py", "sysroot.py"))
@@ -57,41 +58,44 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
     """Returns the toolchain that builds this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
     from opforge.errors import OpIncompatibleError
 
-    where = _class_name(spec)
-    if not where:
+    import_path = _import_path(spec)
+    if not import_path:
         reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
         advice = "Name one in the builder's `toolchain`, as module:Class"
         raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
-    toolchain: Toolchain = _class_at(where).find(spec, store.layout, store.disk)
+    toolchain: Toolchain = _class_at(import_path).find(spec, store.layout, store.disk)
     return toolchain
 
 
 def plan_environment(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that the spec's plan may depend on."""
-    where = _class_name(spec)
-    return PLAN_ENV if where in ("", HOST) else (*PLAN_ENV, *_class_at(where).plan_env)
+    import_path = _import_path(spec)
+    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_class_at(import_path).plan_env)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
     """Returns the files of opforge, or of the package that the toolchain comes from, that shape the spec's plan."""
-    where = _class_name(spec)
+    import_path = _import_path(spec)
     code = (*_PLAN_CODE, *_PORTABLE_CODE) if spec.portable else _PLAN_CODE
-    if where in ("", HOST):
+    if import_path in ("", HOST):
         return code
     import sys
 
-    modules = {kind.__module__ for kind in _class_at(where).__mro__ if kind.__module__ not in ("builtins", "typing")}
+    modules = {
+        kind.__module__ for kind in _class_at(import_path).__mro__ if kind.__module__ not in ("builtins", "typing")
+    }
     modules.add("opforge.accelerator.archs")
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return (*code, *sorted(path for path in files if path))
 
 
-def _class_name(spec: OpSpec) -> str:
+def _import_path(spec: OpSpec) -> str:
+    """Returns the toolchain's class as "module:Class"; empty if there is none for the device."""
     return spec.toolchain or TOOLCHAINS.get(DEVICES.get(spec.target.device, ""), "")
 
 
-def _class_at(where: str) -> Any:
+def _class_at(import_path: str) -> Any:
     import importlib
 
-    module, _, attribute = where.partition(":")
+    module, _, attribute = import_path.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""What every device compiler shares: it stands beside a C++ compiler, which takes the host's sources and links."""
+"""What every device compiler shares: a C++ compiler beside it compiles the host's sources and links the library."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from .host import HostToolchain, absolute, objects_of
 from .toolchain import DevicePart, Toolchain
 
 SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
-"""What is known of every device compiler: where it lies, a file below that, its folders of headers and libraries."""
+"""The entries of every device compiler's info, with their types.
+
+`root` is the folder that it is installed in, `seal` a file below it whose stamp stands for all files of the folder,
+`include` and `lib` are its folders of headers and libraries.
+"""
 
 
 class DeviceToolchain(Toolchain):
-    """A device compiler with its host compiler. A subclass finds itself, says who it is, and compiles one source.
-
-    `root` names the root of its headers; sources that end in one of `suffixes` are its own, all others the host's.
-    """
+    """A device compiler with its host compiler. A subclass finds it, probes it, and compiles one source."""
 
     device: ClassVar[str]
     root: ClassVar[str]
+    """The name of the root below which its headers are."""
     suffixes: ClassVar[tuple[str, ...]]
+    """Sources that end in one of these are the device's own; the host compiler compiles all others."""
     host_variable: ClassVar[str] = ""
     """The variable that names another host compiler than CXX."""
     passed_env: ClassVar[tuple[str, ...]] = ()
-    """The variables that the device compiler itself obeys."""
+    """The variables that the device compiler itself reads."""
     translates: ClassVar[bool] = False
-    """Whether it compiles what `source_translation.py` makes of a source, so that other rules are another toolchain."""
+    """Whether it compiles what source_translation.py writes: then this file's digest is part of its identity."""
     plan_env: ClassVar[tuple[str, ...]] = ()
     """Every variable that a plan for the device may depend on, besides the host's: `passed_env` and those that name the
     compiler."""
@@ -43,26 +46,26 @@ class DeviceToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = HostToolchain(layout, disk, self.host_variable)
         self.argv = self._find()
-        self._cached_info: probe.CompilerInfo | None = None
+        self._checked_info: probe.CompilerInfo | None = None
 
     def _find(self) -> tuple[str, ...]:
-        """The command that starts the device compiler. Raises ToolchainNotFoundError."""
+        """Returns the command that starts the device compiler. Raises ToolchainNotFoundError."""
         raise NotImplementedError
 
     def _load_info(self) -> probe.CompilerInfo:
-        """The compiler's record: see `probe.cached_info`; with SHAPE, and more of its own."""
+        """Returns the compiler's info, by `probe.cached_info`: SHAPE, and entries of its own. Raises ToolchainError."""
         raise NotImplementedError
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        """The command that compiles one of the device's own sources."""
+        """Returns the command that compiles one of the device's own sources to an object."""
         raise NotImplementedError
 
     def compile_host(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
-        """The command that compiles a source of the host."""
+        """Returns the command that compiles a source of the host to an object."""
         return self.host.compile(plan, roots, source, output)
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
-        """The names and folders that a source is told of. The compiler's own headers come by themselves."""
+        """Returns the plan's definitions and include folders as options, without the compiler's own headers."""
         system = [absolute(folder, roots) for folder in plan.system_include if folder.root != self.root]
         return [
             *(f"-D{name}={value}" if value else f"-D{name}" for name, value in plan.defines),
@@ -70,22 +73,22 @@ class DeviceToolchain(Toolchain):
             *(option for folder in system for option in ("-isystem", folder)),
         ]
 
-    def accepts(self, code: str, *command: str) -> bool:
-        """Whether the compiler accepts this command about an architecture: asked once, and cached_info."""
+    def accepts(self, code: str, *options: str) -> bool:
+        """Returns whether the compiler accepts options that name the architecture `code`. The result is stored."""
 
-        def question() -> probe.CompilerInfo:
-            status, _out, _said = probe.try_run(self.argv, *command)
+        def try_options() -> probe.CompilerInfo:
+            status, _out, _err = probe.try_run(self.argv, *options)
             return {"identity": {"code": code}, "stamps": self.info["stamps"], "absent": [], "takes": status == 0}
 
-        name = (*self.argv, *command)
-        return bool(probe.cached_info(name, {"takes": bool}, self._layout, self._disk, question)["takes"])
+        name = (*self.argv, *options)
+        return bool(probe.cached_info(name, {"takes": bool}, self._layout, self._disk, try_options)["takes"])
 
     @property
     def info(self) -> probe.CompilerInfo:
-        """What the device compiler says of itself, checked once for this object."""
-        if self._cached_info is None:
-            self._cached_info = self._load_info()
-        return self._cached_info
+        """The device compiler's info, checked once for this object."""
+        if self._checked_info is None:
+            self._checked_info = self._load_info()
+        return self._checked_info
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"{self.root} {name}", value) for name, value in self.info["identity"].items()]
@@ -113,18 +116,19 @@ class DeviceToolchain(Toolchain):
         return {self.root: self.info["root"]}
 
     def trusted_roots(self) -> Mapping[str, str]:
-        # Its version headers are among its programs, so that another version of its headers is another toolchain.
+        # The headers that state a version are among its programs: other headers are another toolchain.
         return {self.root: self.info["seal"]}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())
 
     def headers(self) -> tuple[RootedPath, ...]:
-        """The folders of the device's headers, for sources of the host."""
-        return tuple(RootedPath(self.root, os.path.relpath(one, self.info["root"])) for one in self.info["include"])
+        """Returns the folders of the device's headers, for sources of the host."""
+        root = self.info["root"]
+        return tuple(RootedPath(self.root, os.path.relpath(folder, root)) for folder in self.info["include"])
 
     def arch_problem(self, arch: Sequence[str]) -> str | None:
-        """Why the device compiler cannot build for these architectures, or None."""
+        """Returns why the device compiler cannot build for these architectures, or None if it can."""
         raise NotImplementedError
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
@@ -139,11 +143,18 @@ class DeviceToolchain(Toolchain):
             )
             for name, source in objects_of(plan)
         ]
-        return self.host.finish(plan, units, library, [f"-L{one}" for one in self.info["lib"]])
+        return self.host.finish(plan, units, library, [f"-L{folder}" for folder in self.info["lib"]])
 
 
-def through(step: Step, path: str, made: str, folders: Sequence[str]) -> Step:
-    """`step` with its source, at `path`, translated to `made` first, and the headers that it quotes too."""
+def translate_first(step: Step, path: str, translation: str, folders: Sequence[str]) -> Step:
+    """Returns a step that writes the translation of its source first and compiles that.
+
+    Args:
+        step: The step that would compile the source itself.
+        path: The path of the source.
+        translation: The path of its translation.
+        folders: Where quoted headers are found. These are translated too.
+    """
     program = (sys.executable, "-I", "-S", os.path.abspath(source_translation.__file__))
-    command = (made if word == path else word for word in step.argv)
-    return step._replace(argv=(*program, step.depfile, path, made, *folders, "--", *command))
+    command = (translation if word == path else word for word in step.argv)
+    return step._replace(argv=(*program, step.depfile, path, translation, *folders, "--", *command))

@@ -13,17 +13,16 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
 from . import PASSED_ENV, probe
+from .toolchain import Toolchain
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
 
-    from .toolchain import DevicePart
-
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
-"""Used where present, the first one: they link an op in half the time of the system's."""
+"""The first one that is installed is used: these link an op in half the time of the system's linker."""
 PATH_FLAGS = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
-"""The beginnings of flags that name other programs or folders of headers than the compiler's own."""
+"""Prefixes of flags that select other programs or folders of headers than the compiler's own."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -35,39 +34,40 @@ BASE_FLAGS = (
 INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
 
 
-class HostToolchain:
+class HostToolchain(Toolchain):
     """The C++ compiler named by CXX, or the first of g++ and clang++ on PATH.
 
-    `variable` is one that names it in CXX's stead, where it is set: a device compiler's own wish for its host.
+    `variable`, if it is set, names the compiler instead of CXX: a device compiler may need another one than ops for
+    the CPU.
     """
 
     shared_flags: tuple[str, ...] = ("-fsanitize", "-m", "-g")
-    """What the linker is to be told too."""
+    """Prefixes of the compile flags that the linker gets too."""
 
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
         self.argv = _find(variable if os.environ.get(variable) else "CXX")
-        named = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
-        wanted = [f"ld.{name}" for name in named[-1:]] or LINKERS
-        self.linker = next((path for name in wanted if (path := which(name))), "")
-        self._cached_info: probe.CompilerInfo | None = None
+        chosen = [flag.partition("=")[2] for flag in env_words("LDFLAGS") if flag.startswith("-fuse-ld=")]
+        linkers = [f"ld.{name}" for name in chosen[-1:]] or LINKERS
+        self.linker = next((path for name in linkers if (path := which(name))), "")
+        self._checked_info: probe.CompilerInfo | None = None
 
     @property
     def _info(self) -> probe.CompilerInfo:
-        """What the compiler says of itself, checked once for this object, which lives no longer than one load."""
-        if self._cached_info is None:
-            given = (*env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
+        """The compiler's info, checked once for this object, which lives no longer than one load."""
+        if self._checked_info is None:
+            flags = (*env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
             path_flags = [
                 flag
-                for before, flag in zip(("", *given), (*given, ""), strict=True)
+                for before, flag in zip(("", *flags), (*flags, ""), strict=True)
                 if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
             ]
-            self._cached_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, path_flags)
-        return self._cached_info
+            self._checked_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, path_flags)
+        return self._checked_info
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
-        """Returns the toolchain for this spec: for a portable library zig's, or the compiler with the sysroot."""
+        """Returns the toolchain for this spec: zig, or the compiler with a sysroot, if the library is portable."""
         return portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else cls(layout, disk)
 
     def programs(self) -> Mapping[str, list[int]]:
@@ -79,63 +79,52 @@ class HostToolchain:
 
     @property
     def is_clang(self) -> bool:
-        """Whether it speaks clang's dialect of flags."""
+        """Whether it takes clang's flags."""
         return "clang" in self._info["version"]
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         machine, _, system = self._info["machine"].partition("-")
-        wanted = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
+        needed = MACHINES.get(arch[0].rpartition("-v")[0] or arch[0], "") if arch else machine
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
         if "linux" not in system:
             return f"{self.argv[0]} builds for {system or machine}, and this version builds libraries for Linux"
-        if wanted != machine:
-            return f"{self.argv[0]} compiles for {machine}, not for {wanted or arch[0]}"
+        if needed != machine:
+            return f"{self.argv[0]} compiles for {machine}, not for {needed or arch[0]}"
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         return tuple((name, os.environ[name]) for name in PASSED_ENV if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        # A linker that LDFLAGS names comes later on the command line, and so wins.
+        # LDFLAGS comes last, so that a linker that it names takes precedence.
         return env_words("CPPFLAGS") + env_words("CXXFLAGS"), (*self._info["linker_flags"], *env_words("LDFLAGS"))
 
     @property
     def precompiles(self) -> bool:
-        """Whether it makes precompiled headers in gcc's way, which a compiler launcher could not follow."""
+        """Whether it writes precompiled headers as gcc does. A compiler launcher does not understand these."""
         return not self.is_clang and not launcher()
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        flags = tuple(ARCH_FLAGS.get(one, f"-march={one}") for one in arch)
+        flags = tuple(ARCH_FLAGS.get(level, f"-march={level}") for level in arch)
         return flags if self.is_clang else (*flags, "-fno-gnu-unique")
 
     def search_folders(self) -> tuple[str, ...]:
-        named = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
-        own = [os.path.realpath(part) for value in named for part in value.split(os.pathsep) if part]
-        return (*own, *self._info["search"])
-
-    def root_paths(self) -> Mapping[str, str]:
-        return {}
-
-    def trusted_roots(self) -> Mapping[str, str]:
-        return {}
-
-    def part(self, abi: str) -> DevicePart | None:
-        return None
-
-    def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        return ()
+        values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
+        user = [os.path.realpath(folder) for value in values for folder in value.split(os.pathsep) if folder]
+        return (*user, *self._info["search"])
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
         return self.finish(plan, units, library)
 
     def finish(self, plan: BuildPlan, units: list[Step], library: str, device: Sequence[str] = ()) -> list[Step]:
-        """The units' steps, and those that make the library of them; `device` goes to the linker, before the flags."""
-        link = self._link(plan, [one.output for one in units if one.output.endswith(".o")], library, device)
+        """Returns the units' steps and those that link them; the linker gets `device` before the plan's flags."""
+        link = self._link(plan, [unit.output for unit in units if unit.output.endswith(".o")], library, device)
         return [*(self._stub(name) for name in plan.stubs), *units, link]
 
     def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
+        """Returns the command that compiles one source to an object."""
         path = absolute(source, roots)
         depfile = output + ".d"
         argv = [
@@ -151,12 +140,15 @@ class HostToolchain:
         return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
 
     def _stub(self, soname: str) -> Step:
-        """A library with a name and nothing in it: the linker needs no more, and torch need not be here to link."""
+        """Returns the command that links a library with a name and no content.
+
+        The linker needs no more of one of torch's libraries, so torch need not be installed to link an op.
+        """
         argv = (*self.argv, "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-x", "c++", os.devnull, "-o", soname)
         return Step(soname, (), argv, f"name {soname}")
 
     def _link(self, plan: BuildPlan, objects: list[str], library: str, device: Sequence[str]) -> Step:
-        # Archives and libraries that are linked in are inputs too, as far as the linker tells which it read.
+        # The archives and libraries that are linked in are inputs too, if the linker can list them.
         depfile = "link.d" if self._info["tells_archives"] else ""
         argv = [
             *self.argv,
@@ -186,28 +178,31 @@ def portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> H
 
 
 def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:
-    """Each source with the name of its object file."""
-    stems = (os.path.splitext(os.path.basename(source.path))[0] for source in plan.sources)
+    """Returns each source of the plan, as (name of its object file, source)."""
     return [
-        (f"{number}.{stem}.o", source) for number, (stem, source) in enumerate(zip(stems, plan.sources, strict=True))
+        (f"{number}.{os.path.splitext(os.path.basename(source.path))[0]}.o", source)
+        for number, source in enumerate(plan.sources)
     ]
 
 
 def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
-    """Keep the folders out of the binary, so that the same sources give the same bytes anywhere; not when debugging."""
+    """Returns the flags that keep folders out of the binary: the same sources then have the same bytes anywhere.
+
+    There are none if the library is built for debugging.
+    """
     if "-g" in plan.compile_flags:
         return []
-    used = {where.root for where in (*plan.sources, *plan.include, *plan.system_include)}
+    used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
-def absolute(where: RootedPath, roots: Mapping[str, str]) -> str:
-    """The path of a file or folder on this machine."""
-    return os.path.normpath(os.path.join(roots[where.root], where.path))
+def absolute(path: RootedPath, roots: Mapping[str, str]) -> str:
+    """Returns the path of a file or folder on this machine."""
+    return os.path.normpath(os.path.join(roots[path.root], path.path))
 
 
 def env_words(variable: str) -> tuple[str, ...]:
-    """The words of a variable, as a shell would take them apart. Raises SettingError."""
+    """Returns the words of a variable, split as a shell does. Raises SettingError."""
     value = os.environ.get(variable)
     if not value:
         return ()
@@ -235,17 +230,23 @@ def _find(variable: str) -> tuple[str, ...]:
 
 
 def launcher() -> tuple[str, ...]:
-    """The compiler launcher that was asked for. It changes no result, so it is in no key."""
-    asked = env_words("OPFORGE_COMPILER_LAUNCHER")
-    path = which(asked[0]) if asked else None
-    if asked and path is None:
-        searched = [f"OPFORGE_COMPILER_LAUNCHER={asked[0]}"]
+    """Returns the command of the compiler launcher, such as ccache; empty if none is requested.
+
+    It changes no result, so it is in no key. Raises ToolchainNotFoundError if it is not installed.
+    """
+    words = env_words("OPFORGE_COMPILER_LAUNCHER")
+    path = which(words[0]) if words else None
+    if words and path is None:
+        searched = [f"OPFORGE_COMPILER_LAUNCHER={words[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
-    return (path, *asked[1:]) if path else ()
+    return (path, *words[1:]) if path else ()
 
 
 def which(name: str) -> str | None:
-    """The program's path. shutil.which answers the same in several times as long, and this is on every hit's way."""
+    """Returns the absolute path of a program, or None if there is none.
+
+    It is called for every plan: shutil.which does the same and takes several times as long.
+    """
     folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:
         path = os.path.join(folder, name)

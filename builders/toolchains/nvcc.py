@@ -23,18 +23,18 @@ from .toolchain import DevicePart
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
-"""Those that state a version, of each of the packages that a toolkit consists of."""
+"""The headers that state a version, of each package that a toolkit consists of."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
-"""What nvcc understands as a C++ compiler does; everything else goes to the host compiler behind it."""
+"""Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
-"""A source with nothing in it, to ask about."""
+"""Options that compile an empty source."""
 INSTALL = (
     "Install the CUDA toolkit and put its nvcc on PATH, or set CUDA_HOME; without root: "
     "pip install nvidia-cuda-nvcc nvidia-cuda-cccl nvidia-cuda-runtime nvidia-cuda-crt nvidia-nvvm,"
     " all of one version. A prebuilt entry needs none."
 )
-ADVICE = "Set CUDA_HOME to a whole CUDA toolkit, or mend this one"
+ADVICE = "Set CUDA_HOME to a complete CUDA toolkit, or repair this one"
 UNSUPPORTED = re.compile(r"#error -- (unsupported [^!]*!(?: [^!]*!)?)")
 
 
@@ -50,50 +50,56 @@ class Nvcc(DeviceToolchain):
         return (find(),)
 
     def _load_info(self) -> probe.CompilerInfo:
-        name = ("nvcc", *self.argv, *self.host.argv, *(os.environ.get(one, "") for one in ("PATH", *self.passed_env)))
+        name = (
+            "nvcc",
+            *self.argv,
+            *self.host.argv,
+            *(os.environ.get(variable, "") for variable in ("PATH", *self.passed_env)),
+        )
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
-        told = probe.run(self.argv, "--version", advice=ADVICE)
-        found = re.search(r"release (\d+\.\d+), V(\S+)", told)
-        if not found:
-            first = told.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`nvcc --version` names no release, but says {first!r}", ADVICE)
-        plan = _dry_run(self.argv)
-        root = os.path.realpath(plan["TOP"][0]) if plan["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
+        output = probe.run(self.argv, "--version", advice=ADVICE)
+        version = re.search(r"release (\d+\.\d+), V(\S+)", output)
+        if not version:
+            first = output.strip().partition("\n")[0]
+            raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, no release", ADVICE)
+        folders = _dry_run_folders(self.argv)
+        root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
         programs = [os.path.join(root, name) for name in PROGRAMS]
-        programs += [os.path.join(folder, "cicc") for folder in plan["CICC_PATH"]]
-        include = list(dict.fromkeys(os.path.realpath(one) for one in plan["-I"] + plan["-isystem"]))
+        programs += [os.path.join(folder, "cicc") for folder in folders["CICC_PATH"]]
+        include = list(dict.fromkeys(os.path.realpath(folder) for folder in folders["-I"] + folders["-isystem"]))
         programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
-        programs = [path for path in dict.fromkeys(map(os.path.realpath, programs)) if _is_file(path)]
+        programs = [path for path in dict.fromkeys(map(os.path.realpath, programs)) if os.path.isfile(path)]
         digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs}
-        # What was found may be a wrapper, which says where the toolkit is; the toolkit's own nvcc does the work.
+        # argv[0] may be a wrapper, which says where the toolkit is: sources are compiled by the toolkit's own nvcc.
         own = os.path.join(root, "bin", "nvcc")
         watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
-        # PyPI's packages keep their libraries where their own nvcc does not look.
-        libraries = [*plan["-L"], os.path.join(root, "lib")]
+        # PyPI's packages have their libraries in a folder that their own nvcc does not search.
+        libraries = [*folders["-L"], os.path.join(root, "lib")]
         known = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
         known += probe.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
-            "identity": {"version": f"nvcc {found[2]}"} | {f"{name} sha256": one for name, one in digests.items()},
+            "identity": {"version": f"nvcc {version[2]}"}
+            | {f"{name} sha256": digest for name, digest in digests.items()},
             "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.programs()),
             "absent": [],
             "root": root,
             "seal": os.path.relpath(programs[0] if programs else watched[0], root),
-            "compiler": own if _is_file(own) else self.argv[0],
+            "compiler": own if os.path.isfile(own) else self.argv[0],
             "include": include,
-            "lib": [os.path.realpath(one) for one in libraries if os.path.isdir(one)],
-            "release": found[1],
+            "lib": [os.path.realpath(folder) for folder in libraries if os.path.isdir(folder)],
+            "release": version[1],
             "known": known,
-            "refuses_host": self._refusal(),
+            "refuses_host": self._host_problem(),
         }
 
-    def _refusal(self) -> str:
-        """Why nvcc does not take the host compiler, in its own words; empty where it does."""
-        question = ("-ccbin", self.host.argv[0], "-x", "cu", "-E", os.devnull)
-        status, _out, said = probe.try_run(self.argv, *question, advice=ADVICE)
-        found = UNSUPPORTED.search(said)
-        lines = [found[1]] if found else said.strip().splitlines() or [f"it ended with {status}"]
+    def _host_problem(self) -> str:
+        """Returns why nvcc does not accept the host compiler, in nvcc's words; empty if it does."""
+        options = ("-ccbin", self.host.argv[0], "-x", "cu", "-E", os.devnull)
+        status, _out, err = probe.try_run(self.argv, *options, advice=ADVICE)
+        match = UNSUPPORTED.search(err)
+        lines = [match[1]] if match else err.strip().splitlines() or [f"it ended with {status}"]
         return lines[0] if status else ""
 
     @property
@@ -104,21 +110,22 @@ class Nvcc(DeviceToolchain):
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         if self.info["refuses_host"]:
             advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
-            return f"nvcc {self.release} does not take {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
+            return f"nvcc {self.release} does not accept {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
         for code in archs.resolve_ptx(arch):
-            problem = self._unknown(code)
+            problem = self._code_problem(code)
             if problem:
                 return problem
         return None
 
-    def _unknown(self, code: str) -> str | None:
+    def _code_problem(self, code: str) -> str | None:
+        """Returns why nvcc cannot build for one architecture, or None if it can."""
         known: list[str] = self.info["known"]
         major, minor, letter = archs.numbers(code)
         base = code.removesuffix(letter) if letter else code
-        # Variants with a letter are in no list of older releases: nvcc is asked, once.
+        # Older releases do not list the variants with a letter: whether nvcc accepts one is tried.
         if base in known and (not letter or code in known or self.accepts(code, "--dryrun", *_gencode(code), *NOTHING)):
             return None
-        offers = sorted({one for one in known if one.startswith("sm_")}, key=archs.numbers)
+        offers = sorted({name for name in known if name.startswith("sm_")}, key=archs.numbers)
         return (
             f"nvcc {self.release} does not know {code} (compute capability {major}.{minor}{letter}); it knows"
             f" {', '.join(offers)}. Install a CUDA toolkit that does, or name another by --target or"
@@ -126,8 +133,8 @@ class Nvcc(DeviceToolchain):
         )
 
     def part(self, abi: str) -> DevicePart:
-        # The runtime is linked in, so that the library needs none by name; its symbols stay inside, where another
-        # version of it in the process cannot take their place.
+        # The runtime is linked in, so that the library needs no libcudart. Its symbols are not exported: another
+        # version of it in the process must not replace them.
         runtime = (
             "-Wl,--as-needed",
             "-Wl,--exclude-libs,libcudart_static.a",
@@ -145,16 +152,16 @@ class Nvcc(DeviceToolchain):
         return part
 
     def _match_torch(self) -> None:
-        """Raise ToolchainError where torch was built for another CUDA than nvcc's, or for none."""
+        """Raises ToolchainError if torch was built for another major release of CUDA than nvcc's, or without CUDA."""
         folder = torch_folder()
-        theirs = torch_states(folder, "cuda") if folder else None
-        if theirs is None:
+        cuda = torch_states(folder, "cuda") if folder else None
+        if cuda is None:
             advice = "Install a CUDA build of torch, or write the op for the stable ABI, which needs none to compile"
             raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch with CUDA, and this one has none", advice)
-        if theirs.split(".")[0] != self.release.split(".")[0]:
-            advice = f"Use a CUDA {theirs.split('.')[0]} toolkit (set CUDA_HOME), or write the op for the stable ABI"
+        if cuda.split(".")[0] != self.release.split(".")[0]:
+            advice = f"Use a CUDA {cuda.split('.')[0]} toolkit (set CUDA_HOME), or write the op for the stable ABI"
             raise ToolchainError(
-                self.argv[0], f"it is CUDA {self.release}, and torch was built for CUDA {theirs}", advice
+                self.argv[0], f"it is CUDA {self.release}, and torch was built for CUDA {cuda}", advice
             )
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
@@ -165,7 +172,7 @@ class Nvcc(DeviceToolchain):
         return (*own, *(option for code in archs.resolve_ptx(arch) for option in _gencode(code)))
 
     def options(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
-        # nvcc takes -DA=1,2 for two names.
+        # nvcc would read -DA=1,2 as two definitions.
         words = super().options(plan, roots)
         return [word.replace(",", "\\,") if word.startswith("-D") else word for word in words]
 
@@ -187,8 +194,7 @@ class Nvcc(DeviceToolchain):
 
 
 def find() -> str:
-    """The path of nvcc. Raises ToolchainNotFoundError."""
-    searched = []
+    """Returns the path of nvcc. Raises ToolchainNotFoundError."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(variable)
         if home:
@@ -206,13 +212,13 @@ def find() -> str:
 
 
 def _packaged() -> list[str]:
-    """Where nvcc may lie: PyPI's packages put it below `nvidia`, the toolkit's installer below /usr/local/cuda."""
-    found = []
+    """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by the toolkit in /usr/local/cuda."""
+    paths: list[str] = []
     for folder in sys.path:
-        place = os.path.join(folder, "nvidia")
-        names = sorted((one for one in _names(place) if one.startswith("cu")), reverse=True)
-        found += [os.path.join(place, name, "bin", "nvcc") for name in names if _is_file(f"{place}/{name}/bin/nvcc")]
-    return [*found, "/usr/local/cuda/bin/nvcc"]
+        vendor = os.path.join(folder, "nvidia")
+        names = sorted((name for name in _names(vendor) if name.startswith("cu")), reverse=True)
+        paths += filter(os.path.isfile, (os.path.join(vendor, name, "bin", "nvcc") for name in names))
+    return [*paths, "/usr/local/cuda/bin/nvcc"]
 
 
 def _names(folder: str) -> list[str]:
@@ -222,30 +228,26 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _is_file(path: str) -> bool:
-    return os.path.isfile(path)
-
-
-def _dry_run(argv: Sequence[str]) -> dict[str, list[str]]:
-    """What nvcc says of its own folders when it shows what it would do: a wrapper on PATH does not tell its toolkit."""
-    _status, _out, said = probe.try_run(argv, "--dryrun", *NOTHING, advice=ADVICE)
-    told: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
-    for line in said.splitlines():
+def _dry_run_folders(argv: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the folders that nvcc prints in a dry run: of a wrapper on PATH, these show which toolkit it uses."""
+    _status, _out, err = probe.try_run(argv, "--dryrun", *NOTHING, advice=ADVICE)
+    folders: dict[str, list[str]] = {"TOP": [], "CICC_PATH": [], "-I": [], "-isystem": [], "-L": []}
+    for line in err.splitlines():
         name, equals, value = line.removeprefix("#$ ").partition("=")
         if equals and name in ("TOP", "CICC_PATH"):
-            told[name] = [value]
+            folders[name] = [value]
         elif equals and name in ("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES"):
             words = iter(shlex.split(value))
             for word in words:
                 if word == "-isystem":
-                    told[word].append(next(words, ""))
+                    folders[word].append(next(words, ""))
                 elif word[:2] in ("-I", "-L"):
-                    told[word[:2]].append(word[2:])
-    return told
+                    folders[word[:2]].append(word[2:])
+    return folders
 
 
 def _to_host(flag: str) -> str:
-    """A flag for the host compiler. nvcc divides it at commas, and a shell reads what nvcc hands on."""
+    """Returns a flag for the host compiler, quoted: nvcc splits it at commas and runs the host compiler by a shell."""
     return "-Xcompiler=" + shlex.quote(flag).replace(",", "\\,")
 
 
@@ -254,6 +256,6 @@ def _gencode(code: str) -> tuple[str, str]:
 
 
 def _threads(plan: BuildPlan) -> int:
-    """How many architectures of one source nvcc compiles at once: the jobs that its sources leave idle."""
+    """Returns how many architectures of one source nvcc compiles at once: its share of the jobs."""
     jobs = settings.jobs() or len(os.sched_getaffinity(0))
     return max(1, jobs // len(plan.sources))

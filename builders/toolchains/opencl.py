@@ -1,4 +1,4 @@
-"""OpenCL: the host's compiler, with each `.cl` source in the library as text. The device's driver compiles it there."""
+"""OpenCL: the host's compiler; each `.cl` source is in the library as text, which the device's driver compiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 
 from . import probe
-from .device_toolchain import DeviceToolchain, through
+from .device_toolchain import DeviceToolchain, translate_first
 from .host import absolute
 from .toolchain import DevicePart
 
@@ -16,7 +16,7 @@ RUNTIME = "libOpenCL.so.1"
 
 
 class OpenCL(DeviceToolchain):
-    """No compiler beside the host's: `relu.cl` becomes `extern "C" const char opforge_cl_relu[]`."""
+    """No compiler but the host's: `relu.cl` becomes `extern "C" const char opforge_cl_relu[]`."""
 
     device, root, suffixes = "opencl", "opencl", (".cl",)
     translates = True
@@ -43,4 +43,4 @@ class OpenCL(DeviceToolchain):
 
     def compile_device(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         step = self.host.compile(plan, roots, source, output)
-        return through(step, absolute(source, roots), output + ".cpp", [])
+        return translate_first(step, absolute(source, roots), output + ".cpp", [])

@@ -1,4 +1,7 @@
-"""Who a compiler is, asked once and cached_info under its programs' stamps: a hit must start no process."""
+"""Probes compilers: what identifies one is found out once and kept under the stamps of its programs.
+
+A cache hit must start no process.
+"""
 
 from __future__ import annotations
 
@@ -17,102 +20,134 @@ from opforge.errors import ToolchainError
 FORMAT = 6
 PROGRAMS = ("cc1plus", "as", "ld")
 PROBE_ENV = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
-"""The variables that decide which programs and folders a compiler names: under others, it is asked anew."""
+"""The variables that decide which programs and folders a compiler uses. If one changes, it is probed again."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 PROBE_TIMEOUT = 60.0
-"""Seconds that a compiler has for a question about itself."""
+"""Seconds after which a compiler that is probed is stopped."""
 CompilerInfo = dict[str, Any]
 """What a compiler reports about itself, JSON-able.
 
-`identity` (named facts for the key), `stamps` (path -> stamp of each of its programs), `absent` (paths at which another
-program would be found first), and more entries for each kind of compiler.
+Every kind of compiler has `identity` (name -> text, for the plan key), `stamps` (path of a program -> its stamp) and
+`absent` (paths at which another program would be found first).
 """
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list}
+"""The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list}
-"""What is told of a C++ compiler besides `identity`, `stamps` and `absent`, and of which type."""
+
+
+def reset() -> None:
+    """Forgets what this process has read or probed, as if it had just started."""
+    _infos.clear()
+    _unsaved.clear()
 
 
 def host_info(
     argv: Sequence[str], linker: str, layout: Layout, disk: Disk, path_flags: Sequence[str] = ()
 ) -> CompilerInfo:
-    """What the compiler says of itself: `identity` (for the key), `machine`, `search` (header folders), `version`.
+    """Returns the info of a C++ compiler: HOST_SHAPE, and `tells_archives`.
 
-    `linker` is the path of one to prefer to the compiler's own, or empty; `linker_flags` are those that make it do so.
-    `path_flags` are the flags that name other programs, such as -B. Raises ToolchainError.
+    `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
+    is true if the linker lists the archives that it reads.
+
+    Args:
+        argv: The compiler and the arguments that always go with it.
+        linker: The path of a linker to prefer to the compiler's own, or empty.
+        layout: The store that keeps the info.
+        disk: The disk.
+        path_flags: The flags that select other programs or folders, such as -B.
+
+    Raises:
+        ToolchainError: The compiler does not work.
+        BuildResourceError: The machine ran out of memory, processes or files.
     """
     name = (*argv, "", *path_flags, "", linker, *(os.environ.get(variable, "") for variable in PROBE_ENV))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
 
 
-def reset() -> None:
-    """Drops what this process has read or probed, as if it had just started."""
-    _infos.clear()
-    _unsaved.clear()
-
-
 def cached_info(
-    name: tuple[str, ...], shape: Mapping[str, type], layout: Layout, disk: Disk, ask: Callable[[], CompilerInfo]
+    name: tuple[str, ...], shape: Mapping[str, type], layout: Layout, disk: Disk, probe: Callable[[], CompilerInfo]
 ) -> CompilerInfo:
-    """A compiler's record, which `ask` makes; `name` holds all that its answer depends on besides the programs.
+    """Returns a compiler's info, from the store if it still holds, otherwise from `probe`.
 
-    Read from the store while the stamp of every program holds and nothing in `absent` has appeared; otherwise asked
-    anew. A record has `identity`, `stamps`, `absent`, and what `shape` lists by type.
+    It holds while the stamp of every program is the same and no path in `absent` exists.
+
+    Args:
+        name: Everything besides the programs that the info depends on.
+        shape: The entries that the info must have besides those of every compiler, with their types.
+        layout: The store that keeps the info.
+        disk: The disk.
+        probe: Runs the compiler.
     """
     file = layout.path("toolchains", key_of([FORMAT, name]) + ".json")
-    record = _infos.get(name) or _read(file, shape)
-    if not record or _has_changed(record, disk):
-        record = {"format": FORMAT, **ask()}
-        young = disk.now_ns() - RACY_NS
-        if any(time > young for stamp in record["stamps"].values() for time in stamp[1:3]):
-            return record  # a program could change again and keep its stamp: ask again next time
+    info = _infos.get(name) or _read(file, shape)
+    if not info or _has_changed(info, disk):
+        info = {"format": FORMAT, **probe()}
+        racy = disk.now_ns() - RACY_NS
+        if any(time > racy for stamp in info["stamps"].values() for time in stamp[1:3]):
+            return info  # a program could change again and keep its stamp: probe again next time
         _unsaved.add(name)
-    _infos[name] = record
+    _infos[name] = info
     if name in _unsaved:
         try:
-            write_file(file, json.dumps(record).encode())
+            write_file(file, json.dumps(info).encode())
             _unsaved.discard(name)
         except OSError:
-            return record  # there is no store before the first build; the next call tries again
-    return record
+            return info  # there is no store before the first build; the next call tries again
+    return info
 
 
-def _has_changed(record: Mapping[str, Any], disk: Disk) -> bool:
-    """Whether a program is another, or one has appeared that would be found before it."""
-    if any(list(disk.stamp(path) or ()) != stamp for path, stamp in record["stamps"].items()):
+def _has_changed(info: CompilerInfo, disk: Disk) -> bool:
+    """Returns whether a program was replaced, or another one would now be found before it."""
+    if any(list(disk.stamp(path) or ()) != stamp for path, stamp in info["stamps"].items()):
         return True
-    return any(os.path.exists(path) for path in record["absent"])
+    return any(os.path.exists(path) for path in info["absent"])
 
 
 def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
+    """Returns the info that is stored at `path`, or None if there is none or it is damaged."""
     try:
-        record = read_json(path)
-        whole = record["format"] == FORMAT and record["stamps"].keys() and record["identity"].keys()
-        shaped = all(isinstance(record[name], kind) for name, kind in shape.items())
-        return record if whole and shaped and all(isinstance(one, str) for one in record["absent"]) else None
+        info = read_json(path)
+        complete = info["format"] == FORMAT and info["stamps"].keys() and info["identity"].keys()
+        shaped = all(isinstance(info[name], kind) for name, kind in shape.items())
+        return info if complete and shaped and all(isinstance(absent, str) for absent in info["absent"]) else None
     except UNREADABLE:
         return None
 
 
 def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
-    """A compiler's answer to a question about itself, in the C locale. Raises ToolchainError."""
+    """Runs a compiler with options that make it report about itself, in the C locale, and returns the output.
+
+    With -v the output includes stderr. `advice` ends the error's message.
+
+    Raises:
+        ToolchainError: It cannot be started, fails, or takes longer than PROBE_TIMEOUT.
+        BuildResourceError: The machine ran out of memory, processes or files.
+    """
     status, out, err = try_run(argv, *options, advice=advice)
     if status:
-        said = (err or out).strip().splitlines() or ["it said nothing"]
-        told = next((line for line in said if "error" in line), said[0])
-        raise ToolchainError(argv[0], f"`{' '.join([*argv, *options])}` ended with {status}: {told}", advice)
+        lines = (err or out).strip().splitlines() or ["it printed nothing"]
+        message = next((line for line in lines if "error" in line), lines[0])
+        raise ToolchainError(argv[0], f"`{' '.join([*argv, *options])}` ended with {status}: {message}", advice)
     return out + (err if "-v" in options else "")
 
 
 def try_run(
     argv: Sequence[str], *options: str, advice: str = ADVICE, variables: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """Exit status, output and errors of a question whose "no" is an answer too. Raises ToolchainError if none comes."""
-    import subprocess  # not on the path of a hit, which asks nothing
+    """Runs a compiler as `run` does, and returns its exit status, output and errors.
+
+    `variables` are set for this run.
+
+    Raises:
+        ToolchainError: It cannot be started, or takes longer than PROBE_TIMEOUT.
+        BuildResourceError: The machine ran out of memory, processes or files.
+    """
+    import subprocess  # not needed by a hit, which probes nothing
 
     command = [*argv, *options]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env={**os.environ, "LC_ALL": "C", **(variables or {})},
             stdin=subprocess.DEVNULL,
@@ -123,36 +158,36 @@ def try_run(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
-            _raise_scarce(argv, error)
-        raise ToolchainError(argv[0], f"`{' '.join(command)}` gave no answer ({error})", advice) from error
-    if done.returncode:
-        _raise_scarce(argv, done.stderr)  # no answer, above all not one to be cached_info
-    return done.returncode, done.stdout, done.stderr
+            _raise_if_exhausted(argv, error)
+        raise ToolchainError(argv[0], f"`{' '.join(command)}` did not run to its end ({error})", advice) from error
+    if process.returncode:
+        _raise_if_exhausted(argv, process.stderr)  # otherwise the failure would be stored as the compiler's own
+    return process.returncode, process.stdout, process.stderr
 
 
-def _raise_scarce(argv: Sequence[str], said: OSError | str) -> None:
-    """Raise BuildResourceError where it is the machine's fault, not the compiler's, that an answer failed to come."""
+def _raise_if_exhausted(argv: Sequence[str], cause: OSError | str) -> None:
+    """Raises BuildResourceError if the machine, not the compiler, is the reason that a run failed."""
     from opforge.builders.resources import exhausted_resource
 
-    scarce = exhausted_resource(argv[0], said)
-    if scarce:
-        raise scarce
+    error = exhausted_resource(argv[0], cause)
+    if error:
+        raise error
 
 
 def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
-    import shutil  # not on the path of a hit, which asks nothing
+    import shutil  # not needed by a hit, which probes nothing
 
     version = run(argv, "--version")
     machine = _last_line(run(argv, "-dumpmachine"))
     programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
     absent = []
-    for word in argv[1:]:  # "ccache g++", "env wrapper": what is run is another than what is called
+    for word in argv[1:]:  # of "ccache g++" or "env wrapper": programs that argv[0] starts
         path = None if word.startswith("-") else shutil.which(word)
         if path:
-            absent += [] if os.path.dirname(word) else _earlier(word)
+            absent += [] if os.path.dirname(word) else _earlier_paths(word)
             programs[word] = os.path.realpath(path)
     for name in PROGRAMS:
-        absent += _earlier(name)
+        absent += _earlier_paths(name)
         path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
         if not os.path.isabs(path):
             path = shutil.which(path) or ""
@@ -177,39 +212,39 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "version": version,
         "search": folders,
         "linker_flags": linker_flags,
-        "tells_archives": _answers(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
+        "tells_archives": _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "stamps": stamps,
         "absent": absent,
     }
 
 
-def _last_line(said: str) -> str:
-    """The answer itself: a wrapper may say something of its own before the compiler speaks."""
-    return said.strip().rpartition("\n")[2]
+def _last_line(output: str) -> str:
+    """Returns the last line: a wrapper may print lines of its own before the compiler does."""
+    return output.strip().rpartition("\n")[2]
 
 
-def _earlier(name: str) -> list[str]:
-    """Where a program of this name would be found before the one that is."""
-    found = []
+def _earlier_paths(program: str) -> list[str]:
+    """Returns the paths at which a program of this name would be found before the present one."""
+    paths = []
     searched = [os.environ.get("COMPILER_PATH", ""), os.environ.get("PATH", os.defpath)]
     for folder in os.pathsep.join(filter(None, searched)).split(os.pathsep):
-        path = os.path.abspath(os.path.join(folder, name))
+        path = os.path.abspath(os.path.join(folder, program))
         if os.path.exists(path):
             break
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
-    """How to make the compiler use this linker; empty where it cannot (g++ knows mold since 12.1)."""
+    """Returns the flags that make the compiler use this linker; empty if it cannot (g++ knows mold since 12.1)."""
     if not linker:
         return []
     flag = f"-fuse-ld={os.path.basename(linker).removeprefix('ld.')}"
-    return [flag] if _answers(argv, flag, "-Wl,--version") else []
+    return [flag] if _accepts(argv, flag, "-Wl,--version") else []
 
 
-def _answers(argv: Sequence[str], *options: str) -> bool:
-    """Whether the compiler and its linker take these options."""
+def _accepts(argv: Sequence[str], *options: str) -> bool:
+    """Returns whether the compiler and its linker accept these options."""
     try:
         return try_run(argv, *options)[0] == 0
     except ToolchainError:
@@ -217,10 +252,10 @@ def _answers(argv: Sequence[str], *options: str) -> bool:
 
 
 def header_folders(argv: Sequence[str]) -> list[str]:
-    """The folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
-    said = run(argv, "-x", "c++", "-E", "-v", os.devnull)
+    """Returns the folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
+    output = run(argv, "-x", "c++", "-E", "-v", os.devnull)
     folders, inside = [], False
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.startswith("#include <...>"):
             inside = True
         elif line.startswith("End of search list"):

@@ -1,4 +1,4 @@
-"""icpx: SYCL for Intel's devices, ahead of time for those named, and as SPIR-V for the others."""
+"""icpx: SYCL for Intel's devices, compiled ahead of time for those that the target names, SPIR-V for the others."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ INSTALL = (
     "Install Intel's oneAPI DPC++/C++ compiler (intel-oneapi-compiler-dpcpp-cpp, from Intel's own repository: no"
     " distribution has it) and source its setvars.sh. A prebuilt entry needs none."
 )
-ADVICE = "Set CMPLR_ROOT to a whole DPC++ installation, or mend this one"
+ADVICE = "Set CMPLR_ROOT to a complete DPC++ installation, or repair this one"
 
 
 class Sycl(DeviceToolchain):
-    """icpx from PATH, by CMPLR_ROOT or ONEAPI_ROOT, or from /opt/intel. It links too: it makes the device's code."""
+    """icpx by CMPLR_ROOT or ONEAPI_ROOT, from PATH, or from /opt/intel. It also links, which writes the device code."""
 
     device, root, suffixes = "xpu", "oneapi", (".sycl",)
     plan_env = tuple(HOMES)
 
     def _find(self) -> tuple[str, ...]:
-        named = [os.path.join(os.environ[one], path) for one, path in HOMES.items() if os.environ.get(one)]
-        found = next(filter(None, map(which, [*named, "icpx", DEFAULT])), None)
-        if found is None:
+        named = [os.path.join(os.environ[home], path) for home, path in HOMES.items() if os.environ.get(home)]
+        path = next(filter(None, map(which, [*named, "icpx", DEFAULT])), None)
+        if path is None:
             raise ToolchainNotFoundError("SYCL compiler", [*HOMES, "icpx on PATH", DEFAULT], INSTALL)
-        return (found,)
+        return (path,)
 
     def _load_info(self) -> probe.CompilerInfo:
-        name = ("icpx", *self.argv, *(os.environ.get(one, "") for one in ("PATH", *self.plan_env)))
+        name = ("icpx", *self.argv, *(os.environ.get(variable, "") for variable in ("PATH", *self.plan_env)))
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
-        told = probe.run(self.argv, "--version", advice=ADVICE)
-        version = re.search(r"Compiler (\S+)", told)
+        output = probe.run(self.argv, "--version", advice=ADVICE)
+        version = re.search(r"Compiler (\S+)", output)
         if not version:
-            first = told.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`icpx --version` names no compiler, but says {first!r}", ADVICE)
+            first = output.strip().partition("\n")[0]
+            raise ToolchainError(self.argv[0], f"`icpx --version` prints {first!r}, no compiler", ADVICE)
         program = os.path.realpath(self.argv[0])
         root = os.path.dirname(os.path.dirname(program))
         return {
@@ -57,13 +57,13 @@ class Sycl(DeviceToolchain):
             "absent": [],
             "root": root,
             "seal": os.path.relpath(program, root),
-            "include": [one for one in (os.path.join(root, "include"),) if os.path.isdir(one)],
-            "lib": [one for one in (os.path.join(root, "lib"),) if os.path.isdir(one)],
+            "include": [folder for folder in (os.path.join(root, "include"),) if os.path.isdir(folder)],
+            "lib": [folder for folder in (os.path.join(root, "lib"),) if os.path.isdir(folder)],
             "release": version[1],
         }
 
     def arch_problem(self, arch: Sequence[str]) -> str | None:
-        return None  # the compiler for the device, ocloc, says which it knows when it is given one
+        return None  # the device's compiler, ocloc, reports an architecture that it does not know when it runs
 
     def part(self, abi: str) -> DevicePart:
         part = DevicePart(system_include=self.headers(), requires=(("sycl", str(self.info["release"]).split(".")[0]),))
@@ -88,13 +88,13 @@ class Sycl(DeviceToolchain):
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         *others, link = super().steps(plan, roots, library)
-        named = [one for one in plan.target.partition(":")[2].split("+") if one]
-        device = [*_targets(named), *(("-Xs", f"-device {','.join(named)}") if named else ())]
-        # The host's linker knows nothing of the device's half: icpx makes it, and links with the system's linker.
-        rest = [one for one in link.argv[len(self.host.argv) :] if not one.startswith("-fuse-ld=")]
+        arch = [name for name in plan.target.partition(":")[2].split("+") if name]
+        device = [*_targets(arch), *(("-Xs", f"-device {','.join(arch)}") if arch else ())]
+        # icpx must link: the host's linker would drop the device code. icpx uses the system's linker.
+        rest = [word for word in link.argv[len(self.host.argv) :] if not word.startswith("-fuse-ld=")]
         return [*others, link._replace(argv=(*self.argv, *device, *rest))]
 
 
 def _targets(arch: Sequence[str]) -> tuple[str, ...]:
-    """SPIR-V always, for devices that nobody named; the machine code of those that were."""
+    """Returns the flags for SPIR-V, which every device can compile, and for the machine code of those in `arch`."""
     return ("-fsycl", f"-fsycl-targets={'spir64_gen,' if arch else ''}spir64")

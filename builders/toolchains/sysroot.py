@@ -16,20 +16,18 @@ ROOT = "sysroot"
 
 
 class SysrootToolchain(HostToolchain):
-    """g++ or clang++ with `--sysroot`. Where the folder lies is in no key; what is read from it is hashed."""
+    """g++ or clang++ with `--sysroot`. The folder's path is in no key; the files that are read from it are hashed."""
 
     def __init__(self, layout: Layout, disk: Disk, folder: str) -> None:
         super().__init__(layout, disk)
         if not os.path.isdir(folder):
-            raise SettingError(
-                "OPFORGE_SYSROOT", folder, "a folder that holds a system's usr/include and its libraries"
-            )
+            raise SettingError("OPFORGE_SYSROOT", folder, "a folder with a system's usr/include and its libraries")
         self._folder = os.path.realpath(folder)
         self._own = self.argv[1:]
         self.argv = (*self.argv, f"--sysroot={self._folder}")
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        folders = [one.replace(self._folder, ROOT) for one in self._info["search"]]
+        folders = [folder.replace(self._folder, ROOT) for folder in self._info["search"]]
         arguments = " ".join([*self._own, f"--sysroot={ROOT}"])
         return tuple(sorted({**dict(super().identity()), "arguments": arguments, "search": key_of(folders)}.items()))
 

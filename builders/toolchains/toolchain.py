@@ -1,4 +1,4 @@
-"""What every toolchain offers."""
+"""The interface of a toolchain."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class DevicePart(NamedTuple):
-    """What a device adds to the plan of an op, besides the flags for its own sources."""
+    """What a device adds to the plan of an op, besides the flags for the device's own sources."""
 
     defines: tuple[tuple[str, str], ...] = ()
     system_include: tuple[RootedPath, ...] = ()
-    """Where its headers lie, below a root that `root_paths` names."""
+    """The folders of its headers, each below a root of `root_paths`."""
     stubs: tuple[str, ...] = ()
     """Sonames of torch's libraries for the device."""
     link_flags: tuple[str, ...] = ()
     requires: tuple[tuple[str, str], ...] = ()
-    """What the binary asks of the machine that loads it, by name."""
+    """What the binary needs on the machine that loads it, by name."""
 
 
 class Toolchain(Protocol):
-    """A compiler that was found on this machine. Subclass it: what has a body here need not be written again."""
+    """A compiler that was found on this machine. Subclass it: methods with a body here need not be overridden."""
 
     argv: tuple[str, ...]
     """The program and the arguments that always go with it."""
@@ -52,41 +52,56 @@ class Toolchain(Protocol):
         return False
 
     def identity(self) -> tuple[tuple[str, str], ...]:
-        """Who it is, as named facts for the key: versions and digests, no paths. Raises ToolchainError."""
+        """Returns what identifies it, as (name, text) for the plan key: versions and digests, no paths.
+
+        Raises ToolchainError.
+        """
 
     def programs(self) -> Mapping[str, list[int]]:
-        """The paths of the programs that it runs and their stamps: while these hold, it is who it was."""
+        """Returns the paths of the programs that it runs, with their stamps. While these hold, so does `identity`."""
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
-        """Why it cannot build for this target, or None."""
+        """Returns why it cannot build for this target, or None if it can."""
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """The environment variables that it obeys and that are set, by name."""
+        """Returns the environment variables that it reads and that are set, by name."""
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The user's compile flags and link flags, from the environment."""
+        """Returns the user's compile flags and link flags, from the environment."""
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
-        """The flags that choose the target, for sources of the host."""
+        """Returns the flags that select the target, for sources of the host."""
 
     def search_folders(self) -> tuple[str, ...]:
-        """The folders, in order, that it searches for headers by itself."""
+        """Returns the folders, in order, that it searches for headers by itself."""
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
-        """The commands that turn the plan into `library`, with paths relative to the build folder."""
+        """Returns the commands that turn the plan into `library`, with paths relative to the build folder.
+
+        `roots` maps each root of the plan to its path on this machine.
+        """
 
     def root_paths(self) -> Mapping[str, str]:
-        """The roots that it adds, by name: where its own headers lie. A file below one is known by its path there."""
+        """Returns the roots that it adds, by name, with their paths: the folders of its own headers.
+
+        A file below a root is in keys by its path below it.
+        """
         return {}
 
     def trusted_roots(self) -> Mapping[str, str]:
-        """Those of its roots that change only when it changes itself, each with a file below it to go by."""
+        """Returns those of its roots that change only together with the toolchain.
+
+        Each is mapped to a file below it whose stamp stands for all files of the root.
+        """
         return {}
 
     def part(self, abi: str) -> DevicePart | None:
-        """What its device adds to the plan of an op of this ABI. Raises ToolchainError where it cannot serve that."""
+        """Returns what its device adds to the plan of an op of this ABI, or None for the CPU.
+
+        Raises ToolchainError if it cannot build such an op.
+        """
         return None
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        """The flags for the device's own sources; `flags` are those that a source of the host would get."""
+        """Returns the flags for the device's own sources; `flags` are those of a source of the host."""
         return ()

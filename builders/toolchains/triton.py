@@ -1,4 +1,4 @@
-"""Triton: kernels in Python for NVIDIA's and AMD's GPUs, compiled ahead of time and linked by the host's compiler."""
+"""Triton: kernels in Python for NVIDIA and AMD GPUs, compiled ahead of time and linked by the host's compiler."""
 
 from __future__ import annotations
 
@@ -31,35 +31,38 @@ WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker
 INSTALL = "pip install 'opforge[triton]'"
 ADVICE = f"Install it ({INSTALL}), or use a library that was built elsewhere: build-ops --out."
 BATCH = 16
-"""Images that one process compiles: importing Triton takes as long as a few of them."""
+"""The number of images that one process compiles. Importing Triton takes as long as four images."""
 LAUNCHER = tuple(f"launcher/{name}.cpp" for name in ("launch", "open", "cuda_driver", "hip_driver"))
 """The launcher's units, below opforge's own kernel root."""
 DEVICES = ("cuda", "hip")
 OLDEST = (7, 5)
 EXACT = 90
-"""From sm_90 on Triton compiles for one architecture alone, in PTX too; PTX that later devices take is older than
-that."""
+"""From sm_90 on Triton compiles for one architecture alone, also in PTX. PTX for later devices must be older."""
 PORTABLE = "compute_80"
+"""The PTX of a target that names none that later devices run."""
 
 
-def exact(arch: Sequence[str]) -> tuple[str, ...]:
-    """The architectures of a CUDA target as Triton compiles for them: sm_90 is sm_90a, and PTX that of an older one."""
-    found = []
-    for one in arch:
-        if one.startswith("sm_"):
-            major, minor, _letter = archs.numbers(one)
-            one = f"sm_{major}{minor}a" if major * 10 + minor >= EXACT else f"sm_{major}{minor}"
-        found.append(one)
-    plain = [one for one in found if one.startswith("sm_") and not one.endswith("a")]
-    newest = archs.virtual(archs.newest_portable(plain)) if plain else PORTABLE
-    return archs.canonical("cuda", [newest if one == "ptx" else one for one in found])
+def compiled_archs(arch: Sequence[str]) -> tuple[str, ...]:
+    """Returns the architectures that Triton compiles for a CUDA target.
+
+    sm_90 and later become sm_90a, and `ptx` becomes PTX of an architecture older than EXACT.
+    """
+    codes = []
+    for code in arch:
+        if code.startswith("sm_"):
+            major, minor, _letter = archs.numbers(code)
+            code = f"sm_{major}{minor}a" if major * 10 + minor >= EXACT else f"sm_{major}{minor}"
+        codes.append(code)
+    forward = [code for code in codes if code.startswith("sm_") and not code.endswith("a")]
+    newest = archs.virtual(archs.newest_portable(forward)) if forward else PORTABLE
+    return archs.canonical("cuda", [newest if code == "ptx" else code for code in codes])
 
 
 class TritonToolchain(Toolchain):
-    """The Triton that this Python would import, with `host` or the host's compiler. Raises ToolchainNotFoundError."""
+    """The Triton that this Python would import, with `host` or the host's compiler."""
 
     root = "triton"
-    """Whose version the report shows, as a device compiler's root does."""
+    """The report shows the version that `identity` has under this name, as for a device compiler's root."""
 
     def __init__(self, layout: Layout, disk: Disk, host: HostToolchain | None = None) -> None:
         self._folder = find()
@@ -67,7 +70,7 @@ class TritonToolchain(Toolchain):
         self._layout, self._disk = layout, disk
         self.host = host or HostToolchain(layout, disk)
         self.argv = (sys.executable, "-I", WORKER)
-        self._cached_info: probe.CompilerInfo | None = None
+        self._checked_info: probe.CompilerInfo | None = None
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
@@ -77,11 +80,11 @@ class TritonToolchain(Toolchain):
 
     @property
     def _info(self) -> probe.CompilerInfo:
-        """Who this Triton is, checked once for this object."""
-        if self._cached_info is None:
+        """Triton's info, checked once for this object."""
+        if self._checked_info is None:
             name = ("triton", self._folder)
-            self._cached_info = probe.cached_info(name, {}, self._layout, self._disk, self._probe)
-        return self._cached_info
+            self._checked_info = probe.cached_info(name, {}, self._layout, self._disk, self._probe)
+        return self._checked_info
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         own = [(f"triton {name}", value) for name, value in self._info["identity"].items()]
@@ -95,12 +98,12 @@ class TritonToolchain(Toolchain):
             return f"Triton compiles for {' and '.join(DEVICES)}, not for {device}"
         if not arch:
             return f"no architecture of {device} is named, and there is no such device here"
-        for one in archs.resolve_ptx(arch) if device == "cuda" else ():
-            major, minor, _letter = archs.numbers(one)
+        for code in archs.resolve_ptx(arch) if device == "cuda" else ():
+            major, minor, _letter = archs.numbers(code)
             if (major, minor) < OLDEST:
-                return f"Triton compiles for sm_{OLDEST[0]}{OLDEST[1]} and later, not for {one}"
-            if one.startswith("compute_") and major * 10 + minor >= EXACT:
-                return f"Triton writes PTX for later devices up to compute_89, not {one}: name an older one"
+                return f"Triton compiles for sm_{OLDEST[0]}{OLDEST[1]} and later, not for {code}"
+            if code.startswith("compute_") and major * 10 + minor >= EXACT:
+                return f"Triton writes PTX for later devices up to compute_89, not {code}: name an older one"
         return self.host.target_problem("cpu", ())
 
     def environment(self) -> tuple[tuple[str, str], ...]:
@@ -122,24 +125,27 @@ class TritonToolchain(Toolchain):
         return self.host.trusted_roots()
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
-        """Compile the kernels in batches, each to a unit that holds its images; link those with the launcher."""
+        """Returns the steps that compile the kernels in batches, each to a unit that holds its images, and link them.
+
+        The launcher's units are linked with them.
+        """
         device, _, text = plan.target.partition(":")
-        told = [json.loads(text) for _name, text in plan.kernels]
-        names = {one["source"] for one in told}
-        located = {name: where for name in names for where in plan.sources if _is(where, name)}
+        kernels = [json.loads(text) for _name, text in plan.kernels]
+        names = {kernel["source"] for kernel in kernels}
+        kernel_files = {name: path for name in names for path in plan.sources if _is_source(path, name)}
         arches = archs.resolve_ptx(text.split("+")) if device == "cuda" else Target.parse(plan.target).arch
-        pairs = [(number, arch) for arch in arches for number in range(len(told))]
+        pairs = [(number, arch) for arch in arches for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}
         for batch in range(count):
             part = pairs[batch * len(pairs) // count : (batch + 1) * len(pairs) // count]
-            units.append(self._batch(plan, roots, batch, device, part, told, located))
-        for made in units[:]:
-            # What a unit of images was made from is not in its own dependency file: it is never taken from the store.
-            source = RootedPath("build", made.output)
-            units.append(self.host.compile(plan, roots, source, f"{made.output}.o")._replace(unit=None))
-        launcher = (where for where in plan.sources if where not in located.values())
-        units += [self.host.compile(plan, roots, where, f"{os.path.basename(where.path)}.o") for where in launcher]
+            units.append(self._batch(plan, roots, batch, device, part, kernels, kernel_files))
+        for unit in units[:]:
+            # The images are missing in the object's own dependency file. Without a unit it is never reused.
+            source = RootedPath("build", unit.output)
+            units.append(self.host.compile(plan, roots, source, f"{unit.output}.o")._replace(unit=None))
+        launcher = (path for path in plan.sources if path not in kernel_files.values())
+        units += [self.host.compile(plan, roots, path, f"{os.path.basename(path.path)}.o") for path in launcher]
         return self.host.finish(plan, units, library)
 
     def _batch(
@@ -149,38 +155,39 @@ class TritonToolchain(Toolchain):
         number: int,
         device: str,
         pairs: Sequence[tuple[int, str]],
-        told: Sequence[Mapping[str, Any]],
-        located: Mapping[str, RootedPath],
+        kernels: Sequence[Mapping[str, Any]],
+        kernel_files: Mapping[str, RootedPath],
     ) -> Step:
+        """Returns the step that compiles some pairs of (number of a kernel, architecture) to one C++ file."""
         output = f"kernels.{number}.cpp"
         used = sorted({index for index, _arch in pairs})
-        kernels = [{**told[index], **located[told[index]["source"]]._asdict()} for index in used]
+        declared = [{**kernels[index], **kernel_files[kernels[index]["source"]]._asdict()} for index in used]
         task = {
             "triton": self._folder,
             "output": output,
-            "roots": {one["root"]: roots[one["root"]] for one in kernels},
-            "kernels": kernels,
+            "roots": {kernel["root"]: roots[kernel["root"]] for kernel in declared},
+            "kernels": declared,
             "images": [[used.index(index), device, arch] for index, arch in pairs],
             "debug": "-g" in plan.compile_flags,
         }
-        files = sorted({os.path.join(roots[one["root"]], one["path"]) for one in kernels})
+        files = sorted({os.path.join(roots[kernel["root"]], kernel["path"]) for kernel in declared})
         argv = (*self.argv, json.dumps(task, separators=(",", ":")))
         arches = ", ".join(dict.fromkeys(arch for _index, arch in pairs))
         return Step(output, (*files, WORKER), argv, f"compile {len(pairs)} Triton kernels for {arches}", output + ".d")
 
     def _probe(self) -> probe.CompilerInfo:
         package = self.package
-        with open(os.path.join(package, "__init__.py"), encoding="utf-8") as opened:
-            found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", opened.read())
-        version = found[1] if found else ""
+        with open(os.path.join(package, "__init__.py"), encoding="utf-8") as file:
+            match = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", file.read())
+        version = match[1] if match else ""
         record = os.path.join(self._folder, f"triton-{version}.dist-info", "RECORD")
         if os.path.exists(record):
-            # The wheel's own list holds the digest of every file in it, which saves reading half a gigabyte.
-            with open(record, encoding="utf-8") as opened:
-                lines = sorted(line for line in opened if line.startswith("triton/") and ",sha256=" in line)
+            # The wheel's RECORD holds the digest of every file: otherwise half a gigabyte would be read.
+            with open(record, encoding="utf-8") as file:
+                lines = sorted(line for line in file if line.startswith("triton/") and ",sha256=" in line)
             contents, watched = hashlib.sha256("".join(lines).encode()).hexdigest(), [record]
         else:
-            watched = sorted(_code(package))
+            watched = sorted(_code_files(package))
             contents = key_of([[os.path.relpath(path, package), self._disk.digest(path)] for path in watched])
         watched += [os.path.join(package, "__init__.py"), WORKER]
         return {
@@ -190,32 +197,32 @@ class TritonToolchain(Toolchain):
         }
 
 
-def _is(where: RootedPath, name: str) -> bool:
-    """Whether a source was located from this name: below a root, or by its own absolute path."""
-    return os.path.normpath(name) in (where.path, os.sep + where.path)
+def _is_source(path: RootedPath, name: str) -> bool:
+    """Returns whether `path` is the source of this name: a path below a root, or an absolute one."""
+    return os.path.normpath(name) in (path.path, os.sep + path.path)
 
 
 def find() -> str:
-    """The folder that holds the package `triton`, without importing it. Raises ToolchainNotFoundError."""
+    """Returns the folder that holds the package `triton`, without importing it. Raises ToolchainNotFoundError."""
     loaded = sys.modules.get("triton")
     origin = getattr(loaded, "__file__", None)
     if origin is None:
         try:
             spec = importlib.util.find_spec("triton")
         except (ImportError, ValueError):
-            spec = None  # something in this process forbids it
+            spec = None  # an import hook of this process refuses it
         origin = spec.origin if spec else None
     if origin is None:
-        where = ["the package triton, in this Python's environment"]
-        raise ToolchainNotFoundError("Triton", where, ADVICE, f"not installed: {INSTALL}")
+        searched = ["the package triton, in this Python's environment"]
+        raise ToolchainNotFoundError("Triton", searched, ADVICE, f"not installed: {INSTALL}")
     return os.path.dirname(os.path.dirname(os.path.realpath(origin)))
 
 
-def _code(package: str) -> list[str]:
-    """The files of a Triton that was not installed from a wheel which decide what it compiles."""
+def _code_files(package: str) -> list[str]:
+    """Returns the files that decide what Triton compiles, of a Triton that was not installed from a wheel."""
     return [
-        os.path.join(place, name)
-        for place, _folders, names in os.walk(package)
+        os.path.join(folder, name)
+        for folder, _folders, names in os.walk(package)
         for name in names
-        if name.endswith((".py", ".so", ".bc")) or os.path.basename(place) == "bin"
+        if name.endswith((".py", ".so", ".bc")) or os.path.basename(folder) == "bin"
     ]

@@ -12,7 +12,7 @@ from opforge.builders import toolchains
 from opforge.builders.base import OpBuilder
 from opforge.builders.loader import python_functions
 from opforge.builders.spec import abi, kernel_roots
-from opforge.builders.toolchains.triton import LAUNCHER, exact
+from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 
 from .kernels import Kernel, check_kernels, kernel_texts
@@ -59,7 +59,7 @@ class TritonOpBuilder(OpBuilder):
         own, *others, opforge = spec.roots
         target = spec.target
         if target.device == "cuda":
-            target = Target("cuda", exact(target.arch))
+            target = Target("cuda", compiled_archs(target.arch))
         kernels = tuple(kernel_texts(self.kernels).items())
         return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
 

@@ -32,7 +32,7 @@ RETRY_SECONDS, MAX_RETRY_SECONDS = 0.1, 0.25
 class LockResult(Enum):
     """How a wait for a lock ended."""
 
-    FREE = "nobody held it, and it is held now"
+    FREE = "no process held it, and it is held now"
     WAITED = "another process held it, and it is held now"
     READY = "it is not held: `ready` returned True"
 

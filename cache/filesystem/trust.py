@@ -34,7 +34,7 @@ def trusted_ids(names: Collection[str] = ()) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _private_group(gid: int) -> bool:
+def is_private_group(gid: int) -> bool:
     """Returns whether the user is the group's only member: the usual scheme of Debian and Red Hat, with umask 002."""
     import grp
     import pwd
@@ -75,7 +75,7 @@ def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None
                 else f"Choose a folder of your own, or take it over: sudo chown -R {os.geteuid()} {folder}",
             )
         write_bits = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
-        if write_bits == stat.S_IWGRP and _private_group(status.st_gid):
+        if write_bits == stat.S_IWGRP and is_private_group(status.st_gid):
             write_bits = 0
         if write_bits and (is_last or not status.st_mode & stat.S_ISVTX):
             who = "everybody" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"

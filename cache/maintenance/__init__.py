@@ -1,1 +1,1 @@
-"""Garbage collection, limits, listing, verification."""
+"""Garbage collection, limits, listings, verification."""

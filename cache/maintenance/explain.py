@@ -1,4 +1,4 @@
-"""Why a look-up missed: what differs between what is wanted now and the nearest entry that is stored."""
+"""Why a look-up missed: what differs between an op as it is now and the nearest entry that is stored."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from opforge.cache.records.inputs import Inputs
 
 from . import listing
 
-LOOKED_AT = 16
-"""Of entries that differ in equally many components, so many of the newest have their files compared."""
-
-DECLARED = "with other flags, defines, sources, ABI or version than are declared now"
+COMPARED_ENTRIES = 16
+"""Of the entries with the fewest different components, this many of the newest have their files compared."""
+DECLARED_OTHERWISE = "with other flags, defines, sources, ABI or version than are declared now"
 
 
 class Difference(NamedTuple):
-    """One component of the plan key: its value in the stored entry, and now. None where there is no such component."""
+    """One component of the plan key: its value in the stored entry, and now. None if there is no such component."""
 
     component: str
     stored: Any
@@ -28,7 +27,7 @@ class Difference(NamedTuple):
 
 
 class ChangedFile(NamedTuple):
-    """One file that an entry was built from. A digest is empty where there is no file."""
+    """One file that an entry was built from. A digest is empty if there is no file."""
 
     path: str
     problem: str
@@ -37,7 +36,7 @@ class ChangedFile(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The stored entry that needs the fewest changes to be the one that is wanted."""
+    """The stored entry with the fewest differences from what is requested."""
 
     entry: listing.StoredEntry
     components: tuple[Difference, ...]
@@ -45,49 +44,52 @@ class Nearest(NamedTuple):
 
 
 def nearest(
-    layout: Layout, op: str, components: Mapping[str, Any], roots: Mapping[str, str], disk: Disk
+    layout: Layout, op: str, components: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk
 ) -> Nearest | None:
-    """The nearest entry of the same op, or None where there is none that can be read."""
+    """Returns the nearest entry of the same op, or None if there is none that can be read."""
     compared = []
-    for stored in listing.entries(layout):
-        manifest = listing.read_manifest(layout, stored.key) if stored.op == op else None
-        if manifest is None or stored.problem or not isinstance(manifest.get("components"), dict):
+    for entry in listing.entries(layout):
+        manifest = listing.read_manifest(layout, entry.key) if entry.op == op else None
+        if manifest is None or entry.problem or not isinstance(manifest.get("components"), dict):
             continue
-        compared.append((component_differences(manifest["components"], components), stored, manifest.get("inputs")))
+        compared.append((component_differences(manifest["components"], components), entry, manifest.get("inputs")))
     if not compared:
         return None
-    fewest = min(len(differences) for differences, _stored, _inputs in compared)
-    newest = sorted((one for one in compared if len(one[0]) == fewest), key=lambda one: -one[1].built)
-    found = [
-        Nearest(stored, tuple(differences), tuple(file_differences(inputs, roots, disk)))
-        for differences, stored, inputs in newest[:LOOKED_AT]
+    fewest = min(len(differences) for differences, _entry, _inputs in compared)
+    newest = sorted((item for item in compared if len(item[0]) == fewest), key=lambda item: -item[1].built)
+    candidates = [
+        Nearest(entry, tuple(differences), tuple(file_differences(inputs, root_paths, disk)))
+        for differences, entry, inputs in newest[:COMPARED_ENTRIES]
     ]
-    return min(found, key=lambda one: len(one.files))
+    return min(candidates, key=lambda candidate: len(candidate.files))
 
 
 def rejected_entries(
-    layout: Layout, op: str, device: str, roots: Mapping[str, str], vouched: Collection[str], disk: Disk
+    layer: Layout, op: str, device: str, root_paths: Mapping[str, str], trusted_roots: Collection[str], disk: Disk
 ) -> list[tuple[str, str]]:
-    """The entries of this op for this device, each with the first of its own files that has changed.
+    """Returns (folder, reason) of each entry that a layer holds for an op and a device, none of which was used.
 
-    Where none has, the op is declared in another way than it was. Files below the roots in `vouched` may differ.
+    The reason is the first of the op's own files that has changed. If none has, the op is now declared differently.
+    Files below the roots in `trusted_roots` may differ.
     """
-    found = []
-    for folder in listing.subfolders(layout.path("entries")):  # nothing is written beside them: it is a layer
-        manifest = listing.read_manifest(layout, folder.name) or {}
+    rejected = []
+    for folder in listing.subfolders(layer.path("entries")):  # not listing.entries, which writes: a layer is read-only
+        manifest = listing.read_manifest(layer, folder.name) or {}
         binary = manifest.get("binary")
         if not isinstance(binary, dict) or binary.get("op") != op:
             continue
         target = str(binary.get("target"))
         if target.partition(":")[0] == device:
-            own = file_differences(manifest.get("inputs"), roots, disk, vouched)
-            problem = f"{own[0].path} {own[0].problem}".strip() if own else f"it was built for {target}, {DECLARED}"
-            found.append((folder.path, problem))
-    return found
+            changed = file_differences(manifest.get("inputs"), root_paths, disk, trusted_roots)
+            reason = f"it was built for {target}, {DECLARED_OTHERWISE}"
+            if changed:
+                reason = f"{changed[0].path} {changed[0].problem}".strip()
+            rejected.append((folder.path, reason))
+    return rejected
 
 
 def component_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """The components that differ, by name; those that are objects are compared field by field, as `name.field`."""
+    """Returns the components that differ, by name. Objects are compared field by field, named `component.field`."""
     old, new = _flat(stored), _flat(json.loads(canonical(now)))
     return [
         Difference(name, old.get(name), new.get(name))
@@ -97,29 +99,31 @@ def component_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def file_differences(
-    inputs: Any, roots: Mapping[str, str], disk: Disk, vouched: Collection[str] = ()
+    inputs: Any, root_paths: Mapping[str, str], disk: Disk, trusted_roots: Collection[str] = ()
 ) -> list[ChangedFile]:
-    """The files that changed or went since the entry was built, and the first name that appeared. Hashes every file
-    that is not below a root in `vouched`."""
+    """Returns the files that changed or went since the entry was built, and the first name that appeared.
+
+    Hashes every file that is not below a root in `trusted_roots`. `inputs` is the manifest's field.
+    """
     try:
-        known = Inputs.from_json(inputs).without(vouched)
+        recorded = Inputs.from_json(inputs).without(trusted_roots)
     except (KeyError, TypeError, ValueError):
-        return [ChangedFile("", "its manifest does not tell what it was built from")]
-    found = []
-    for dependency in known.files:
-        path = dependency.resolve(roots)
+        return [ChangedFile("", "its manifest does not record what it was built from")]
+    changed = []
+    for dependency in recorded.files:
+        path = dependency.resolve(root_paths)
         if path is None:
             problem = f"there is no root {dependency.root!r} here"
-            found.append(ChangedFile(f"{dependency.root}/{dependency.path}", problem, dependency.digest))
+            changed.append(ChangedFile(f"{dependency.root}/{dependency.path}", problem, dependency.digest))
             continue
         digest = disk.digest(path)
         if digest != dependency.digest:
             problem = "has changed" if digest else "is gone"
-            found.append(ChangedFile(path, problem, dependency.digest, digest or ""))
-    appeared = known.appeared(roots, disk)
+            changed.append(ChangedFile(path, problem, dependency.digest, digest or ""))
+    appeared = recorded.appeared(root_paths, disk)
     if appeared:
-        found.append(ChangedFile(appeared, "has appeared, and may shadow a header", "", disk.digest(appeared) or ""))
-    return found
+        changed.append(ChangedFile(appeared, "has appeared, and may shadow a header", "", disk.digest(appeared) or ""))
+    return changed
 
 
 def _flat(components: Mapping[str, Any]) -> dict[str, Any]:

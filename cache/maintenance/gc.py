@@ -1,7 +1,7 @@
-"""Keeps a store bounded: evicts what is used least, sweeps what dead processes and failed builds left.
+"""Keeps a store bounded: evicts the least recently used entries, removes what dead processes and failed builds left.
 
-Nothing here needs a lock. An entry leaves by one rename, so nobody ever sees half of one, and a process that has
-loaded it keeps its library. Whatever another process removes first counts as removed.
+Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
+loaded it keeps its library. What another process removes first is not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import listing
 from .pins import pinned
 
 GRACE_SECONDS = 5.0
-"""An entry that was published or used this recently stays: someone may be about to load it."""
+"""An entry that was published or used this recently stays: a process may be about to load it."""
 OVER_LIMIT = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
 MAX_AGE_SECONDS = {
@@ -35,129 +35,147 @@ MAX_AGE_SECONDS = {
     "sources": 30 * DAY,
     "triton": 30 * DAY,
 }
-"""How long what is no entry is kept. `sources` are those of load_inline, which writes them again when it needs them;
-`triton` are the kernels of Triton's own cache, from their last use."""
+"""How long the contents of each area are kept. load_inline writes its `sources` again when it needs them. The age of
+`triton`, the kernels of Triton's own cache, counts from their last use."""
 TEMP_FILE_SECONDS = 3600.0
-"""A file that is being written has its own name by then: one that has not was left by a process that was killed."""
+"""A temporary file that is older was left by a process that was killed."""
 KINDS = {
-    "": "unfinished file",
-    "answers": "answer",
+    "": "temporary file",
+    "answers": "lookup memo",
     "descriptions": "description",
     "failures": "failure",
     "locks": "lock",
     "logs": "log",
     "objects": "object",
     "peaks": "memory record",
-    "plans": "ticket",
+    "plans": "stat record",
     "quarantine": "quarantined folder",
     "sources": "source",
     "staging": "abandoned build",
     "toolchains": "compiler record",
     "triton": "Triton kernel",
 }
+"""What the contents of each area are called."""
 
 
 class Eviction(NamedTuple):
     """Something that is to be removed, and why."""
 
     kind: str
-    """entry, or one of KINDS."""
+    """`entry`, or one of KINDS."""
     path: str
     size: int
+    """Bytes."""
     reason: str
     op: str = ""
 
 
-# -- choosing what goes ------------------------------------------------------------------------------------------------
+class _Reclaimable(NamedTuple):
+    """A folder that the size limit counts besides entries."""
+
+    area: str
+    path: str
+    size: int
+    idle: float
+    """Seconds since its last change."""
+
+
+# -- choosing what is removed ------------------------------------------------------------------------------------------
 
 
 def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Eviction]:
-    """What `gc` removes: what is beyond the limits, the least recently used first, and what nobody needs any more.
+    """Returns what `gc` removes: what is over the limits, the least recently used first, and all garbage.
 
-    `max_size` is in bytes and counts entries, the objects kept for their next build, and Triton's kernels; entries go
-    last. `max_age` is in seconds since the last use. Changes nothing.
+    Changes nothing.
+
+    Args:
+        layout: The store.
+        now: Seconds since the epoch.
+        max_size: Bytes of entries, objects and Triton kernels. Entries are evicted last.
+        max_age: Seconds since the last use of an entry.
     """
-    stored = sorted(listing.entries(layout), key=lambda one: one.used)
+    stored = sorted(listing.entries(layout), key=lambda entry: entry.used)
     garbage = _garbage(layout, now)
-    reclaimable = _reclaimable(layout, now, {one.path for one in garbage})
-    excess = sum(one.size for one in stored) + sum(size for _area, _path, size, _idle in reclaimable)
+    reclaimable = _reclaimable(layout, now, {eviction.path for eviction in garbage})
+    excess = sum(entry.size for entry in stored) + sum(folder.size for folder in reclaimable)
     excess -= excess if max_size is None else max_size
-    for area, path, size, idle in reclaimable:
-        if excess > 0 and idle >= GRACE_SECONDS:
-            excess -= size
-            garbage.append(_eviction(area, path, OVER_LIMIT))
-    gone, stays = [], pinned(layout)
-    for one in stored:
-        idle = now - max(one.built, one.used)
-        if abs(idle) < GRACE_SECONDS or one.key in stays:  # a use in the future was told by a wrong clock
+    for folder in reclaimable:
+        if excess > 0 and folder.idle >= GRACE_SECONDS:
+            excess -= folder.size
+            garbage.append(_eviction(folder.area, folder.path, OVER_LIMIT))
+    evicted, kept = [], pinned(layout)
+    for entry in stored:
+        idle = now - max(entry.built, entry.used)
+        if abs(idle) < GRACE_SECONDS or entry.key in kept:  # abs: a use far in the future is a wrong clock's
             continue
         if (max_age is not None and idle > max_age) or excess > 0:
             reason = OVER_LIMIT if max_age is None or idle <= max_age else "not used for longer than the age limit"
-            gone.append((one.key, Eviction("entry", layout.entry(one.key), one.size, reason, one.op)))
-            excess -= one.size
-    dead = {result for result, _condemned in gone}
-    kept = {one.name for one in listing.subfolders(layout.path("entries"))} - dead
-    return [condemned for _result, condemned in gone] + _orphans(layout, kept) + garbage
+            evicted.append((entry.key, Eviction("entry", layout.entry(entry.key), entry.size, reason, entry.op)))
+            excess -= entry.size
+    return [eviction for _key, eviction in evicted] + _orphans(layout, {key for key, _eviction in evicted}) + garbage
 
 
-def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[tuple[str, str, int, float]]:
-    """(area, folder, bytes, seconds since its last change) of what is no entry and counts, the oldest first."""
-    found = []
+def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_Reclaimable]:
+    """Returns the folders, except `besides`, that the size limit counts and that are no entries; the oldest first."""
+    folders = []
     for area in size_log.RECLAIMABLE:
         for folder in listing.subfolders(layout.path(area)):
-            stat = listing.stat_of(folder.path)
-            if stat and folder.path not in besides:
-                found.append((area, folder.path, _size(folder.path), now - stat.st_mtime))
-    return sorted(found, key=lambda one: -one[3])
+            status = listing.stat_of(folder.path)
+            if status and folder.path not in besides:
+                folders.append(_Reclaimable(area, folder.path, _size(folder.path), now - status.st_mtime))
+    return sorted(folders, key=lambda folder: -folder.idle)
 
 
-def everything(layout: Layout, results: Collection[str] | None = None) -> list[Eviction]:
-    """What `clear` removes: all that can be built again, or these entries alone. Live builds are left alone."""
-    stored = [one for one in listing.entries(layout) if results is None or one.key in results]
-    gone = [Eviction("entry", layout.entry(one.key), one.size, "cleared", one.op) for one in stored]
-    dead = {one.key for one in stored}
-    kept = {one.name for one in listing.subfolders(layout.path("entries"))} - dead
-    found = gone + _orphans(layout, kept)
-    if results is None:
+def everything(layout: Layout, keys: Collection[str] | None = None) -> list[Eviction]:
+    """Returns what `clear` removes: the entries with these keys, or all that can be built again. Changes nothing.
+
+    Builds in progress are left alone.
+    """
+    stored = [entry for entry in listing.entries(layout) if keys is None or entry.key in keys]
+    evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
+    evicted += _orphans(layout, {entry.key for entry in stored})
+    if keys is None:
         for area in ("toolchains", *(name for name in MAX_AGE_SECONDS if name != "locks")):
-            found += [_eviction(area, one.path, "cleared") for one in listing.listed(layout.path(area))]
-        found += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
-    return found
+            evicted += [_eviction(area, child.path, "cleared") for child in listing.children(layout.path(area))]
+        evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
+    return evicted
 
 
-def _orphans(layout: Layout, kept: Collection[str]) -> list[Eviction]:
-    """Tickets and descriptions of entries that are gone, or that are about to go."""
-    found = []
-    for area, result_of in (("plans", listing.entry_key_of), ("descriptions", str)):
+def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
+    """Returns the stat records and descriptions of entries that are gone, or whose keys are in `evicted`."""
+    kept = {folder.name for folder in listing.subfolders(layout.path("entries"))}.difference(evicted)
+    orphans = []
+    for area, key_of in (("plans", listing.entry_key_of), ("descriptions", str)):
         for folder in listing.subfolders(layout.path(area)):
-            for file in listing.listed(folder.path):
-                result = result_of(file.name)
-                if result and not result.endswith(".tmp") and result not in kept:
-                    found.append(_eviction(area, file.path, "its entry is gone"))
-    return found
+            for file in listing.children(folder.path):
+                key = key_of(file.name)
+                if key and not key.endswith(".tmp") and key not in kept:
+                    orphans.append(_eviction(area, file.path, "its entry is gone"))
+    return orphans
 
 
 def _garbage(layout: Layout, now: float) -> list[Eviction]:
-    found = [_eviction("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
+    """Returns what nothing needs any more: of dead builders, too old, or never finished."""
+    garbage = [_eviction("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
     for area, seconds in MAX_AGE_SECONDS.items():
-        for one in listing.listed(layout.path(area)):
-            stat = listing.stat_of(one.path)
-            if stat and now - max(stat.st_mtime, stat.st_ctime) > seconds:
-                found.append(_eviction(area, one.path, f"older than {seconds / DAY:g} d"))
-    return found + _temp_files(layout, now)
+        for child in listing.children(layout.path(area)):
+            status = listing.stat_of(child.path)
+            if status and now - max(status.st_mtime, status.st_ctime) > seconds:
+                garbage.append(_eviction(area, child.path, f"older than {seconds / DAY:g} d"))
+    return garbage + _temp_files(layout, now)
 
 
 def _temp_files(layout: Layout, now: float) -> list[Eviction]:
-    """The files that `write_file` had begun when its process was killed."""
-    found = []
-    for at, folders, names in os.walk(layout.root):
-        if at == layout.path():
+    """Returns the files that `write_file` had begun when its process was killed."""
+    temp_files = []
+    for parent, folders, names in os.walk(layout.root):
+        if parent == layout.path():
             folders[:] = [name for name in folders if name not in ("entries", "quarantine", "staging")]
-        for path in (os.path.join(at, name) for name in names if name.endswith(".tmp")):
-            stat = listing.stat_of(path)
-            if stat and now - stat.st_mtime > TEMP_FILE_SECONDS:
-                found.append(_eviction("", path, "its writer is gone"))
-    return found
+        for path in (os.path.join(parent, name) for name in names if name.endswith(".tmp")):
+            status = listing.stat_of(path)
+            if status and now - status.st_mtime > TEMP_FILE_SECONDS:
+                temp_files.append(_eviction("", path, "its writer is gone"))
+    return temp_files
 
 
 def _eviction(area: str, path: str, reason: str) -> Eviction:
@@ -165,68 +183,72 @@ def _eviction(area: str, path: str, reason: str) -> Eviction:
 
 
 def _size(path: str) -> int:
-    """The bytes of a file, or of all files below a folder."""
-    files = [path, *(os.path.join(top, name) for top, _folders, names in os.walk(path) for name in names)]
-    return sum(stat.st_size for file in files if not os.path.isdir(file) and (stat := listing.stat_of(file)))
+    """Returns the bytes of a file, or of all files below a folder."""
+    files = [path, *(os.path.join(parent, name) for parent, _folders, names in os.walk(path) for name in names)]
+    return sum(status.st_size for file in files if not os.path.isdir(file) and (status := listing.stat_of(file)))
 
 
 # -- removing ----------------------------------------------------------------------------------------------------------
 
 
-def remove(layout: Layout, condemned: Iterable[Eviction]) -> list[Eviction]:
-    """Remove these, and return those that this call has removed.
+def remove(layout: Layout, evictions: Iterable[Eviction]) -> list[Eviction]:
+    """Removes these; returns those that this call has removed.
 
-    Raises CacheDirError, for the first, where any could not be; the others are gone then.
+    Raises:
+        CacheDirError: The first that could not be removed. All the others were tried before.
     """
-    gone: list[Eviction] = []
-    refused: list[CacheDirError] = []
-    for one in condemned:
-        if _remove(layout, one, refused):
-            gone.append(one)
-            if one.kind in ("entry", *(KINDS[area] for area in size_log.RECLAIMABLE)):
-                size_log.append(layout, -one.size)
-            emit("evict", kind=one.kind, op=one.op, path=one.path, reasons=[one.reason], bytes=one.size)
-    if refused:
-        raise refused[0]
-    return gone
+    removed: list[Eviction] = []
+    errors: list[CacheDirError] = []
+    for eviction in evictions:
+        if _remove(layout, eviction, errors):
+            removed.append(eviction)
+            if eviction.kind in ("entry", *(KINDS[area] for area in size_log.RECLAIMABLE)):
+                size_log.append(layout, -eviction.size)
+            fields = {"kind": eviction.kind, "op": eviction.op, "path": eviction.path}
+            emit("evict", **fields, reasons=[eviction.reason], bytes=eviction.size)
+    if errors:
+        raise errors[0]
+    return removed
 
 
-def _remove(layout: Layout, one: Eviction, refused: list[CacheDirError]) -> bool:
+def _remove(layout: Layout, eviction: Eviction, errors: list[CacheDirError]) -> bool:
+    """Removes one; returns whether this call did. Appends an error to `errors`."""
     try:
-        return _take(layout, one)
+        return _unlink(layout, eviction)
     except FileNotFoundError:
         return False  # another process was first
     except OSError as error:
-        advice = f"{one.path} could not be removed. Run this as its owner"
-        refused.append(CacheDirError(layout.root, f"it cannot be changed ({error.strerror})", advice))
+        advice = f"{eviction.path} could not be removed. Run this as its owner"
+        errors.append(CacheDirError(layout.root, f"it cannot be changed ({error.strerror})", advice))
         return False
 
 
-def _take(layout: Layout, one: Eviction) -> bool:
-    if one.kind == "lock":
-        return _remove_lock(one.path)
-    if os.path.isdir(one.path) and not os.path.islink(one.path):
-        if one.kind == KINDS["staging"]:
-            shutil.rmtree(one.path)
+def _unlink(layout: Layout, eviction: Eviction) -> bool:
+    if eviction.kind == KINDS["locks"]:
+        return _unlink_lock(eviction.path)
+    if os.path.isdir(eviction.path) and not os.path.islink(eviction.path):
+        if eviction.kind == KINDS["staging"]:
+            shutil.rmtree(eviction.path)
             return True
-        # Out of sight by one rename first. Its new name says whose it is, so that a sweep finds it if this dies here.
-        grave = staging.new_folder(layout, os.path.basename(one.path))
+        # Rename before removing: otherwise other processes would see a part of it. If this process is killed in
+        # between, a sweep finds the new folder, whose name holds its owner.
+        folder = staging.new_folder(layout, os.path.basename(eviction.path))
         try:
-            staging.move(one.path, os.path.join(grave, "removed"))
+            staging.move(eviction.path, os.path.join(folder, "removed"))
         finally:
-            shutil.rmtree(grave, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         return True
-    os.unlink(one.path)
-    if one.kind in (KINDS["plans"], KINDS["descriptions"]):
+    os.unlink(eviction.path)
+    if eviction.kind in (KINDS["plans"], KINDS["descriptions"]):
         try:
-            os.rmdir(os.path.dirname(one.path))
+            os.rmdir(os.path.dirname(eviction.path))
         except OSError:
-            return True  # it holds others
+            return True  # the folder holds others
     return True
 
 
-def _remove_lock(path: str) -> bool:
-    """Remove a lock's file while holding it, so that nobody is inside; its next user sees that and makes another."""
+def _unlink_lock(path: str) -> bool:
+    """Removes a lock's file while holding the lock, so that no process is using it. The next user makes a new file."""
     if path.endswith(".owner"):
         os.unlink(path)
         return True
@@ -240,6 +262,6 @@ def _remove_lock(path: str) -> bool:
     except FileNotFoundError:
         raise
     except OSError:
-        return False  # somebody holds it, or this file system has no such locks
+        return False  # another process holds it, or this file system has no such locks
     finally:
         os.close(handle)

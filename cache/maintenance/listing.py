@@ -1,4 +1,4 @@
-"""What a store holds. Entries may come and go meanwhile: one that is gone is left out."""
+"""What a store holds. Other processes may add and remove entries meanwhile: one that is gone is left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opforge.cache.records.entry import MANIFEST
 
 from .summaries import Summaries
 
-UNREADABLE = "its manifest cannot be read"
+MANIFEST_PROBLEM = "its manifest cannot be read"
 
 
 class StoredEntry(NamedTuple):
@@ -28,13 +28,13 @@ class StoredEntry(NamedTuple):
     built: float
     """When it was published."""
     used: float
-    """The newest sign of use: when it was published, or when a ticket of it was last written."""
+    """When it was last used, as far as is known: when it was published, or a stat record of it was last written."""
     seconds: float
     """How long the build took."""
     path: str
-    """The library; the entry's folder where the manifest does not tell."""
+    """The library; the entry's folder if the manifest cannot be read."""
     problem: str = ""
-    """Why its manifest cannot be used, or empty. Nothing is said of the library: see `verify.verify`."""
+    """Why its manifest cannot be used, or empty. The library is not checked: see `verify.verify`."""
 
     def to_json(self) -> dict[str, object]:
         """Returns what `opforge cache ls --json` prints of it: these names are public."""
@@ -43,7 +43,7 @@ class StoredEntry(NamedTuple):
 
 
 class Area(NamedTuple):
-    """One folder of a store, with how many files it holds and their bytes."""
+    """One folder of a store, with the number of its files and their bytes."""
 
     name: str
     files: int
@@ -51,95 +51,96 @@ class Area(NamedTuple):
 
 
 def subfolders(path: str) -> list[os.DirEntry[str]]:
-    """The real folders in a folder, by name; none where it cannot be listed."""
-    return [one for one in listed(path) if one.is_dir(follow_symlinks=False)]
+    """Returns the folders in a folder, by name, without links; none if it cannot be listed."""
+    return [child for child in children(path) if child.is_dir(follow_symlinks=False)]
 
 
-def listed(path: str) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name; nothing where it does not exist, or is somebody else's."""
+def children(path: str) -> list[os.DirEntry[str]]:
+    """Returns what is in a folder, by name; nothing if it does not exist or may not be read."""
     try:
-        with os.scandir(path) as found:
-            return sorted(found, key=lambda one: one.name)
+        with os.scandir(path) as scanned:
+            return sorted(scanned, key=lambda child: child.name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
 
 def stat_of(path: str) -> os.stat_result | None:
-    """What lstat says, or None where there is nothing any more."""
+    """Returns the status of a file, not following links; None if it is gone."""
     try:
         return os.lstat(path)
     except OSError:
         return None
 
 
-def read_manifest(layout: Layout, result: str) -> dict[str, Any] | None:
-    """An entry's manifest, or None where it is missing or is no manifest."""
+def read_manifest(layout: Layout, key: str) -> dict[str, Any] | None:
+    """Returns an entry's manifest, or None if it is missing or is no manifest."""
     try:
-        manifest = read_json(os.path.join(layout.entry(result), MANIFEST))
+        manifest = read_json(os.path.join(layout.entry(key), MANIFEST))
         return manifest if isinstance(manifest, dict) and isinstance(manifest["binary"], dict) else None
     except (OSError, ValueError, KeyError, RecursionError):
         return None
 
 
 def entry_key_of(name: str) -> str:
-    """The result that a ticket of this file name belongs to; empty for any other file."""
-    result, dash, place = name.partition("-")
-    return result if dash and place.endswith(".json") else ""
+    """Returns the entry key in the file name of a stat record; empty for any other file."""
+    key, dash, rest = name.partition("-")
+    return key if dash and rest.endswith(".json") else ""
 
 
 def last_uses(layout: Layout) -> dict[str, float]:
-    """For each result that has tickets, when the newest of them was written."""
+    """Returns, for each entry key with stat records, when the newest of them was written."""
     newest: dict[str, float] = {}
     for plan in subfolders(layout.path("plans")):
-        for ticket in listed(plan.path):
-            result, found = entry_key_of(ticket.name), stat_of(ticket.path)
-            if result and found:
-                newest[result] = max(newest.get(result, 0.0), found.st_mtime)
+        for file in children(plan.path):
+            key, status = entry_key_of(file.name), stat_of(file.path)
+            if key and status:
+                newest[key] = max(newest.get(key, 0.0), status.st_mtime)
     return newest
 
 
 def entries(layout: Layout) -> list[StoredEntry]:
-    """Every entry of a store, by op and age, the newest first."""
+    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store."""
     used, summaries = last_uses(layout), Summaries(layout)
     folders = subfolders(layout.path("entries"))
-    found = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
+    stored = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
     summaries.save([folder.name for folder in folders])
-    return sorted((one for one in found if one), key=lambda one: (one.op, -one.built))
+    return sorted((entry for entry in stored if entry), key=lambda entry: (entry.op, -entry.built))
 
 
 def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
-    itself = stat_of(folder.path)
-    files = {file.name: found for file in listed(folder.path) if (found := stat_of(file.path))}
-    if itself is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
-        return None  # it is being removed
-    built = max(itself.st_mtime, itself.st_ctime, *(found.st_mtime for found in files.values()))
-    size = sum(found.st_size for found in files.values())
-    unknown = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, UNREADABLE)
-    told = summaries.of(folder.name, files[MANIFEST]) if MANIFEST in files else None
-    if told is None:
-        return unknown
-    return unknown._replace(
-        op=told.op,
-        abi=told.abi,
-        target=told.target,
-        plan=told.plan,
-        seconds=told.seconds,
-        path=os.path.join(folder.path, told.file),
+    """Returns the entry in a folder, or None if it is being removed."""
+    status = stat_of(folder.path)
+    files = {child.name: file for child in children(folder.path) if (file := stat_of(child.path))}
+    if status is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
+        return None
+    built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
+    size = sum(file.st_size for file in files.values())
+    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, MANIFEST_PROBLEM)
+    summary = summaries.get(folder.name, files[MANIFEST]) if MANIFEST in files else None
+    if summary is None:
+        return entry
+    return entry._replace(
+        op=summary.op,
+        abi=summary.abi,
+        target=summary.target,
+        plan=summary.plan,
+        seconds=summary.seconds,
+        path=os.path.join(folder.path, summary.file),
         problem="",
     )
 
 
 def areas(layout: Layout) -> list[Area]:
-    """What each folder of a store takes, `index` (entry points of other packages) included; empty ones are left out."""
-    roots = [*subfolders(layout.path()), *(one for one in subfolders(layout.root) if one.name != VERSION)]
+    """Returns the folders of a store, `index` (entry points of other packages) included; empty ones are left out."""
+    folders = [*subfolders(layout.path()), *(child for child in subfolders(layout.root) if child.name != VERSION)]
     counted = []
-    for folder in roots:
-        sizes = [found.st_size for path in _files(folder.path) if (found := stat_of(path))]
+    for folder in folders:
+        sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
         if sizes:
             counted.append(Area(folder.name, len(sizes), sum(sizes)))
     return counted
 
 
 def _files(folder: str) -> Iterator[str]:
-    for place, _folders, names in os.walk(folder):
-        yield from (os.path.join(place, name) for name in names)
+    for parent, _folders, names in os.walk(folder):
+        yield from (os.path.join(parent, name) for name in names)

@@ -1,4 +1,4 @@
-"""Entries that are to stay: no limit evicts a pinned one. A pin is an empty file of the entry's name."""
+"""Pinned entries, which no limit evicts. A pin is an empty file named by the entry's key."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from opforge.cache.layout import Layout
 
 
 def pinned(layout: Layout) -> frozenset[str]:
-    """The results that are pinned."""
+    """Returns the keys of the pinned entries."""
     try:
         return frozenset(os.listdir(layout.path("pins")))
     except OSError:
         return frozenset()
 
 
-def pin(layout: Layout, result: str) -> None:
-    """Keep an entry, whatever the limits say."""
+def pin(layout: Layout, key: str) -> None:
+    """Keeps an entry, whatever the limits."""
     make_folder(layout.path("pins"))
-    write_file(layout.path("pins", result), b"")
+    write_file(layout.path("pins", key), b"")
 
 
-def unpin(layout: Layout, result: str) -> None:
-    """Let the limits decide again."""
+def unpin(layout: Layout, key: str) -> None:
+    """Makes an entry subject to the limits again."""
     try:
-        os.unlink(layout.path("pins", result))
+        os.unlink(layout.path("pins", key))
     except FileNotFoundError:
         return

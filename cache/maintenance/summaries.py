@@ -1,8 +1,8 @@
-"""What the manifests say, a line each, so that a listing need not read them: a manifest names hundreds of files.
+"""A line for each manifest, so that a listing need not read them: a manifest names hundreds of files.
 
-    v1/summaries    JSON lines: [result, stamp of the manifest, op, abi, target, plan, seconds, file]
+    v1/summaries    JSON lines: [entry key, stamp of the manifest, op, abi, target, plan, seconds, file]
 
-Lost or stale, it costs the next listing what it would have saved: a line counts only while the manifest's stamp is its.
+A line is used only while the manifest's stamp is as recorded. Without the file, the next listing reads the manifests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from opforge.cache.records.entry import MANIFEST, is_binary_record
 
 FILE = "summaries"
 MAX_STALE_LINES = 1000
-"""The lines of entries that are gone that may stay, before the file is written anew."""
+"""How many lines of entries that are gone may stay before the file is written anew."""
 
 
 class Summary(NamedTuple):
-    """What a listing says of an entry. `seconds` is how long the build took."""
+    """What a listing shows of a manifest. `seconds` is how long the build took."""
 
     op: str
     abi: str
@@ -34,49 +34,52 @@ class Summary(NamedTuple):
 
 
 class Summaries:
-    """The summaries of one store, read once; new ones are kept by `save`."""
+    """The summaries of one store, read once. `save` writes the new ones."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._path = layout, layout.path(FILE)
         self._lines = 0
-        self._known: dict[str, tuple[list[int], Summary]] = {}
+        self._summaries: dict[str, tuple[list[int], Summary]] = {}
         self._new: list[str] = []
         try:
             with open(self._path, "rb") as file:
                 for line in file:
                     self._lines += 1
-                    self._take(line)
+                    self._add(line)
         except OSError:
             return  # none yet
 
-    def _take(self, line: bytes) -> None:
+    def _add(self, line: bytes) -> None:
         try:
-            result, stamp, *fields = json.loads(line)
-            summary = _sound(Summary(*fields))
+            key, stamp, *fields = json.loads(line)
+            summary = _checked(Summary(*fields))
         except UNREADABLE:
             return  # cut off by a process that was killed
-        self._known[str(result)] = (stamp, summary)
+        self._summaries[str(key)] = (stamp, summary)
 
-    def of(self, result: str, manifest: os.stat_result) -> Summary | None:
-        """The summary of the entry whose manifest has this stat; None where the manifest cannot be read."""
+    def get(self, key: str, manifest: os.stat_result) -> Summary | None:
+        """Returns the summary of the entry whose manifest has this status; None if the manifest cannot be read."""
         stamp = list(Stamp(manifest.st_size, manifest.st_mtime_ns, manifest.st_ctime_ns, manifest.st_ino))
-        known = self._known.get(result)
-        if known and known[0] == stamp:
-            return known[1]
+        saved_stamp, saved = self._summaries.get(key, ([], None))
+        if saved and saved_stamp == stamp:
+            return saved
         try:
-            summary = _summary(read_json(os.path.join(self._layout.entry(result), MANIFEST)))
+            summary = _summary(read_json(os.path.join(self._layout.entry(key), MANIFEST)))
         except UNREADABLE:
             return None
-        self._new.append(json.dumps([result, stamp, *summary]) + "\n")
-        self._known[result] = (stamp, summary)
+        self._new.append(json.dumps([key, stamp, *summary]) + "\n")
+        self._summaries[key] = (stamp, summary)
         return summary
 
-    def save(self, present: Collection[str]) -> None:
-        """Keep what was learnt; forget what is not `present`. Failing to costs the next listing time, nothing else."""
+    def save(self, keys: Collection[str]) -> None:
+        """Writes the new summaries, and drops those of other entries than `keys` when there are too many.
+
+        If that fails, the next listing reads more manifests.
+        """
         try:
-            if self._lines + len(self._new) > 2 * len(present) + MAX_STALE_LINES:
-                kept = [(one, *self._known[one]) for one in present if one in self._known]
-                lines = [json.dumps([result, stamp, *summary]) + "\n" for result, stamp, summary in kept]
+            if self._lines + len(self._new) > 2 * len(keys) + MAX_STALE_LINES:
+                kept = [(key, *self._summaries[key]) for key in keys if key in self._summaries]
+                lines = [json.dumps([key, stamp, *summary]) + "\n" for key, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
             elif self._new:
                 handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -87,6 +90,7 @@ class Summaries:
 
 
 def _summary(manifest: Any) -> Summary:
+    """Returns the summary of a manifest. Raises one of UNREADABLE if it is none."""
     binary, timing = manifest["binary"], manifest.get("built")
     if not is_binary_record(binary):
         raise ValueError("the manifest has no record of a library")
@@ -95,8 +99,9 @@ def _summary(manifest: Any) -> Summary:
     return Summary(op, abi, target, str(manifest["plan"]), seconds, str(binary["file"]))
 
 
-def _sound(summary: Summary) -> Summary:
+def _checked(summary: Summary) -> Summary:
+    """Returns the summary. Raises ValueError if a field has another type."""
     texts = (summary.op, summary.abi, summary.target, summary.plan, summary.file)
-    if not all(isinstance(one, str) for one in texts) or not isinstance(summary.seconds, float):
+    if not all(isinstance(text, str) for text in texts) or not isinstance(summary.seconds, float):
         raise ValueError("not a summary")
     return summary

@@ -1,4 +1,4 @@
-"""Checks every entry of a store in full; what is damaged is set aside, and rebuilt when it is next needed."""
+"""Checks every entry of a store in full. A damaged one is quarantined, and built again when it is next needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import listing
 
 
 class Checked(NamedTuple):
-    """One entry after a full check; `problem` is empty where it is sound."""
+    """One entry after a full check. `problem` is empty if it is intact."""
 
     key: str
     op: str
@@ -28,43 +28,50 @@ class Checked(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """Returns what `opforge cache verify --json` prints of it: these names are public."""
-        named = {"result": self.key, "op": self.op, "path": self.path, "problem": self.problem}
-        return {**named, "set_aside": self.quarantined}
+        fields = {"result": self.key, "op": self.op, "path": self.path, "problem": self.problem}
+        return {**fields, "set_aside": self.quarantined}
 
 
-def verify(layout: Layout, owners: Collection[int], on_each: Callable[[int, int], None] | None = None) -> list[Checked]:
-    """Hash every library and compare every result key; set damaged entries aside. `on_each` hears how many are done."""
+def verify(
+    layout: Layout, owners: Collection[int], on_progress: Callable[[int, int], None] | None = None
+) -> list[Checked]:
+    """Hashes every library and checks every entry key; quarantines damaged entries.
+
+    `owners` are the user ids that entries may belong to. `on_progress` is called with the number of entries that are
+    checked and the number of all.
+    """
     checked, began = [], time.perf_counter()
     folders = listing.subfolders(layout.path("entries"))
     for number, folder in enumerate(folders):
         manifest = listing.read_manifest(layout, folder.name)
-        problem = listing.UNREADABLE
+        problem = listing.MANIFEST_PROBLEM
         entry = Entry(folder.name, folder.path, {}, "cache")
         if manifest is not None:
             entry = entry._replace(binary=manifest["binary"])
-            problem = _problem(entry, manifest, owners)
+            problem = _entry_problem(entry, manifest, owners)
         if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
-            aside = bool(problem) and staging.quarantine(layout, folder.name, problem)
+            quarantined = bool(problem) and staging.quarantine(layout, folder.name, problem)
             library = entry.library if is_binary_record(entry.binary) else folder.path
-            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, aside))
-        if on_each:
-            on_each(number + 1, len(folders))
-    damaged = sum(bool(one.problem) for one in checked)
+            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, quarantined))
+        if on_progress:
+            on_progress(number + 1, len(folders))
+    damaged = sum(bool(entry.problem) for entry in checked)
     emit("verify", path=str(layout), entries=len(checked), damaged=damaged, seconds=time.perf_counter() - began)
     return checked
 
 
-def _problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
+def _entry_problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
+    """Returns what is wrong with an entry; empty if nothing is."""
     if not is_binary_record(entry.binary):
         return "its manifest is incomplete"
     try:
         problem = integrity_problem(entry, owners, full=True)
-        inputs = manifest["inputs"]["files"]  # type: ignore[index]
-        key = entry_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _tree in inputs])
+        files = manifest["inputs"]["files"]  # type: ignore[index]
+        key = entry_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _tree in files])
     except (KeyError, TypeError, ValueError, AttributeError):
         return "its manifest is incomplete"
     except OSError as error:
         return f"the library cannot be read ({error.strerror})"
     if not problem and key != entry.key:
-        return "its manifest speaks of another entry"
+        return "its manifest describes another entry"
     return problem or ""

@@ -82,7 +82,7 @@ def integrity_problem(
     except OSError as error:
         return f"its folder cannot be looked at ({error.strerror})"
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid not in owners:
-        return "its folder is a link, a file, or somebody else's"
+        return "its folder is a link, a file, or another user's"
     try:
         # Without O_NONBLOCK a pipe in the library's place would block for ever.
         handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,1 +1,1 @@
-"""Archives and layers: how entries leave a store and enter another."""
+"""Archives and layers: how entries leave one store and enter another."""

@@ -1,7 +1,7 @@
-"""Makes a layer: a folder of entries that others can read, to be put into an image, a wheel or a shared folder.
+"""Fills a layer: a folder of entries that other users can read, for an image, a wheel or a shared folder.
 
-A layer holds entries and the descriptions under which they are found; no tickets, objects or locks, which are one
-machine's. Everybody may read it, and nobody but its owner may write it.
+A layer holds entries and the descriptions under which they are found. It holds no stat records, objects or locks, which
+are one machine's. Every user may read it, and only its owner may write it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from opforge.cache.records.entry import Entry
 from opforge.errors import CacheDirError
 
 TEMP_FOLDER_SECONDS = 3600.0
-"""An entry that is being copied has its own name by then."""
+"""A temporary folder that is older was left by a process that was killed while it copied."""
 
 
 def add(folder: str, entry: Entry, description: str) -> Entry:
-    """Copy an entry into the layer `folder`, which is made where it is missing; returns it as it lies there.
+    """Copies an entry into the layer `folder`, which is made if it is missing; returns the entry in the layer.
 
-    An entry that the layer has already is left alone. Raises CacheDirError where the folder cannot be written.
+    An entry that the layer has already is left alone. Raises CacheDirError if the folder cannot be written.
     """
     layer = Layout(os.path.abspath(folder))
     try:
-        for place in (layer.path("entries"), layer.description(description)):
-            _make_folder(place, layer.root)
+        for path in (layer.path("entries"), layer.description(description)):
+            _make_folder(path, layer.root)
         _make_file(os.path.join(layer.root, "CACHEDIR.TAG"), TAG)
         _sweep(layer.path("entries"))
         if not os.path.isdir(layer.entry(entry.key)):
@@ -40,32 +40,32 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
 
 
 def _sweep(entries: str) -> None:
-    """Remove the drafts of those who were killed while they copied."""
+    """Removes the temporary folders of processes that were killed while they copied."""
     for name in os.listdir(entries):
         path = os.path.join(entries, name)
-        found = stat_of(path) if name.endswith(".tmp") else None
-        if found and time.time() - found.st_mtime > TEMP_FOLDER_SECONDS:
+        status = stat_of(path) if name.endswith(".tmp") else None
+        if status and time.time() - status.st_mtime > TEMP_FOLDER_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _copy(source: str, target: str) -> None:
-    draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    temporary = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     try:
-        os.mkdir(draft)
+        os.mkdir(temporary)
         for name in os.listdir(source):
-            shutil.copyfile(os.path.join(source, name), os.path.join(draft, name))
-            _set_mode(os.path.join(draft, name), 0o555 if name.endswith(".so") else 0o644)
-        _set_mode(draft, 0o755)
-        os.rename(draft, target)
+            shutil.copyfile(os.path.join(source, name), os.path.join(temporary, name))
+            _set_mode(os.path.join(temporary, name), 0o555 if name.endswith(".so") else 0o644)
+        _set_mode(temporary, 0o755)
+        os.rename(temporary, target)
     except OSError:
         if not os.path.isdir(target):  # otherwise another process was first
             raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _make_folder(path: str, root: str) -> None:
-    """Make a folder of the layer; it and those above it, down from the layer's own, are for others to read."""
+    """Makes a folder of the layer; makes it and its parents, from `root` down, readable for every user."""
     os.makedirs(path, exist_ok=True)
     while len(path) >= len(root):
         _set_mode(path, 0o755)
@@ -80,6 +80,6 @@ def _make_file(path: str, text: str) -> None:
 
 
 def _set_mode(path: str, mode: int) -> None:
-    """Set a mode whatever the umask; what another owner has made right is left alone."""
+    """Sets a mode whatever the umask. A mode that is right already is not set: the file may be another user's."""
     if stat.S_IMODE(os.stat(path).st_mode) != mode:
         os.chmod(path, mode)

@@ -1,8 +1,8 @@
-"""Builds the CPU optimizers, trains a small transformer with CPUAdam beside torch's AdamW, and measures both.
+"""Builds the CPU optimizers, trains a small transformer with CPUAdam and with torch's AdamW, and measures both.
 
     python examples/char_transformer [--steps N] [--json]
 
-The first run starts from a cold cache and builds; the next ones find what it built.
+The first run starts with a cold cache and builds the ops. Later runs load them from the cache.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ LARGE = [torch.Size((1 << 19,))] * 64
 
 
 def main() -> int:
-    """The exit status: 0, or 1 where an op could not be had."""
+    """Returns the exit status: 0, or 1 if an op could not be loaded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps, from 1 (default {STEPS})")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps, at least 1 (default {STEPS})")
     parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to standard error")
-    asked = parser.parse_args()
-    if asked.steps < 1:
-        parser.error(f"--steps {asked.steps}: expected 1 or more")
-    console = Console(stderr=asked.json)
+    options = parser.parse_args()
+    if options.steps < 1:
+        parser.error(f"--steps {options.steps}: expected 1 or more")
+    console = Console(stderr=options.json)
     try:
-        answer = run(console, asked.steps)
+        measurements = run(console, options.steps)
     except OpforgeError as error:
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
-    if asked.json:
-        print(json.dumps(answer))
+    if options.json:
+        print(json.dumps(measurements))
     return 0
 
 
 def run(console: Console, count: int) -> dict[str, object]:
-    """The whole demo; gives what it measured."""
+    """Runs the whole demo with `count` training steps. Returns what it measured."""
     began = time.perf_counter()
     show.title(console, "The CPU optimizers' ops")
-    built = building.build_all(console)
-    show.ops(console, built, os.environ.get("OPFORGE_CACHE_DIR", "the user's own"))
+    ops = building.load_all(console)
+    show.ops(console, ops, os.environ.get("OPFORGE_CACHE_DIR", "the user's own"))
 
     text = corpus.read()
     show.title(
@@ -62,8 +62,8 @@ def run(console: Console, count: int) -> dict[str, object]:
         f"{len(text.codes) / 1e6:.1f} million characters of the standard library's sources ({text.files} files)",
     )
     threads = torch.get_num_threads()
-    # The tensors of the training are small, and two threads that wait for each other at every operation come nearly to
-    # a halt as soon as another program wants a core.
+    # The model's tensors are small. Threads that wait for each other at every operation nearly stop when another
+    # program uses a core.
     torch.set_num_threads(1)
     curves = _train(console, text, count)
     torch.set_num_threads(threads)
@@ -71,20 +71,20 @@ def run(console: Console, count: int) -> dict[str, object]:
 
     show.title(console, "Load time of CPUAdam")
     warm = building.warm_load()
-    show.loads(console, built[0], warm)
+    show.loads(console, ops[0], warm)
 
     show.title(console, "Time of an optimizer's step")
     shapes = [param.shape for param in curves.model.parameters()]
-    times = [
+    step_times = [
         steps.time_steps(f"the model's {len(shapes)} parameters", shapes, rounds=40, inner=10),
         steps.time_steps(f"a list of {len(LARGE)} large tensors", LARGE, rounds=15, inner=1),
     ]
-    show.step_times(console, times, threads)
-    spent = time.perf_counter() - began
-    console.print(f"\nAll of it took {spent:.0f} s.", highlight=False)
+    show.step_times(console, step_times, threads)
+    seconds = time.perf_counter() - began
+    console.print(f"\nAll of it took {seconds:.0f} s.", highlight=False)
     difference, step = curves.largest_difference()
     return {
-        "ops": [one._asdict() for one in built],
+        "ops": [op._asdict() for op in ops],
         "training": {
             "steps": count,
             "loss_cpuadam": curves.ours,
@@ -92,10 +92,10 @@ def run(console: Console, count: int) -> dict[str, object]:
             "largest_difference": difference,
             "at_step": step,
         },
-        "load": {"cold": built[0].seconds if built[0].origin == "built" else None, "warm": warm._asdict()},
-        "steps": [one._asdict() for one in times],
+        "load": {"cold": ops[0].seconds if ops[0].origin == "built" else None, "warm": warm._asdict()},
+        "steps": [times._asdict() for times in step_times],
         "threads": threads,
-        "seconds": spent,
+        "seconds": seconds,
     }
 
 
@@ -110,8 +110,8 @@ def _train(console: Console, text: corpus.Corpus, count: int) -> training.Curves
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=count)
 
-        def on_step(step: int, loss: float, other: float) -> None:
-            progress.update(bar, completed=step, description=f"loss {loss:.3f}, {other:.3f}")
+        def on_step(step: int, loss: float, other_loss: float) -> None:
+            progress.update(bar, completed=step, description=f"loss {loss:.3f}, {other_loss:.3f}")
 
         return training.train(text, count, on_step)
 

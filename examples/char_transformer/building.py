@@ -1,4 +1,4 @@
-"""The CPU optimizers' ops: built where nothing is cached, with a bar on a terminal; and how long a load takes."""
+"""Loads the CPU optimizers' ops, builds those that are not cached, and measures a warm load."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ print(json.dumps({"import": imported - began, "load": loaded - imported, "origin
 """
 
 
-class Built(NamedTuple):
-    """How one op was come by."""
+class LoadedOp(NamedTuple):
+    """Where one op was loaded from, and how long that took."""
 
     builder: str
-    origin: str  # "built", "cache", or the layer that held it
-    seconds: float  # of this process's load, a build included
-    build_seconds: float  # of the build, now or then, by the entry's own record
+    origin: str  # "built", "cache", or the path of a layer
+    seconds: float  # of this process's load, including a build
+    build_seconds: float  # of the build, in this process or earlier, as the entry's manifest records it
 
 
 class WarmLoad(NamedTuple):
@@ -46,8 +46,8 @@ class WarmLoad(NamedTuple):
     processes: int
 
 
-def build_all(console: Console) -> list[Built]:
-    """Load every op, and build those that are not cached."""
+def load_all(console: Console) -> list[LoadedOp]:
+    """Loads every op, and builds those that are not cached. Shows a bar on a terminal."""
     columns = (
         TextColumn("  {task.description}"),
         BarColumn(),
@@ -56,10 +56,10 @@ def build_all(console: Console) -> list[Built]:
         TextColumn("{task.fields[title]}", style="dim", markup=False),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        return [_build(name, progress) for name in BUILDERS]
+        return [_load(name, progress) for name in BUILDERS]
 
 
-def _build(name: str, progress: Progress) -> Built:
+def _load(name: str, progress: Progress) -> LoadedOp:
     builder = get_accelerator().create_op_builder(name)
     if not isinstance(builder, OpBuilder):
         raise SystemExit(
@@ -75,26 +75,30 @@ def _build(name: str, progress: Progress) -> Built:
     total = progress.tasks[-1].total or 1
     progress.update(bar, completed=total, total=total, title=entry.origin)
     progress.stop_task(bar)
-    return Built(name, entry.origin, seconds, float(entry.manifest()["built"]["seconds"]))
+    return LoadedOp(name, entry.origin, seconds, float(entry.manifest()["built"]["seconds"]))
 
 
 def warm_load() -> WarmLoad:
-    """Load CPUAdam in fresh processes. The first may still compile Python files and hash young ones: told apart."""
+    """Loads CPUAdam in fresh processes. Returns their times.
+
+    The first process may compile Python files, and hash files that were changed in the last seconds. So it is not in
+    the medians.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    found = []
+    loads = []
     for _ in range(1 + PROCESSES):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", WARM_LOAD], env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"a process that was to load CPUAdamBuilder gave {done.returncode}:\n{done.stderr}")
-        found.append(json.loads(done.stdout))
-        if found[-1]["origin"] == "built":
-            raise SystemExit("CPUAdamBuilder was built again by a process that should have found it in the cache")
-    first, *later = found
+        if process.returncode:
+            raise SystemExit(f"a process that loads CPUAdamBuilder exited with {process.returncode}:\n{process.stderr}")
+        loads.append(json.loads(process.stdout))
+        if loads[-1]["origin"] == "built":
+            raise SystemExit("CPUAdamBuilder was built again by a process that should have loaded it from the cache")
+    first, *later = loads
     return WarmLoad(
-        statistics.median(one["load"] for one in later),
-        statistics.median(one["import"] for one in later),
+        statistics.median(load["load"] for load in later),
+        statistics.median(load["import"] for load in later),
         first["load"],
         len(later),
     )

@@ -1,4 +1,4 @@
-"""Real text to train on: the source files of Python's standard library, which every machine has."""
+"""The text to train on: the source files of Python's standard library, which every machine has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 SIZE = 1_500_000
-"""About how many characters to read."""
+"""The approximate number of characters to read."""
 
 
 class Corpus(NamedTuple):
@@ -21,25 +21,25 @@ class Corpus(NamedTuple):
     files: int
 
     def batch(self, count: int, length: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`count` stretches of `length` characters, and for each character the one after it."""
+        """Returns `count` random stretches of `length` characters, and for each character the one after it."""
         starts = torch.randint(len(self.codes) - length - 1, (count, 1), generator=random)
-        places = starts + torch.arange(length + 1)
-        text = self.codes[places]
+        positions = starts + torch.arange(length + 1)
+        text = self.codes[positions]
         return text[:, :-1], text[:, 1:]
 
 
 def read(size: int = SIZE) -> Corpus:
-    """The library's top-level modules in the order of their names, until there are `size` characters.
+    """Returns the library's top-level modules in the order of their names, until there are `size` characters.
 
-    Characters beyond ASCII count as one.
+    Characters outside of ASCII become question marks.
     """
     folder = sysconfig.get_path("stdlib")
-    pieces, length = [], 0
+    texts, length = [], 0
     for name in sorted(os.listdir(folder)):
         if name.endswith(".py") and length < size:
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-                pieces.append(file.read())
-            length += len(pieces[-1])
-    raw = "\n".join(pieces).encode("ascii", "replace")
+                texts.append(file.read())
+            length += len(texts[-1])
+    raw = "\n".join(texts).encode("ascii", "replace")
     values, codes = torch.frombuffer(bytearray(raw), dtype=torch.uint8).unique(return_inverse=True)
-    return Corpus(codes, len(values), len(pieces))
+    return Corpus(codes, len(values), len(texts))

@@ -10,7 +10,7 @@ WIDTH, HEADS, LAYERS, LENGTH = 128, 4, 2, 64
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each added to what it reads."""
+    """Attention and a two-layer perceptron, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, length, width] to the same."""
+        """Returns the block's output. Input and output are [batch, length, width]."""
         batch, length, _ = x.shape
         qkv = self.qkv(self.before_attention(x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
@@ -29,21 +29,21 @@ class Block(nn.Module):
 
 
 class CharTransformer(nn.Module):
-    """From characters to the logits of the next ones."""
+    """Predicts the next character at each position."""
 
     def __init__(self, alphabet: int) -> None:
         super().__init__()
-        self.character, self.place = nn.Embedding(alphabet, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.character, self.position = nn.Embedding(alphabet, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, alphabet)
-        for embedding in (self.character, self.place):
+        for embedding in (self.character, self.position):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """[batch, length] to [batch, length, alphabet]."""
-        x = self.character(codes) + self.place(torch.arange(codes.shape[1]))
+        """Returns logits [batch, length, alphabet] for codes [batch, length]."""
+        x = self.character(codes) + self.position(torch.arange(codes.shape[1]))
         return self.head(self.norm(self.blocks(x)))
 
     def loss(self, codes: Tensor, following: Tensor) -> Tensor:
-        """The mean cross entropy, in nats a character."""
+        """Returns the mean cross entropy, in nats a character."""
         return functional.cross_entropy(self(codes).flatten(0, 1), following.flatten())

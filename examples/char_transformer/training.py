@@ -1,4 +1,4 @@
-"""Two models from one seed, each batch given to both: one stepped by opforge's CPUAdam, one by torch's AdamW."""
+"""Trains two equal models on the same batches: one with opforge's CPUAdam, one with torch's AdamW."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH, SEED, DECAY, RATE, WARMUP = 16, 0, 0.01, 3e-3, 20
 
 
 class Curves(NamedTuple):
-    """What both runs did at every step."""
+    """The losses and the times of both optimizers at every step."""
 
     ours: list[float]  # nats a character
     torch: list[float]
@@ -27,12 +27,12 @@ class Curves(NamedTuple):
     model: CharTransformer
 
     def largest_difference(self) -> tuple[float, int]:
-        """How far the losses ever are apart, and at which step (from 1)."""
+        """Returns the largest difference of the losses, and its step, counted from 1."""
         return max((abs(a - b), step) for step, (a, b) in enumerate(zip(self.ours, self.torch, strict=True), 1))
 
 
 def train(corpus: Corpus, steps: int, on_step: Callable[[int, float, float], None]) -> Curves:
-    """Train both; `on_step(step, loss, other loss)` is called after each step."""
+    """Trains both models. Calls `on_step(step, loss, other loss)` after each step."""
     torch.manual_seed(SEED)
     model = CharTransformer(corpus.alphabet)
     other = copy.deepcopy(model)

@@ -1,7 +1,7 @@
-"""What opforge does, as events: one JSON object a line, to the file or stream that OPFORGE_LOG names.
+"""Events: one JSON object a line for what opforge does, to the file or stream that OPFORGE_LOG names.
 
-Each has `time` (seconds since the epoch), `pid` and `event`: hit, miss, wait, build, verify, quarantine, evict or load,
-then what belongs to it: `op`, `seconds`, `reasons`, `path`.
+Each has `time` (seconds since the epoch), `pid` and `event`: hit, miss, wait, build, verify, quarantine, evict or load.
+The other fields depend on the event: `op`, `seconds`, `reasons`, `path`, ...
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 
 def emit(event: str, **fields: object) -> None:
-    """Write an event. Without OPFORGE_LOG it is one look into the environment; a log that fails is left."""
+    """Writes an event. Without OPFORGE_LOG it only reads that variable; a log that cannot be written is ignored."""
     target = os.environ.get("OPFORGE_LOG")
     if not target:
         return
@@ -25,7 +25,7 @@ def emit(event: str, **fields: object) -> None:
             return
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, line)  # one write, so that the lines of several processes do not mix
+            os.write(handle, line)  # one write: otherwise the lines of several processes could mix
         finally:
             os.close(handle)
     except OSError:

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported when they are first used (PEP 562), so that importing them costs nothing."""
+"""Packages whose public names are imported at their first use (PEP 562), so that importing the package is cheap."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Give a package's `__getattr__` and `__dir__`; `homes` has the module below it in which each name is defined."""
+def names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns a package's `__getattr__` and `__dir__`.
+
+    `modules` maps each public name to the module that defines it, relative to the package.
+    """
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
-        setattr(sys.modules[package], name, value)  # the next use finds it without coming here
+        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        setattr(sys.modules[package], name, value)  # the next access does not call __getattr__
         return value
 
-    def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
 
-    return get, listed
+    return get, list_names

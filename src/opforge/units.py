@@ -1,4 +1,4 @@
-"""Sizes and ages as a person writes them."""
+"""Sizes and durations, as settings and options write them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
 
 
 def parse_size(text: str) -> int:
-    """Bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if not found or found[2].upper() not in SIZES:
+    """Returns bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if not match or match[2].upper() not in SIZES:
         raise ValueError(f"{text!r} is no size: expected {SIZE_EXPECTED}")
-    return int(_finite(text, float(found[1]) * SIZES[found[2].upper()], SIZE_EXPECTED))
+    return int(_finite(text, float(match[1]) * SIZES[match[2].upper()], SIZE_EXPECTED))
 
 
 def parse_age(text: str) -> float:
-    """Seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if not found or found[2] not in AGES:
+    """Returns seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not match or match[2] not in AGES:
         raise ValueError(f"{text!r} is no age: expected {AGE_EXPECTED}")
-    return _finite(text, float(found[1]) * AGES[found[2]], AGE_EXPECTED)
+    return _finite(text, float(match[1]) * AGES[match[2]], AGE_EXPECTED)
 
 
 def _finite(text: str, number: float, expected: str) -> float:

@@ -1,4 +1,4 @@
-"""The code in the documents, run as a reader would run it: all the Python, but for what is named with a reason."""
+"""Runs the code in the documents as a reader would. What is not run is listed with its reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ params, grads, exp_avgs, exp_avg_sqs = ([torch.ones(4)] for _ in range(4))
 """
 INDUCTOR = """
 import warnings
-warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")  # inductor's own use of it
+warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")  # inductor itself uses it
 """
 BEFORE = {
     ("docs/accelerators.md", 0): RANK,
@@ -45,32 +45,25 @@ BEFORE = {
     ("docs/inside-torch.md", 0): INDUCTOR,
     ("docs/triton.md", 0): ROWS,
 }
-"""What a piece of code takes for granted."""
-ELSEWHERE = {
-    ("docs/compat.md", 0): "tests/compile/compat/test_deepspeed.py trains so",
-    (
-        "docs/toolchains.md",
-        0,
-    ): "needs a torch with CUDA; tests/compile/ops/test_device_builds.py builds",
+"""(page, number of the piece) -> code that runs before the piece: what the text around it assumes."""
+NOT_RUN = {
+    ("docs/compat.md", 0): "tests/compile/compat/test_deepspeed.py trains in this way",
+    ("docs/toolchains.md", 0): "needs a torch with CUDA; tests/compile/ops/test_device_builds.py builds it",
 }
+"""(page, number of the piece) -> the reason why it is not run."""
 
 
 def pieces(page: str, language: str = "python") -> list[str]:
-    """The fenced code blocks of a language, in order; excerpts of the examples' files left out."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
-    return [textwrap.dedent(block) for _, block in found if not block.lstrip().startswith("# examples/")]
-
-
-def blocks(language: str) -> list[str]:
-    """The README's."""
-    return pieces("README.md", language)
+    """Returns the fenced code blocks of a language, in order, without excerpts of the examples' files."""
+    blocks = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for _, block in blocks if not block.lstrip().startswith("# examples/")]
 
 
 def run(code: str, folder: Path, **environment: str) -> str:
-    """Run code as a script in `folder`, in a Python of its own; returns what it printed."""
+    """Runs code as a script in `folder`, in another Python. Returns what it printed."""
     script = folder / "script.py"
     script.write_text(code)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=folder,
         env={**os.environ, "OPFORGE_CACHE_DIR": str(folder / "cache"), **environment},
@@ -78,43 +71,42 @@ def run(code: str, folder: Path, **environment: str) -> str:
         text=True,
         timeout=250,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the pages' C++ files, each under the name in its first line."""
+    """A folder with the C++ files of the pages, each named as its first line says."""
     for source in [piece for page in PAGES for piece in pieces(page, "cpp")]:
-        named = re.match(r"// (\w+\.cpp)\n", source)
-        assert named, "a C++ file of a page begins with its name"
-        (tmp_path / named[1]).write_text(source)
+        name = re.match(r"// (\w+\.cpp)\n", source)
+        assert name, "a C++ file of a page must begin with its name"
+        (tmp_path / name[1]).write_text(source)
     return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_piece_of_a_page_runs_as_it_stands(page: str, folder: Path, shared_store: Path) -> None:
+def test_every_piece_of_a_page_runs(page: str, folder: Path, shared_store: Path) -> None:
     for package, file in [("my_overrides", "x.h"), ("their_package/csrc", "x.h")]:
         (folder / package).mkdir(parents=True)
         (folder / package / file).touch()
     code = ""
     for number, piece in enumerate(pieces(page)):
-        if (page, number) not in ELSEWHERE:
+        if (page, number) not in NOT_RUN:
             piece = piece.replace('device="cuda"', 'device="cpu"')
-            piece = piece.replace(
-                "fullgraph=True)", 'fullgraph=True, backend="aot_eager")'
-            )  # without a compiler's wait
+            # aot_eager: inductor would take long to compile
+            piece = piece.replace("fullgraph=True)", 'fullgraph=True, backend="aot_eager")')
             code += BEFORE.get((page, number), "") + piece + "\n"
     if code:
         run(code, folder, OPFORGE_CACHE_DIR=str(shared_store))
 
 
-def test_what_is_said_of_pieces_is_about_pieces_that_exist() -> None:
-    assert all(number < len(pieces(page)) for page, number in [*BEFORE, *ELSEWHERE])
+def test_the_tables_name_pieces_that_exist() -> None:
+    assert all(number < len(pieces(page)) for page, number in [*BEFORE, *NOT_RUN])
 
 
-def test_the_op_of_ones_own_loads_and_is_traced(folder: Path, shared_store: Path) -> None:
-    (code,) = [block for block in blocks("python") if "opforge.load(" in block]
+def test_the_op_of_the_readme_loads_and_can_be_traced(folder: Path, shared_store: Path) -> None:
+    (code,) = [block for block in pieces("README.md") if "opforge.load(" in block]
     checks = """
 x = torch.randn(9)
 assert torch.equal(relu.relu(x), x.clamp(min=0))
@@ -126,14 +118,14 @@ print("checked")
     assert "checked" in run(code + checks, folder, OPFORGE_CACHE_DIR=str(shared_store))
 
 
-def test_the_declared_builder_loads(folder: Path) -> None:
-    (code,) = [block for block in blocks("python") if "class ReluBuilder" in block]
+def test_the_declared_builder_is_built_once_and_then_cached(folder: Path) -> None:
+    (code,) = [block for block in pieces("README.md") if "class ReluBuilder" in block]
     assert "built" in run(code + "\nprint(relu.origin)\n", folder)
     assert "cache" in run(code + "\nprint(relu.origin)\n", folder)
 
 
 def test_a_prebuilt_op_loads_from_its_layer_without_a_compiler(folder: Path) -> None:
-    (code,) = [block for block in blocks("python") if "class ReluBuilder" in block]
+    (code,) = [block for block in pieces("README.md") if "class ReluBuilder" in block]
     (folder / "my_package").mkdir()
     (folder / "my_package" / "ops.py").write_text(code.replace("\nrelu = ReluBuilder().load()", ""))
     (folder / "relu.cpp").rename(folder / "my_package" / "relu.cpp")
@@ -171,14 +163,15 @@ print(op.origin, op.call(2.0))
 """
 
 
-def test_a_compiler_of_ones_own_builds_its_sources_and_sees_them_change(folder: Path) -> None:
+def test_a_toolchain_of_the_reader_builds_its_sources_and_notices_their_changes(folder: Path) -> None:
     (code,) = [piece for piece in pieces("docs/external.md") if "class Acme(" in piece]
+    code = code.replace("my_package.acme:", "__main__:")
     (folder / "acmecc").write_text(ACMECC)
     (folder / "acmecc").chmod(0o755)
     (folder / "scale.cpp").write_text(CALLER)
     environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    told = []
+    outputs = []
     for source in ("kernel acme_kernel x3", "kernel acme_kernel x3", "kernel acme_kernel x5"):
         (folder / "scale.acme").write_text(source)
-        told.append(run(code + ACME, folder, **environment).strip())
-    assert told == ["built 6.0", "cache 6.0", "built 10.0"]
+        outputs.append(run(code + ACME, folder, **environment).strip())
+    assert outputs == ["built 6.0", "cache 6.0", "built 10.0"]

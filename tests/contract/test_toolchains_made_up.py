@@ -59,15 +59,15 @@ def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
     words = "unsupported GNU version! gcc versions later than 15 are not supported!"
     refusing = fake_nvcc(bin, host=f"echo 'x.h:1:2: error: #error -- {words} Use at your own risk' >&2; exit 1")
     said = refusing.target_problem("cuda", ("sm_90",))
-    assert f"nvcc 14.2 does not take {refusing.host.argv[0]}: {words}; set NVCC_CCBIN" in said
+    assert f"nvcc 14.2 does not accept {refusing.host.argv[0]}: {words}; set NVCC_CCBIN" in said
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("exit 1", "ended with 1: it said nothing"),
+        ("exit 1", "ended with 1: it printed nothing"),
         ("echo 'fatal: broken' >&2; exit 3", "ended with 3: fatal: broken"),
-        ("echo unheard of", "names no release, but says 'unheard of'"),
+        ("echo unheard of", "prints 'unheard of', no release"),
     ],
 )
 def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
@@ -82,7 +82,7 @@ def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
 
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
     text_files.write_script(bin, "nvcc", "exec sleep 30")
-    with pytest.raises(ToolchainError, match="gave no answer"):
+    with pytest.raises(ToolchainError, match="did not run to its end"):
         made("nvcc").identity()
 
 
@@ -121,7 +121,7 @@ def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):
     plan = make_plan(builder.spec(), found)
     steps = {
         step.title: list(step.argv)
-        for step in found.steps(plan, root_paths(builder.spec(), found.places()), "scale.so")
+        for step in found.steps(plan, root_paths(builder.spec(), found.root_paths()), "scale.so")
     }
     assert steps["compile scale.sycl"][0] == str(bin / "icpx")
     assert "-fsycl-targets=spir64_gen,spir64" in steps["compile scale.sycl"]

@@ -1,4 +1,4 @@
-"""Builds that are killed, in every way that we know: no compiler outlives its builder, and the next load builds."""
+"""Builds that are killed or interrupted: no compiler outlives its builder, and the next load builds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -18,11 +19,13 @@ pytestmark = [
 ]
 BUILD = """
 import os, sys
+from support import sample_ops
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 WITH_WORKER = """
 import os, sys, threading, time, traceback
+from support import child_processes, polling, sample_ops
 def fork():
     polling.wait_for(lambda: child_processes.compilers_in(os.environ["FOLDER"]))
     pid = os.fork()
@@ -38,7 +41,7 @@ print(op.value(), op.origin)
 
 @pytest.fixture
 def folder(tmp_path):
-    """An op whose compiler stands still."""
+    """An op whose compiler waits at a closed gate."""
     path = tmp_path / "op"
     sample_ops.plain_op(path, source=gate.SOURCE, value=5)
     gate.close_gate(path)
@@ -54,15 +57,9 @@ def start(folder, code=BUILD, **options):
     return process
 
 
-def the_one(processes):
-    (pid,) = processes
-    return pid
-
-
 def supervisor_of(builder):
-    return the_one(
-        pid for pid, command in child_processes.matching("supervisor.py").items() if parent(pid) == builder.pid
-    )
+    (pid,) = [pid for pid in child_processes.matching("supervisor.py") if parent(pid) == builder.pid]
+    return pid
 
 
 def ninja_of(builder):
@@ -78,49 +75,49 @@ def parent(pid):
         return -1
 
 
-def no_compiler_is_left(folder, store):
+def assert_no_process_is_left(folder, store):
     polling.wait_for(
         lambda: not child_processes.matching(folder) and not child_processes.matching(store),
         5,
-        "a process of the build lives on",
+        "a process of the build is left",
     )
 
 
-def the_next_load_builds(folder, store):
+def assert_next_load_builds(folder, store):
     began = time.monotonic()
     gate.open_gate(folder)
     assert child_processes.run_python(BUILD, env={"FOLDER": str(folder)}, timeout=30) == "5 built\n"
-    assert time.monotonic() - began < 20, "nothing may be waited for"
-    assert os.listdir(store / "v1" / "staging") == [], "what the dead builder left is swept"
+    assert time.monotonic() - began < 20, "it waited for something"
+    assert os.listdir(store / "v1" / "staging") == [], "the dead builder's folder is swept"
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
-def test_a_killed_builder_takes_its_compilers_with_it(folder, own_store, end):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_the_compilers_of_a_killed_builder_end(folder, own_store, number):
     builder = start(folder)
-    builder.send_signal(end)
+    builder.send_signal(number)
     builder.communicate()
-    no_compiler_is_left(folder, own_store)
-    the_next_load_builds(folder, own_store)
+    assert_no_process_is_left(folder, own_store)
+    assert_next_load_builds(folder, own_store)
 
 
-def test_a_killed_process_group_takes_its_compilers_with_it(folder, own_store):
+def test_the_compilers_of_a_killed_process_group_end(folder, own_store):
     builder = start(folder, start_new_session=True)
     os.killpg(builder.pid, signal.SIGKILL)
     builder.communicate()
-    no_compiler_is_left(folder, own_store)
-    the_next_load_builds(folder, own_store)
+    assert_no_process_is_left(folder, own_store)
+    assert_next_load_builds(folder, own_store)
 
 
-def test_a_builder_that_had_forked_a_worker_is_taken_over_too(folder, own_store):
+def test_the_compilers_of_a_killed_builder_end_although_a_forked_worker_lives(folder, own_store):
     """The worker holds copies of the lock's file and of the supervisor's pipe."""
     builder = start(folder, WITH_WORKER)
     worker = int(builder.stdout.readline())
     try:
         builder.kill()
         builder.wait()
-        no_compiler_is_left(folder, own_store)
+        assert_no_process_is_left(folder, own_store)
         assert os.path.exists(f"/proc/{worker}")
-        the_next_load_builds(folder, own_store)
+        assert_next_load_builds(folder, own_store)
     finally:
         os.kill(worker, signal.SIGKILL)
         builder.communicate()
@@ -131,7 +128,7 @@ def test_a_build_goes_on_when_ninja_alone_is_killed(folder, own_store):
     before = child_processes.compilers_in(folder)
     os.kill(ninja_of(builder), signal.SIGKILL)
     polling.wait_for(
-        lambda: not before.keys() & child_processes.compilers_in(folder).keys(), 5, "its compilers live on"
+        lambda: not before.keys() & child_processes.compilers_in(folder).keys(), 5, "its compilers are left"
     )
     polling.wait_for(lambda: child_processes.compilers_in(folder), 10, "it is not run again")
     gate.open_gate(folder)
@@ -139,7 +136,7 @@ def test_a_build_goes_on_when_ninja_alone_is_killed(folder, own_store):
     assert out == "5 built\n", err
 
 
-def test_a_ninja_that_is_killed_again_and_again_is_an_error_that_says_so(folder, own_store):
+def test_a_ninja_that_is_killed_repeatedly_is_an_error(folder, own_store):
     code = BUILD.replace("op =", "from opforge.errors import BuildResourceError\ntry:\n  op =").replace(
         "print(", "except BuildResourceError as error: print(error)\nelse: print("
     )
@@ -152,38 +149,39 @@ def test_a_ninja_that_is_killed_again_and_again_is_an_error_that_says_so(folder,
         time.sleep(0.05)
     out, err = builder.communicate(timeout=5)
     assert out.startswith("plain: the build stopped: ninja was ended by signal 9. Run it again."), out + err
-    no_compiler_is_left(folder, own_store)
-    the_next_load_builds(folder, own_store)
+    assert_no_process_is_left(folder, own_store)
+    assert_next_load_builds(folder, own_store)
 
 
-def test_a_killed_supervisor_is_no_fault_of_the_sources(folder, own_store):
+def test_a_build_goes_on_when_the_supervisor_is_killed(folder, own_store):
     builder = start(folder)
     os.kill(supervisor_of(builder), signal.SIGKILL)
     time.sleep(0.3)
     gate.open_gate(folder)
     out, err = builder.communicate(timeout=30)
     assert out == "5 built\n", err
-    no_compiler_is_left(folder, own_store)
+    assert_no_process_is_left(folder, own_store)
 
 
-def test_builder_and_supervisor_killed_together_leave_a_store_that_works(folder, own_store):
+def test_a_store_works_after_builder_and_supervisor_are_killed_together(folder, own_store):
     builder = start(folder)
-    ours = [supervisor_of(builder), ninja_of(builder), *child_processes.compilers_in(folder)]
-    os.kill(ours[0], signal.SIGKILL)
+    supervisor, *others = supervisor_of(builder), ninja_of(builder), *child_processes.compilers_in(folder)
+    os.kill(supervisor, signal.SIGKILL)
     builder.kill()
     builder.communicate()
-    for pid in ours[1:]:
+    for pid in others:
         try:
-            os.kill(pid, signal.SIGKILL)  # nobody is left who could: this test cleans up after itself
+            os.kill(pid, signal.SIGKILL)  # no process of opforge is left that could
         except ProcessLookupError:
             continue
-    the_next_load_builds(folder, own_store)
+    assert_next_load_builds(folder, own_store)
 
 
 # -- interrupted -------------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
 import os, sys
+from support import child_processes, sample_ops
 try:
     sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except KeyboardInterrupt:
@@ -192,15 +190,15 @@ except KeyboardInterrupt:
 """
 
 
-def test_an_interrupt_leaves_no_folder_and_no_compiler(folder, own_store):
+def test_an_interrupted_build_leaves_no_folder_and_no_compiler(folder, own_store):
     builder = start(folder, INTERRUPTED)
     builder.send_signal(signal.SIGINT)
     out, err = builder.communicate(timeout=20)
     assert out == "interrupted [] []\n", err
-    the_next_load_builds(folder, own_store)
+    assert_next_load_builds(folder, own_store)
 
 
-def test_an_interrupt_ends_at_once_although_a_worker_holds_the_pipe(folder, own_store):
+def test_an_interrupted_build_ends_at_once_although_a_worker_holds_the_pipe(folder, own_store):
     code = WITH_WORKER.replace("op = sample_ops", "try:\n  op = sample_ops").replace(
         "print(op.value(), op.origin)", "except KeyboardInterrupt: print('interrupted', flush=True)"
     )
@@ -208,14 +206,12 @@ def test_an_interrupt_ends_at_once_although_a_worker_holds_the_pipe(folder, own_
     worker = int(builder.stdout.readline())
     try:
         builder.send_signal(signal.SIGINT)
-        said = []
-        import threading
-
-        reader = threading.Thread(target=lambda: said.append(builder.stdout.readline()), daemon=True)
+        lines = []
+        reader = threading.Thread(target=lambda: lines.append(builder.stdout.readline()), daemon=True)
         reader.start()
         reader.join(10)
-        assert said == ["interrupted\n"], "it waits for compilers that nobody ends"
-        no_compiler_is_left(folder, own_store)
+        assert lines == ["interrupted\n"], "it waits for compilers that no process ends"
+        assert_no_process_is_left(folder, own_store)
     finally:
         os.kill(worker, signal.SIGKILL)
         builder.kill()
@@ -234,10 +230,10 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
     with pytest.raises(Stop):
         sample_ops.builder_class(folder, "plain", abi="c")().build(on_progress=stop)
     assert os.listdir(own_store / "v1" / "staging") == []
-    no_compiler_is_left(folder, own_store)
+    assert_no_process_is_left(folder, own_store)
 
 
-def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
+def test_the_supervisor_kills_its_session_when_its_pipe_closes(tmp_path):
     path = os.path.join(os.path.dirname(sys.modules["opforge"].__file__), "builders", "run", "supervisor.py")
     mark = f"{tmp_path}/mark"
     script = f"setsid sleep 61 & sh -c 'sleep 62; : {mark}' & sleep 63; : {mark}"
@@ -251,4 +247,4 @@ def test_the_supervisor_ends_what_ninja_started_when_its_pipe_ends(tmp_path):
     assert process.wait(10) == 1
     assert child_processes.matching(mark) == {}
     for pid in child_processes.matching("sleep 61"):
-        os.kill(pid, signal.SIGKILL)  # what has left the session on purpose is beyond reach
+        os.kill(pid, signal.SIGKILL)  # it has left the session, so the supervisor cannot find it

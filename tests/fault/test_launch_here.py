@@ -145,5 +145,7 @@ def test_when_the_launcher_is_ended_every_rank_is_ended(launch, tmp_path, mpirun
 def test_more_ranks_than_cores_start_nothing(launch, tmp_path):
     done = launch(SHOW_PLACE, "--num-accelerators", "9999", "--bind-cores-to-rank")
     _, err = done.communicate(timeout=60)
-    assert done.returncode == 1 and "on localhost: Cores cannot be given to ranks: 9999 ranks need a core each" in err
+    assert (
+        done.returncode == 1 and "on localhost: Cores cannot be assigned to ranks: 9999 ranks need a core each" in err
+    )
     assert "Nothing was started" in err and not list(tmp_path.glob("rank*"))

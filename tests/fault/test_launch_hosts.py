@@ -179,7 +179,9 @@ def test_a_host_with_too_few_cores_stops_the_launch_before_anything_starts(clust
     (tmp_path / "more").write_text(f"{FIRST} slots=1\n{SECOND} slots=9999\n")
     done = cluster(RUN_UNTIL_FAIL, "--bind-cores-to-rank", hosts="more")
     _, err = done.communicate(timeout=60)
-    assert done.returncode == 1 and f"on {SECOND}: Cores cannot be given to ranks: 9999 ranks need a core each" in err
+    assert (
+        done.returncode == 1 and f"on {SECOND}: Cores cannot be assigned to ranks: 9999 ranks need a core each" in err
+    )
     assert "Nothing was started" in err and not (tmp_path / "up0").exists() and no_process_left(tmp_path)
 
 

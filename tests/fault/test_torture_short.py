@@ -1,4 +1,4 @@
-"""`make torture`, for as long as every run can bear."""
+"""A short round of `make torture`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_builders_that_are_killed_and_stores_that_are_corrupted_leave_nothing_wrong():
+def test_killed_builders_and_corrupted_stores_violate_nothing():
     script = os.path.join(TESTS, "fault", "torture.py")
     done = subprocess.run(
         [sys.executable, script, "--kills", "20", "--processes", "4", "--seed", "11"],

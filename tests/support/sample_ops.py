@@ -44,7 +44,8 @@ def builder_class(folder: Any, name: str, **attributes: Any) -> Any:
     """Returns an OpBuilder subclass that looks as if it were defined in a module inside `folder`."""
     from opforge.builders.base import OpBuilder
 
-    module = types.ModuleType(unique_name("module"))
+    # The same name in every process: the class's package is part of what a look-up is remembered by.
+    module = types.ModuleType(f"sample_module_{next(_numbers)}")
     module.__file__ = os.path.join(str(folder), "ops.py")
     sys.modules[module.__name__] = module
     attributes = {"sources": [f"{name}.cpp"], **attributes}

@@ -1,4 +1,4 @@
-"""Errors: each says what failed, what was expected and what to do."""
+"""Error classes: their messages, their attributes, pickling, and which of them a cache hit imports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import pickle
 
 import pytest
+from support import child_processes
 
 from opforge import errors
 
@@ -19,7 +20,7 @@ EXAMPLES = {
     ),
     errors.AcceleratorUnavailableError: (
         errors.AcceleratorUnavailableError("cuda", "no driver", "set_accelerator"),
-        "Mend that, or unset the choice to let opforge pick one.",
+        "requested by set_accelerator, cannot be used here: no driver. Fix that, or unset it to let opforge choose.",
     ),
     errors.AcceleratorInUseError: (
         errors.AcceleratorInUseError("cuda", "cpu"),
@@ -27,7 +28,7 @@ EXAMPLES = {
     ),
     errors.CommunicationError: (
         errors.CommunicationError("xpu", "xccl", "this torch has no such backend"),
-        "Install what brings it, or name another, as in init_distributed(backend='gloo').",
+        "Install what provides it, or choose another, such as init_distributed(backend='gloo').",
     ),
     errors.OpNotFoundError: (
         errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}),
@@ -39,7 +40,7 @@ EXAMPLES = {
     ),
     errors.PrebuiltRequiredError: (
         errors.PrebuiltRequiredError("relu", "cpu", ["/layer: it is for sm_80"]),
-        "forbids to build one:\n  - /layer: it is for sm_80\nName the folder that holds it in OPFORGE_CACHE_LAYERS",
+        "forbids building one:\n  - /layer: it is for sm_80\nName the folder that holds it in OPFORGE_CACHE_LAYERS",
     ),
     errors.BuilderError: (errors.BuilderError("Relu", "name=''", "Expected an identifier"), "Expected an identifier"),
     errors.SourceNotFoundError: (
@@ -51,7 +52,7 @@ EXAMPLES = {
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
-    errors.ToolchainError: (errors.ToolchainError("/g++", "it said nothing", "Set CXX"), "Set CXX"),
+    errors.ToolchainError: (errors.ToolchainError("/g++", "it printed nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
     errors.CompileError: (
         errors.CompileError.of(
@@ -78,17 +79,17 @@ EXAMPLES = {
     errors.LayerError: (
         errors.LayerError("/site", "/site can be written by group 5", "Run: chmod go-w /site"),
         "A layer must belong to root, to you or to one of OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
-        " Run: chmod go-w /site, or take it out of OPFORGE_CACHE_LAYERS.",
+        " Run: chmod go-w /site, or remove it from OPFORGE_CACHE_LAYERS.",
     ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.PortError: (
-        errors.PortError("a.py", "line 3: no closing parenthesis", "Mend it, or leave the file out"),
-        "a.py cannot be ported: line 3: no closing parenthesis. Mend it, or leave the file out.",
+        errors.PortError("a.py", "line 3: no closing parenthesis", "Fix it, or exclude the file"),
+        "a.py cannot be ported: line 3: no closing parenthesis. Fix it, or exclude the file.",
     ),
     errors.ExtraNotInstalledError: (
         errors.ExtraNotInstalledError("opforge port", "libcst", "port"),
-        "the package 'libcst', which is not installed. Install it by: pip install 'opforge[port]'.",
+        "the package 'libcst', which is not installed. Install it with: pip install 'opforge[port]'.",
     ),
     errors.HostfileError: (
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
@@ -103,8 +104,8 @@ EXAMPLES = {
         "The launcher 'mpi' cannot be used here: there is no mpirun on PATH. Install one.",
     ),
     errors.LaunchError: (
-        errors.LaunchError("b gave no answer", "See that it is up"),
-        "b gave no answer. See that it is up.",
+        errors.LaunchError("b did not respond", "Check that it is up"),
+        "b did not respond. Check that it is up.",
     ),
     errors.KernelLaunchError: (
         errors.KernelLaunchError(
@@ -118,20 +119,21 @@ EXAMPLES = {
     ),
     errors.DeepSpeedError: (
         errors.DeepSpeedError("it is not installed", "==0.19.8"),
-        "it is not installed. opforge was tested with DeepSpeed==0.19.8; beside torch it is installed by: pip",
+        "it is not installed. opforge was tested with DeepSpeed==0.19.8. Install that after torch, with: pip",
     ),
 }
 
 
-def every_class(base=errors.OpforgeError):
-    for one in base.__subclasses__():
-        if one.__module__.startswith("opforge"):
-            yield one
-            yield from every_class(one)
+def subclasses(base=errors.OpforgeError):
+    for kind in base.__subclasses__():
+        if kind.__module__.startswith("opforge"):
+            yield kind
+            yield from subclasses(kind)
 
 
-def test_every_class_has_its_example_here():
-    assert set(EXAMPLES) == set(every_class())
+def test_every_class_has_an_example_and_is_listed_as_public():
+    assert set(EXAMPLES) == set(subclasses())
+    assert sorted(errors.__all__) == sorted(kind.__name__ for kind in [*EXAMPLES, errors.OpforgeError])
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
@@ -143,23 +145,53 @@ def test_the_message_says_what_to_do_and_is_a_sentence(kind):
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
-def test_an_error_crosses_to_another_process_whole(kind):
+def test_pickling_and_copying_keep_the_class_the_message_and_the_attributes(kind):
     """A pool pickles what its worker raises: an error that cannot be unpickled kills the pool's thread; all wait."""
     error, _part = EXAMPLES[kind]
-    for back in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
-        assert type(back) is kind and str(back) == str(error) and back.args == error.args
-        assert vars(back) == vars(error)
-        assert getattr(back, "msg", None) == getattr(error, "msg", None)  # where ImportError keeps its own
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(copied) is kind and str(copied) == str(error) and copied.args == error.args
+        assert vars(copied) == vars(error)
+        assert getattr(copied, "msg", None) == getattr(error, "msg", None)  # ImportError's own attribute
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
-def test_what_a_message_is_made_of_can_be_read_by_a_program(kind):
+def test_each_argument_of_a_constructor_is_an_attribute(kind):
     error, _part = EXAMPLES[kind]
-    taken = inspect.signature(kind).parameters
-    assert taken and set(taken) <= vars(error).keys()
+    parameters = inspect.signature(kind).parameters
+    assert parameters and set(parameters) <= vars(error).keys()
 
 
-def test_an_error_tells_the_names_that_are_near():
+@pytest.mark.parametrize("kind", [*EXAMPLES, errors.OpforgeError], ids=lambda kind: kind.__name__)
+def test_a_traceback_prints_the_public_name(kind):
+    assert f"{kind.__module__}.{kind.__qualname__}" == f"opforge.errors.{kind.__name__}"
+    assert getattr(errors, kind.__name__) is kind
+
+
+def test_a_pickled_error_is_read_by_a_process_that_has_not_imported_its_class():
+    error, part = EXAMPLES[errors.CompileError]
+    code = f"import pickle; error = pickle.loads({pickle.dumps(error)!r}); print(type(error).__name__, error)"
+    output = child_processes.run_python(code)
+    assert output.startswith("CompileError ") and part in output
+
+
+def test_a_cache_hit_imports_one_file_of_the_package():
+    """The modules of a hit import every error that they name at module level, and each further file costs time."""
+    modules = "accelerator.select accelerator.devices.cpu builders.base builders.loader builders.lookup.finder"
+    code = f"""
+import importlib, sys
+for name in {modules.split()!r}:
+    importlib.import_module(f"opforge.{{name}}")
+print(*sorted(name for name in sys.modules if name.startswith("opforge.errors.")))
+"""
+    assert child_processes.run_python(code).split() == ["opforge.errors.base"]
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'opforge\.errors' has no attribute 'CompilerError'"):
+        errors.CompilerError
+
+
+def test_an_error_about_an_unknown_name_holds_the_similar_names():
     assert errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}).near == ("CPUAdam",)
     assert errors.UnknownAcceleratorError("cdua", ["cpu", "cuda"], "x").near == ("cuda", "cpu")
     assert errors.OpNotFoundError("zzz", "cpu", {"CPUAdam": "ready"}).near == ()
@@ -178,11 +210,11 @@ def test_an_error_tells_the_names_that_are_near():
         (errors.BuildError, RuntimeError),
     ],
 )
-def test_an_error_is_also_what_python_calls_it(kind, builtin):
+def test_an_error_is_also_an_instance_of_the_builtin_exception(kind, builtin):
     assert issubclass(kind, builtin)
 
 
-def test_no_suggestion_is_made_for_a_name_that_is_like_none():
+def test_no_suggestion_is_made_if_no_name_is_similar():
     assert "Did you mean" not in str(errors.OpNotFoundError("zzz", "cpu", {"CPUAdam": "ready"}))
     assert "(it offers none)" in str(errors.OpNotFoundError("zzz", "cpu", {}))
 
@@ -190,17 +222,17 @@ def test_no_suggestion_is_made_for_a_name_that_is_like_none():
 @pytest.mark.parametrize(
     "kind", [errors.CompileError, errors.BuildResourceError, errors.UnstableInputError, errors.BuildError]
 )
-def test_a_build_error_is_rebuilt_from_its_parts(kind):
+def test_a_build_error_is_recreated_from_its_attributes(kind):
     from opforge.builders.run.pipeline import shared_error
 
-    first, _part = EXAMPLES[kind]
-    again = shared_error(first.kind, json.loads(json.dumps(vars(first))))
-    assert type(again) is kind and str(again) == str(first) and vars(again) == vars(first)
+    error, _part = EXAMPLES[kind]
+    recreated = shared_error(error.kind, json.loads(json.dumps(vars(error))))
+    assert type(recreated) is kind and str(recreated) == str(error) and vars(recreated) == vars(error)
 
 
-@pytest.mark.parametrize("more", [{"unheard_of": 1}, {"diagnostics": "x"}])
-def test_a_build_error_of_another_version_keeps_its_kind_and_message(more):
+@pytest.mark.parametrize("unexpected", [{"unheard_of": 1}, {"diagnostics": "x"}])
+def test_a_build_error_of_another_version_keeps_its_kind_and_message(unexpected):
     from opforge.builders.run.pipeline import shared_error
 
-    again = shared_error("compile", {"message": "relu: no", **more})
-    assert type(again) is errors.CompileError and str(again) == "relu: no"
+    recreated = shared_error("compile", {"message": "relu: no", **unexpected})
+    assert type(recreated) is errors.CompileError and str(recreated) == "relu: no"

@@ -1,4 +1,4 @@
-"""Settings: what each variable may hold, and what is said of anything else."""
+"""Settings: what each variable may hold, and the error for any other value."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_flag_is_on_or_off(monkeypatch, text, value):
     assert settings.paranoid() is value
 
 
-def test_a_flag_that_is_neither_is_an_error(monkeypatch):
+def test_a_flag_with_another_value_is_an_error(monkeypatch):
     monkeypatch.setenv("OPFORGE_PARANOID", "2")
     with pytest.raises(SettingError, match=re.escape("OPFORGE_PARANOID='2' cannot be used: expected 1 or 0.")):
         settings.paranoid()
 
 
-def test_the_accelerator_is_ours_before_deepspeeds(monkeypatch):
+def test_opforges_variable_for_the_accelerator_comes_before_deepspeeds(monkeypatch):
     assert settings.accelerator() is None
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     assert settings.accelerator() == ("cpu", "DS_ACCELERATOR")
@@ -46,7 +46,7 @@ def test_the_accelerator_is_ours_before_deepspeeds(monkeypatch):
     assert settings.accelerator() == ("cuda", "OPFORGE_ACCELERATOR")
 
 
-def test_the_cache_folder_is_chosen_or_the_platforms(monkeypatch, tmp_path):
+def test_the_cache_folder_is_the_one_that_was_chosen_or_the_platforms(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", "~/x")
     monkeypatch.setenv("HOME", "/home/ann")
     assert settings.cache_dir() == ("/home/ann/x", True)
@@ -54,13 +54,13 @@ def test_the_cache_folder_is_chosen_or_the_platforms(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", "relative")
     assert settings.cache_dir() == (str(tmp_path / "relative"), True)
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative is to be ignored")
+    monkeypatch.setenv("XDG_CACHE_HOME", "a relative path is ignored")
     assert settings.cache_dir() == ("/home/ann/.cache/opforge", False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert settings.cache_dir() == ("/xdg/opforge", False)
 
 
-def test_the_default_is_the_one_that_platformdirs_gives(monkeypatch):
+def test_the_default_cache_folder_is_that_of_platformdirs(monkeypatch):
     import platformdirs
 
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
@@ -86,14 +86,14 @@ def test_a_timeout_is_a_number_of_seconds(monkeypatch, text, value):
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
-def test_a_timeout_that_is_none_is_an_error(monkeypatch, text):
+def test_a_timeout_that_is_no_number_of_seconds_is_an_error(monkeypatch, text):
     monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
     message = f"OPFORGE_LOCK_TIMEOUT={text!r} cannot be used: expected a number of seconds, 0 or more."
     with pytest.raises(SettingError, match=re.escape(message)):
         settings.lock_timeout()
 
 
-def test_jobs_are_ours_before_torchs(monkeypatch):
+def test_opforges_variable_for_jobs_comes_before_torchs(monkeypatch):
     assert settings.jobs() is None
     monkeypatch.setenv("MAX_JOBS", "3")
     assert settings.jobs() == 3
@@ -103,7 +103,7 @@ def test_jobs_are_ours_before_torchs(monkeypatch):
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²"])
 @pytest.mark.parametrize("name", ["OPFORGE_JOBS", "MAX_JOBS"])
-def test_jobs_that_are_no_number_are_an_error(monkeypatch, name, text):
+def test_jobs_that_are_no_whole_number_are_an_error(monkeypatch, name, text):
     monkeypatch.setenv(name, text)
     with pytest.raises(
         SettingError, match=re.escape(f"{name}={text!r} cannot be used: expected a whole number, 1 or more.")
@@ -111,15 +111,15 @@ def test_jobs_that_are_no_number_are_an_error(monkeypatch, name, text):
         settings.jobs()
 
 
-def test_settings_are_read_at_the_call(monkeypatch):
+def test_settings_are_read_at_each_call(monkeypatch):
     for text in ("1", "0", "1"):
         monkeypatch.setenv("OPFORGE_PARANOID", text)
         assert settings.paranoid() is (text == "1")
 
 
 @pytest.mark.parametrize(
-    "given", ["/a/b", "/a/b/", "/a//b", "/a/./b", "/a/../b", "/a/.hidden", "a/b", "~/a", "//a", "/", "."]
+    "path", ["/a/b", "/a/b/", "/a//b", "/a/./b", "/a/../b", "/a/.hidden", "a/b", "~/a", "//a", "/", "."]
 )
-def test_a_chosen_cache_folder_is_absolute_and_normal(monkeypatch, given):
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", given)
-    assert settings.cache_dir() == (os.path.abspath(os.path.expanduser(given)), True)
+def test_a_chosen_cache_folder_is_absolute_and_normal(monkeypatch, path):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
+    assert settings.cache_dir() == (os.path.abspath(os.path.expanduser(path)), True)

@@ -1,1 +1,1 @@
-"""Devices that speak OpenCL, for opforge. Installed, it is found by its entry point: see accelerator.py."""
+"""OpenCL devices for opforge. opforge finds the installed package by its entry point: see pyproject.toml."""

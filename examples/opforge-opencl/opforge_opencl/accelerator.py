@@ -1,4 +1,4 @@
-"""The accelerator: an OpenCL device whose tensors live in host memory, so that it is the host but for what is below."""
+"""The accelerator: an OpenCL device whose tensors are in host memory. It is the host's except for what is below."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import local
 
 from opforge.accelerator import Capabilities, CPUAccelerator, Target
 
-from .devices import Device, devices, missing
+from .devices import Device, devices, driver_problem
 
 TARGET = Target("opencl")
 
@@ -21,37 +21,37 @@ class OpenCLAccelerator(CPUAccelerator):
     def __init__(self) -> None:
         super().__init__()
         self._current = local()
-        self._told: Capabilities | None = None
+        self._device_capabilities: Capabilities | None = None
 
     def op_builder_dir(self) -> str:
-        """Give the package that holds the table of builders."""
+        """Returns the package that holds the table of builders."""
         return "opforge_opencl.builders"
 
     def target(self) -> Target:
-        """Give what ops are built for: one library for all devices, since each driver compiles the kernels itself."""
+        """Returns the target of ops: one for all devices, because each driver compiles the kernels itself."""
         return TARGET
 
     # devices
 
     def is_available(self) -> bool:
-        """Whether an OpenCL driver is installed."""
-        return not missing()
+        """Returns whether an OpenCL driver is installed."""
+        return driver_problem() is None
 
     def unavailable_reason(self) -> str:
-        """Why `is_available` says no."""
-        return missing()
+        """Returns why `is_available` returns False. Empty if it returns True."""
+        return driver_problem() or ""
 
     def device_count(self) -> int:
-        """Give the number of devices of all drivers."""
+        """Returns the number of devices of all drivers."""
         return len(devices())
 
     def current_device(self) -> int:
-        """Give the number set in this thread, else 0."""
+        """Returns the number that was set in this thread. 0 if there is none."""
         number: int = getattr(self._current, "device", 0)
         return number
 
     def set_device(self, device_index: int) -> None:
-        """Make the device the current one in the calling thread. IndexError where there is none of that number."""
+        """Makes a device the current one of the calling thread. Raises IndexError if it does not exist."""
         self._device(device_index)
         self._current.device = int(device_index)
 
@@ -62,39 +62,40 @@ class OpenCLAccelerator(CPUAccelerator):
         return devices()[number]
 
     def visible_devices_envs(self) -> list[str]:
-        """Give nothing: OpenCL knows no variable that all drivers heed."""
+        """Returns an empty list: OpenCL has no variable that all drivers respect."""
         return []
 
     def export_envs(self) -> list[str]:
-        """Give the beginnings of the variables that choose and tune drivers."""
+        """Returns the prefixes of the variables that select and tune drivers."""
         return ["OCL_", "OPENCL_", "POCL_", "OMP_", "GLOO_"]
 
     # what a device is and can do
 
     def total_memory(self, device_index: int | None = None) -> int:
-        """Give the bytes of the device's global memory."""
+        """Returns the bytes of the device's global memory."""
         return self._device(device_index).memory
 
     def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
-        """Give (free, total) bytes: what is free on the host, where tensors live, but no more than the device has."""
+        """Returns (free, total) bytes. Tensors are in host memory, so free is the host's, but at most the total."""
         total = self.total_memory(device_index)
         return min(super().mem_get_info()[0], total), total
 
     def is_fp16_supported(self) -> bool:
-        """Whether the current device's kernels may use `half`."""
+        """Returns whether the current device's kernels may use `half`."""
         return "cl_khr_fp16" in self._device(None).extensions
 
     def is_bf16_supported(self) -> bool:
-        """Whether kernels may use bfloat16: OpenCL C has no such type."""
+        """Returns False: OpenCL C has no bfloat16."""
         return False
 
     def is_fp64_supported(self) -> bool:
-        """Whether the current device's kernels may use `double`."""
+        """Returns whether the current device's kernels may use `double`."""
         return "cl_khr_fp64" in self._device(None).extensions
 
     def capabilities(self) -> Capabilities:
-        """Give what the device can do, as one frozen value. Found once."""
-        if self._told is None:
-            model = self._device(None).name
-            self._told = replace(super().capabilities(), device=self.name, device_name=model, arch="", simd=())
-        return self._told
+        """Returns what the device can do, as one frozen value. It is computed once."""
+        if self._device_capabilities is None:
+            device_name = self._device(None).name
+            host = super().capabilities()
+            self._device_capabilities = replace(host, device=self.name, device_name=device_name, arch="", simd=())
+        return self._device_capabilities

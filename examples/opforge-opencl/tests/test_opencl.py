@@ -1,4 +1,4 @@
-"""The accelerator as it is installed: it is found, asks the driver, and its ops run there and are right."""
+"""The installed package: its accelerator is found, reads the driver's devices, and its ops compute correct results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from opforge_opencl.accelerator import OpenCLAccelerator
 from opforge_opencl.builders.opencl import OpenCLOpBuilder
 
 from opforge.accelerator import INTERFACE_VERSION, Target, candidates
-from opforge.builders.spec.description import describe
 from opforge.errors import OpNotFoundError, SourceNotFoundError
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge_opencl.__file__))
@@ -35,34 +34,35 @@ def softmax(accelerator):
 # -- the accelerator ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_found_by_its_entry_point(accelerator):
+def test_opforge_finds_the_accelerator_by_its_entry_point(accelerator):
     assert type(accelerator).__name__ == "OpenCLAccelerator"
     assert accelerator.interface_version == INTERFACE_VERSION
-    (own,) = [one for one in candidates() if one.name == "opencl"]
-    assert own.available and own.source.startswith("opforge-opencl ")
+    (candidate,) = [candidate for candidate in candidates() if candidate.name == "opencl"]
+    assert candidate.available and candidate.source.startswith("opforge-opencl ")
 
 
-def test_the_driver_tells_of_its_devices(accelerator):
+def test_the_accelerator_reports_what_the_driver_says_of_its_devices(accelerator):
     assert accelerator.device_count() == len(devices.devices()) > 0
     first = devices.devices()[0]
     assert first.name and first.version.startswith("OpenCL ") and first.memory > 1 << 20
-    told = accelerator.capabilities()
-    assert (told.device, told.device_name, told.total_memory) == ("opencl", first.name, first.memory)
+    capabilities = accelerator.capabilities()
+    assert (capabilities.device, capabilities.device_name) == ("opencl", first.name)
+    assert capabilities.total_memory == first.memory
     free, total = accelerator.mem_get_info()
     assert 0 < free <= total == accelerator.total_memory()
     assert accelerator.target() == Target("opencl")
 
 
-def test_a_device_that_is_not_there_is_refused(accelerator, softmax):
-    wrong = accelerator.device_count()
-    with pytest.raises(IndexError, match=f"there is no OpenCL device {wrong}: this machine has {wrong}"):
-        accelerator.set_device(wrong)
+def test_the_number_of_a_device_that_does_not_exist_is_an_error(accelerator, softmax):
+    count = accelerator.device_count()
+    with pytest.raises(IndexError, match=f"there is no OpenCL device {count}: this machine has {count}"):
+        accelerator.set_device(count)
     assert accelerator.current_device() == 0
-    with pytest.raises(RuntimeError, match=f"there is no OpenCL device {wrong}: this machine has {wrong}"):
-        softmax(torch.ones(2, 2), wrong)
+    with pytest.raises(RuntimeError, match=f"there is no OpenCL device {count}: this machine has {count}"):
+        softmax(torch.ones(2, 2), count)
 
 
-def test_without_a_driver_it_says_what_to_install(monkeypatch, tmp_path):
+def test_without_a_driver_the_reason_names_the_package_to_install(monkeypatch, tmp_path):
     for name in devices.LISTS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "VENDORS", str(tmp_path))
@@ -76,22 +76,22 @@ def test_without_a_driver_it_says_what_to_install(monkeypatch, tmp_path):
     assert "libNoSuchOpenCL.so.1: cannot open shared object file" in OpenCLAccelerator().unavailable_reason()
 
 
-def test_looking_for_a_driver_loads_none():
+def test_the_search_for_a_driver_loads_none():
     code = (
         "from opforge_opencl.accelerator import OpenCLAccelerator as A; A().is_available()\n"
         "print(*{line.split()[-1] for line in open('/proc/self/maps') if 'pocl' in line})"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == ""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == ""
 
 
 def test_the_report_lists_the_accelerator_and_its_ops(accelerator):
     code = "import sys; from opforge.cli import main; sys.argv[0] = 'opforge'; main()"
     environment = {**os.environ, "OPFORGE_ACCELERATOR": "opencl"}
     command = [sys.executable, "-c", code, "report", "--json"]
-    told = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True).stdout)
-    assert told["accelerators"]["in_use"] == {"name": "opencl", "target": "opencl", "ops": "opforge_opencl.builders"}
-    states = {one["name"]: (one["accelerator"], one["state"]) for one in told["ops"]}
+    report = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True).stdout)
+    assert report["accelerators"]["in_use"] == {"name": "opencl", "target": "opencl", "ops": "opforge_opencl.builders"}
+    states = {op["name"]: (op["accelerator"], op["state"]) for op in report["ops"]}
     assert states["OpenCLAdamBuilder"][0] == "opencl" and states["OpenCLAdamBuilder"][1] in ("buildable", "cached")
     assert states["CPUAdamBuilder"][0] == "cpu"
 
@@ -99,7 +99,7 @@ def test_the_report_lists_the_accelerator_and_its_ops(accelerator):
 # -- builders ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_hosts_ops_are_offered_too_and_what_is_missing_is_none(accelerator):
+def test_the_hosts_ops_are_offered_too_and_an_unknown_name_is_none(accelerator):
     assert accelerator.create_op_builder("CPUAdamBuilder").target.device == "cpu"
     assert accelerator.create_op_builder("OpenCLAdamBuilder").target == Target("opencl")
     assert accelerator.create_op_builder("NoSuchBuilder") is None
@@ -107,11 +107,11 @@ def test_the_hosts_ops_are_offered_too_and_what_is_missing_is_none(accelerator):
         accelerator.load_op("OpenCLAdmBuilder")
 
 
-def test_the_kernels_are_read_where_they_are_installed(accelerator):
+def test_kernels_are_read_from_the_installed_package(accelerator):
     assert OpenCLOpBuilder.opencl_kernel_path("adam.cl") == os.path.join(PACKAGE, "csrc", "adam.cl")
     assert OpenCLOpBuilder.opencl_kernel_include("include") == os.path.join(PACKAGE, "csrc", "include")
-    described = describe(accelerator.create_op_builder("OpenCLAdamBuilder").spec())
-    assert {root for root, _, _ in described.sources} == {"opencl:opforge_opencl/csrc"}
+    roots = {root.name: root.path for root in accelerator.create_op_builder("OpenCLAdamBuilder").spec().roots}
+    assert roots["opencl:opforge_opencl/csrc"] == os.path.join(PACKAGE, "csrc")
     with pytest.raises(SourceNotFoundError, match=r"no_such\.cl"):
         OpenCLOpBuilder.opencl_kernel_path("no_such.cl")
 
@@ -120,8 +120,8 @@ def test_the_kernels_are_read_where_they_are_installed(accelerator):
 
 
 def reference(param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay):
-    """AdamW (arXiv:1711.05101, algorithm 2) in float64."""
-    param, grad, exp_avg, exp_avg_sq = (one.double() for one in (param, grad, exp_avg, exp_avg_sq))
+    """Returns param, exp_avg and exp_avg_sq after a step of AdamW (arXiv:1711.05101, algorithm 2) in float64."""
+    param, grad, exp_avg, exp_avg_sq = (tensor.double() for tensor in (param, grad, exp_avg, exp_avg_sq))
     param = param * (1 - lr * weight_decay)
     exp_avg = beta1 * exp_avg + (1 - beta1) * grad
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad**2
@@ -135,13 +135,13 @@ def test_the_adam_step_agrees_with_float64(adam, shape):
     param, grad = torch.randn(shape), torch.randn(shape)
     exp_avg, exp_avg_sq = torch.zeros(shape), torch.zeros(shape)
     for step in (1, 2, 3):
-        wanted = reference(param, grad, exp_avg, exp_avg_sq, step, **HYPER)
+        expected = reference(param, grad, exp_avg, exp_avg_sq, step, **HYPER)
         adam(param, grad, exp_avg, exp_avg_sq, step, *HYPER.values(), 0)
-        for one, right in zip((param, exp_avg, exp_avg_sq), wanted, strict=True):
-            torch.testing.assert_close(one.double(), right, rtol=2e-6, atol=2e-6)
+        for actual, exact in zip((param, exp_avg, exp_avg_sq), expected, strict=True):
+            torch.testing.assert_close(actual.double(), exact, rtol=2e-6, atol=2e-6)
 
 
-def test_the_adam_step_refuses_what_it_cannot_do(adam):
+def test_the_errors_of_the_adam_step_name_the_argument(adam):
     ones = torch.ones(4, 4)
     with pytest.raises(RuntimeError, match="adam_: grad must be float32"):
         adam(ones, ones.double(), ones, ones, 1, *HYPER.values(), 0)
@@ -168,7 +168,7 @@ def test_the_softmax_treats_infinity_and_nan_as_torch_does(softmax):
     torch.testing.assert_close(softmax(x, 0), x.softmax(-1), equal_nan=True)
 
 
-def test_the_softmax_is_traced(softmax):
+def test_the_softmax_can_be_traced(softmax):
     x = torch.randn(4, 10)
     torch.library.opcheck(softmax, (x, 0), test_utils=("test_schema", "test_faketensor"))
     traced = torch.compile(lambda x: softmax(x, 0) * 2, backend="eager", fullgraph=True)

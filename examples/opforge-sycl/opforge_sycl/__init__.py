@@ -1,1 +1,1 @@
-"""Ops in SYCL for Intel's devices. Installed, they are found by their entry points: see pyproject.toml."""
+"""SYCL ops for Intel's devices. opforge finds the installed package by its entry points: see pyproject.toml."""

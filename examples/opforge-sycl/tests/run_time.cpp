@@ -1,4 +1,4 @@
-// The package's kernel compiled while this runs, by the run-time compiler that libsycl brings: no icpx is needed.
+// Compiles the package's kernel at run time, with the compiler in libsycl. It needs no icpx.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -8,7 +8,7 @@ namespace syclex = sycl::ext::oneapi::experimental;
 
 namespace {
 
-std::string told;
+std::string result;
 
 constexpr const char* KERNEL = R"(
 #include "opforge_sycl/softmax.hpp"
@@ -21,7 +21,7 @@ void softmax(const float* x, float* y, size_t columns) {
 
 }  // namespace
 
-// Give the device's name, or what went wrong, with an exclamation mark before it.
+// Returns the device's name, or an error message that begins with an exclamation mark.
 extern "C" __attribute__((visibility("default"))) const char* softmax(const char* header, const float* x, float* y,
                                                                       int64_t rows, int64_t columns) {
     try {
@@ -43,9 +43,9 @@ extern "C" __attribute__((visibility("default"))) const char* softmax(const char
         std::memcpy(y, to, bytes);
         sycl::free(from, queue);
         sycl::free(to, queue);
-        told = queue.get_device().get_info<sycl::info::device::name>();
-    } catch (const std::exception& problem) {
-        told = std::string("!") + problem.what();
+        result = queue.get_device().get_info<sycl::info::device::name>();
+    } catch (const std::exception& error) {
+        result = std::string("!") + error.what();
     }
-    return told.c_str();
+    return result.c_str();
 }

@@ -1,4 +1,4 @@
-"""The package as it is installed: its builders are found, say what they lack, and the kernel is right."""
+"""The installed package: its builders are found, report a missing compiler, and the kernel computes correct results."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import opforge_sycl
 import pytest
 from opforge_sycl.builders.softmax import SYCLSoftmaxBuilder
 
-from opforge.builders.spec.description import describe
 from opforge.errors import SourceNotFoundError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ALWAYS = "/opt/intel/oneapi/compiler/latest/bin/icpx"
+DEFAULT_ICPX = "/opt/intel/oneapi/compiler/latest/bin/icpx"
 PACKAGE = os.path.dirname(os.path.abspath(opforge_sycl.__file__))
 RUN = """
 import ctypes, os, sys
 import torch
 import opforge
-from opforge.builders.spec.description import describe
 prefix, package, source = sys.argv[1:]
 op = opforge.load(
     "run_time_softmax", [source], abi="c",
@@ -36,86 +34,84 @@ with open(f"{package}/csrc/includes/opforge_sycl/softmax.hpp", "rb") as file:
 for rows, columns in ((1, 1), (3, 63), (5, 1000), (2, 4096)):
     x = torch.randn(rows, columns) * 10
     y = torch.empty_like(x)
-    told = op.softmax(header, x.data_ptr(), y.data_ptr(), rows, columns).decode()
-    assert not told.startswith("!"), told
+    result = op.softmax(header, x.data_ptr(), y.data_ptr(), rows, columns).decode()
+    assert not result.startswith("!"), result
     torch.testing.assert_close(y.double(), x.double().softmax(-1), rtol=1e-5, atol=1e-7)
-print(told)
+print(result)
 """
 
 
-def build_ops(*arguments, **changes):
+def build_ops(*arguments, **variables):
     code = "import sys; from opforge.cli import build_ops; sys.argv[0] = 'build-ops'; build_ops()"
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env={**os.environ, **changes}, capture_output=True, text=True)
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
 
 
 def test_the_builder_is_offered_to_the_xpu_accelerator():
-    listed = build_ops("--list", "--json", "--target", "xpu")
-    assert {"name": "SYCLSoftmaxBuilder", "accelerator": "xpu"} in json.loads(listed.stdout), listed.stderr
+    process = build_ops("--list", "--json", "--target", "xpu")
+    assert {"name": "SYCLSoftmaxBuilder", "accelerator": "xpu"} in json.loads(process.stdout), process.stderr
 
 
-def test_without_a_compiler_it_says_where_it_looked_and_what_to_install(tmp_path):
+def test_the_error_without_a_compiler_lists_where_it_was_searched_and_what_to_install(tmp_path):
     (tmp_path / "bin").mkdir()
     for name in ("g++", "ld", "as"):
         if shutil.which(name):
             (tmp_path / "bin" / name).symlink_to(shutil.which(name))
-    if os.path.exists(ALWAYS):
-        pytest.skip("icpx is installed where it is always looked for")
-    bare = {"PATH": str(tmp_path / "bin"), "CMPLR_ROOT": "", "ONEAPI_ROOT": ""}
-    told = build_ops("SYCLSoftmax", "--target", "xpu", **bare)
-    assert told.returncode == 1
-    assert "No SYCL compiler was found. Looked for:\n  - CMPLR_ROOT\n  - ONEAPI_ROOT\n  - icpx on PATH" in told.stderr
-    assert "Install Intel's oneAPI DPC++/C++ compiler" in told.stderr
+    if os.path.exists(DEFAULT_ICPX):
+        pytest.skip("icpx is installed in its default folder, which is always searched")
+    variables = {"PATH": str(tmp_path / "bin"), "CMPLR_ROOT": "", "ONEAPI_ROOT": ""}
+    process = build_ops("SYCLSoftmax", "--target", "xpu", **variables)
+    assert process.returncode == 1
+    searched = "  - CMPLR_ROOT\n  - ONEAPI_ROOT\n  - icpx on PATH"
+    assert f"No SYCL compiler was found. Looked for:\n{searched}" in process.stderr
+    assert "Install Intel's oneAPI DPC++/C++ compiler" in process.stderr
 
 
-def test_it_is_no_op_for_another_device():
+def test_the_op_is_incompatible_with_another_device():
     assert SYCLSoftmaxBuilder("cpu").is_compatible().reasons == ("it is an op for xpu, not for cpu",)
 
 
-def test_its_sources_are_read_where_they_are_installed():
+def test_sources_are_read_from_the_installed_package():
     builder = SYCLSoftmaxBuilder("xpu")
     assert builder.sources == [os.path.join(PACKAGE, "csrc", name) for name in ("softmax.cpp", "softmax.sycl")]
     assert builder.include_dirs == [os.path.join(PACKAGE, "csrc", "includes")]
-    described = describe(builder.spec())
-    assert [(root, path) for root, path, _ in described.sources] == [
-        ("sycl:opforge_sycl", "csrc/softmax.cpp"),
-        ("sycl:opforge_sycl", "csrc/softmax.sycl"),
-    ]
+    roots = {root.name: root.path for root in builder.spec().roots}
+    assert roots["sycl:opforge_sycl"] == PACKAGE
 
 
-def test_a_kernel_that_is_not_there_is_named_with_the_folder():
-    with pytest.raises(SourceNotFoundError) as refused:
+def test_the_error_of_a_missing_kernel_names_the_folder():
+    with pytest.raises(SourceNotFoundError) as error:
         SYCLSoftmaxBuilder.sycl_kernel_path("csrc/no_such.sycl")
-    assert f"names 'csrc/no_such.sycl', which does not exist. Looked in:\n  - {PACKAGE}\n" in str(refused.value)
+    assert f"names 'csrc/no_such.sycl', which does not exist. Looked in:\n  - {PACKAGE}\n" in str(error.value)
 
 
-def test_it_builds_with_icpx(tmp_path):
-    if not (shutil.which("icpx") or os.path.exists(ALWAYS)):
+def test_the_op_builds_with_icpx(tmp_path):
+    if not (shutil.which("icpx") or os.path.exists(DEFAULT_ICPX)):
         pytest.skip("icpx is not here: source the setvars.sh of Intel's oneAPI")
-    built = build_ops("SYCLSoftmax", "--target", "xpu", "--out", str(tmp_path / "layer"))
-    assert built.returncode == 0, built.stderr
+    process = build_ops("SYCLSoftmax", "--target", "xpu", "--out", str(tmp_path / "layer"))
+    assert process.returncode == 0, process.stderr
 
 
-def test_the_kernel_is_right_on_intels_cpu_driver(tmp_path):
+def test_the_kernel_computes_a_softmax_on_intels_cpu_driver(tmp_path):
     prefix = os.environ.get("OPFORGE_TEST_SYCL")
     if not prefix:
         pytest.skip("set OPFORGE_TEST_SYCL to a virtual environment with dpcpp-cpp-rt in it (1.7 GB)")
-    chosen = {
+    variables = {
         "LD_LIBRARY_PATH": f"{prefix}/lib",
         "OCL_ICD_FILENAMES": f"{prefix}/lib/libintelocl.so",
         "ONEAPI_DEVICE_SELECTOR": "opencl:cpu",
     }
     source = os.path.join(HERE, "run_time.cpp")
     command = [sys.executable, "-c", RUN, prefix, PACKAGE, source]
-    told = subprocess.run(command, env={**os.environ, **chosen}, capture_output=True, text=True)
-    assert told.returncode == 0 and told.stdout.strip(), told.stderr
+    process = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert process.returncode == 0 and process.stdout.strip(), process.stderr
 
 
-def test_the_launch_is_what_syclhpp_takes(tmp_path):
+def test_the_launch_compiles_with_the_headers_of_sycl(tmp_path):
     prefix = os.environ.get("OPFORGE_TEST_SYCL")
     if not prefix:
         pytest.skip("set OPFORGE_TEST_SYCL to a virtual environment with dpcpp-cpp-rt in it (1.7 GB)")
-    checked = subprocess.run(
+    process = subprocess.run(
         [
             *("g++", "-std=c++17", "-fsyntax-only", "-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", f"-I{prefix}/include"),
             *(f"-I{PACKAGE}/csrc/includes", "-x", "c++", f"{PACKAGE}/csrc/softmax.sycl"),
@@ -123,4 +119,4 @@ def test_the_launch_is_what_syclhpp_takes(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert checked.returncode == 0, checked.stderr
+    assert process.returncode == 0, process.stderr

@@ -1,4 +1,4 @@
-"""An op in C++ that is shipped built."""
+"""A C++ op whose wheel carries its library."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _op: Any = None
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """max(x, 0)², element by element, of a float32 tensor on the CPU; gives a new tensor of the same shape."""
+    """Returns max(x, 0)², element by element, for a float32 tensor on the CPU, as a new tensor of the same shape."""
     return op().squared_relu(x)
 
 
 def op() -> Any:
-    """The loaded op; `op().origin` says where it came from."""
+    """Returns the loaded op. `op().origin` is where it was loaded from."""
     global _op
     if _op is None:
         from .builders import SquaredReluBuilder

@@ -1,4 +1,4 @@
-"""The op as data."""
+"""The op's declaration."""
 
 from opforge import OpBuilder
 

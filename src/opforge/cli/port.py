@@ -81,7 +81,7 @@ def _print_files(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> li
                 click.echo(_diff(file), nl=False)
             elif file.changes:
                 click.echo(f"{file.path}: {counted(file.changes, 'change', 'changes')}")
-            _print_findings(file.path, file.findings if as_diff else file.after, hidden="converted", err=as_diff)
+            _print_findings(file.path, file.findings if as_diff else file.remaining, hidden="converted", err=as_diff)
     click.echo(_totals_text(files, "would change" if check or as_diff else "changed"), err=as_diff)
     return files
 

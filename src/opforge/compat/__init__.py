@@ -1,3 +1,3 @@
-"""Opforge beneath code that was written for others: DeepSpeed, and torch's C++ extensions. Each has an `install()`."""
+"""Runs code that was written for DeepSpeed or for torch's C++ extensions on opforge. Each part has an `install()`."""
 
 from __future__ import annotations

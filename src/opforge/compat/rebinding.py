@@ -1,4 +1,4 @@
-"""Puts one object in another's place in every module that was imported already and holds it under a name of its own."""
+"""Replaces an object in every imported module that holds it under a name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Replacement(NamedTuple):
-    """The object that stands under `name` where it comes from, and what is to stand there."""
+    """An object, its name in the module that defines it, and the object that replaces it."""
 
     name: str
     old: Any
@@ -16,50 +16,54 @@ class Replacement(NamedTuple):
 
 
 class Rebound(NamedTuple):
-    """One name that was given another value; `old` is what it had."""
+    """A name in a module's namespace that now has another value; `old` is its former value."""
 
-    names: dict[str, Any]
+    namespace: dict[str, Any]
     name: str
     old: Any
 
 
 def rebind(replacements: Iterable[Replacement], keeps: Callable[[str], bool]) -> list[Rebound]:
-    """Replace in all imported modules but those whose name `keeps` is true of; gives what `restore` takes.
+    """Replaces objects in all imported modules, except those for whose name `keeps` is true.
 
-    A module that calls the object something else has it replaced too, unless the object stands under several names
-    with different replacements: then the name decides. Values in classes, closures and containers stay.
+    A module that holds the object under another name gets the replacement too. If an object has several names with
+    different replacements, only those names are rebound. Values in classes, closures and containers stay.
+
+    Returns:
+        What was replaced, for `restore`.
     """
-    wanted: dict[int, dict[str, Any]] = {}
-    for one in replacements:
-        wanted.setdefault(id(one.old), {})[one.name] = one.new
-    done = []
+    by_object: dict[int, dict[str, Any]] = {}
+    for replacement in replacements:
+        by_object.setdefault(id(replacement.old), {})[replacement.name] = replacement.new
+    rebound = []
     for module_name, module in list(sys.modules.items()):
         if keeps(module_name):
             continue
         try:
-            # Past the module's own attribute access, which may import what it was told to import late.
-            names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+            # Not by the module's own attribute access: that may import what the module imports lazily.
+            namespace: dict[str, Any] = object.__getattribute__(module, "__dict__")
         except AttributeError:
             continue
-        for name, value in list(names.items()):
-            choices = wanted.get(id(value))
-            if choices is None:
+        for name, value in list(namespace.items()):
+            candidates = by_object.get(id(value))
+            if candidates is None:
                 continue
-            new = _choose(name, choices)
+            new = _choose(name, candidates)
             if new is not None:
-                done.append(Rebound(names, name, value))
-                names[name] = new
-    return done
+                rebound.append(Rebound(namespace, name, value))
+                namespace[name] = new
+    return rebound
 
 
-def _choose(name: str, choices: Mapping[str, Any]) -> Any:
-    if name in choices:
-        return choices[name]
-    first = next(iter(choices.values()))
-    return first if all(new is first for new in choices.values()) else None
+def _choose(name: str, candidates: Mapping[str, Any]) -> Any:
+    """Returns the replacement for a name; None if the candidates differ and none has that name."""
+    if name in candidates:
+        return candidates[name]
+    first = next(iter(candidates.values()))
+    return first if all(new is first for new in candidates.values()) else None
 
 
-def restore(done: Iterable[Rebound]) -> None:
-    """Give each name its old value again."""
-    for names, name, old in done:
-        names[name] = old
+def restore(rebound: Iterable[Rebound]) -> None:
+    """Gives each name its former value again."""
+    for namespace, name, old in rebound:
+        namespace[name] = old

@@ -1,4 +1,4 @@
-"""What setuptools calls for every project that is built where opforge is installed: it has to be quick and sure."""
+"""The hook that setuptools calls for every project built in an environment with opforge, so it must be fast."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from opforge import settings
 
 
 def finalize(distribution: Any) -> None:
-    """Under OPFORGE_CPP_EXTENSION=1, put opforge beneath a project's BuildExtension, in whatever process it is built.
+    """Makes a project's BuildExtension use opforge under OPFORGE_CPP_EXTENSION=1, in whatever process it is built.
 
-    A project that has its own way to build an extension keeps it, which is logged.
+    A project whose command builds extensions in its own way keeps that command, and a warning is logged.
     """
-    torch = sys.modules.get("torch.utils.cpp_extension")
-    if torch is None or not settings.cpp_extension():
+    torch_extension = sys.modules.get("torch.utils.cpp_extension")
+    if torch_extension is None or not settings.cpp_extension():
         return
-    given = distribution.cmdclass.get("build_ext")
-    if not (isinstance(given, type) and issubclass(given, torch.BuildExtension)):
+    command: Any = distribution.cmdclass.get("build_ext")
+    is_torchs = isinstance(command, type) and issubclass(command, torch_extension.BuildExtension)
+    if not is_torchs:
         return
-    command: Any = given
     from .cpp_extension.setup_command import command_on_opforge
 
     wrapped = command_on_opforge(command)
-    if wrapped is not command and command.build_extension is not torch.BuildExtension.build_extension:
+    if wrapped is not command and command.build_extension is not torch_extension.BuildExtension.build_extension:
         logging.getLogger("opforge").warning("%s builds its extensions in its own way", command.__qualname__)
         return
     distribution.cmdclass["build_ext"] = wrapped

@@ -1,5 +1,5 @@
-"""Rewrites code that is tied to one vendor's device into code that runs on all: `opforge port`.
+"""Rewrites code that uses one vendor's device into code that runs on every accelerator: `opforge port`.
 
-`vendors.py` and `names.py` are the rules, as data. `analysis.py` finds the ties of one module and decides about each,
-`rewriting.py` carries the decisions out, `files.py` reads and writes. All of it but the tables needs libcst.
+`vendors.py` and `names.py` hold the rules' tables. `analysis.py` finds the vendor references of a module and decides
+about each, `rewriting.py` applies the decisions, and `files.py` reads and writes files. All but the tables need libcst.
 """

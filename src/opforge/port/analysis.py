@@ -1,4 +1,4 @@
-"""Finds a module's ties, and settles by their surroundings which of them are converted."""
+"""Finds a module's vendor references, and decides by the code around them which ones are converted."""
 
 from __future__ import annotations
 
@@ -8,81 +8,84 @@ from collections.abc import Iterable
 import libcst as cst
 
 from .findings import KEEP
+from .references import Module, Reference
 from .rules import device_values, import_statements, tensor_members, vendor_names
 from .syntax import Syntax, children, dotted
-from .ties import Module, Tie
 
 SCRIPTED = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.export", "triton.jit"})
-"""Decorators whose functions are compiled from a part of Python in which `get_accelerator` means nothing."""
+"""Decorators that compile a function from a subset of Python, which cannot call `get_accelerator`."""
 
 STRINGS = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString | cst.BinaryOperation
-"""What may spell a device."""
+"""Expressions that may spell a device."""
 
-KEEPING = re.compile(rf"#\s*{KEEP}\b")
+KEEP_COMMENT = re.compile(rf"#\s*{KEEP}\b")
 IMPORT_NOTE = "runs when the module is imported, so the accelerator is chosen then"
 
 
-def ties(syntax: Syntax) -> tuple[Module, list[Tie]]:
-    """Give the ties of a module in the order of the text, each with the decision about it."""
+def find_references(syntax: Syntax) -> tuple[Module, list[Reference]]:
+    """Returns the module and its vendor references in the order of the text, each with the decision about it."""
     module = Module(syntax)
-    _look(module)
-    kept = syntax.lines_with(KEEPING)
-    found = [tie for tie in module.ties if not (kept and kept & _lines(syntax, tie.node))]
-    several = " and ".join(sorted(_apart({vendors for tie in found if (vendors := tie.vendors)})))
-    chosen = _choices(syntax, found)
-    decided = [
-        _in_its_place(syntax, tie, chosen.get(_unit(syntax, tie.node), several if tie.asks else "")) for tie in found
+    _visit(module)
+    kept_lines = syntax.lines_with_comment(KEEP_COMMENT)
+    references = [
+        reference for reference in module.references if not (kept_lines and kept_lines & _lines(syntax, reference.node))
     ]
-    return module, sorted(decided, key=lambda tie: _start(syntax, tie.node))
+    in_module = _describe(_distinguished({reference.vendors for reference in references if reference.vendors}))
+    in_units = _units_that_choose(syntax, references)
+    decided = []
+    for reference in references:
+        vendors = in_units.get(_unit(syntax, reference.node), in_module if reference.selects_vendor else "")
+        decided.append(_decide(syntax, reference, vendors))
+    return module, sorted(decided, key=lambda reference: _start(syntax, reference.node))
 
 
-def _look(module: Module) -> None:
-    """Show each node to those who know ties of its kind, the outer ones first."""
+def _visit(module: Module) -> None:
+    """Shows each node to the rules for its kind, outer nodes first."""
     waiting: list[cst.CSTNode] = [module.syntax.module]
     while waiting:
         node = waiting.pop()
-        settled = node in module.settled
+        handled = node in module.handled
         if isinstance(node, cst.Import | cst.ImportFrom):
-            import_statements.look_at_import(module, node)
+            import_statements.visit_import(module, node)
             continue
         if isinstance(node, cst.Global | cst.Nonlocal):
             continue
         if isinstance(node, cst.Name):
-            if not settled:
-                vendor_names.look_at_name(module, node)
+            if not handled:
+                vendor_names.visit_name(module, node)
             continue
         if isinstance(node, cst.Attribute):
-            # The parts of a dotted name mean nothing without it.
-            if dotted(node) is not None if settled else _attribute(module, node):
+            # The parts of a dotted name have no meaning without the whole.
+            if dotted(node) is not None if handled else _visit_attribute(module, node):
                 continue
-            module.settled.add(node.attr)
+            module.handled.add(node.attr)
         elif isinstance(node, cst.Arg) and node.keyword is not None:
-            module.settled.add(node.keyword)
+            module.handled.add(node.keyword)
         elif isinstance(node, cst.Subscript):
-            vendor_names.look_at_subscript(module, node)
-        elif isinstance(node, cst.Call) and not settled:
-            _call(module, node)
-        elif isinstance(node, STRINGS) and not settled:
-            device_values.look_at_string(module, node)
+            vendor_names.visit_subscript(module, node)
+        elif isinstance(node, cst.Call) and not handled:
+            _visit_call(module, node)
+        elif isinstance(node, STRINGS) and not handled:
+            device_values.visit_string(module, node)
         if isinstance(node, cst.ConcatenatedString):
-            module.settled.update((node.left, node.right))
+            module.handled.update((node.left, node.right))
         waiting.extend(reversed(children(node)))
 
 
-def _call(module: Module, node: cst.Call) -> None:
-    tensor_members.look_at_keyword(module, node)
-    if not (vendor_names.look_at_call(module, node) or tensor_members.look_at_call(module, node)):
-        device_values.look_at_device_call(module, node)
-        device_values.look_at_string(module, node)
+def _visit_call(module: Module, node: cst.Call) -> None:
+    tensor_members.visit_keywords(module, node)
+    if not (vendor_names.visit_call(module, node) or tensor_members.visit_call(module, node)):
+        device_values.visit_device_call(module, node)
+        device_values.visit_string(module, node)
 
 
-def _attribute(module: Module, node: cst.Attribute) -> bool:
-    """Look at an attribute; whether all that is in it is settled with it."""
-    if vendor_names.look_at_properties(module, node):
+def _visit_attribute(module: Module, node: cst.Attribute) -> bool:
+    """Visits an attribute. Returns whether its parts need no visit."""
+    if vendor_names.visit_properties(module, node):
         return False
-    if vendor_names.look_at_name(module, node):
+    if vendor_names.visit_name(module, node):
         return True
-    tensor_members.look_at_attribute(module, node)
+    tensor_members.visit_attribute(module, node)
     return False
 
 
@@ -92,75 +95,81 @@ def _start(syntax: Syntax, node: cst.CSTNode) -> tuple[int, int]:
 
 
 def _lines(syntax: Syntax, node: cst.CSTNode) -> set[int]:
-    where = syntax.position(node)
-    return set(range(where.start.line, where.end.line + 1))
+    position = syntax.position(node)
+    return set(range(position.start.line, position.end.line + 1))
 
 
 def _unit(syntax: Syntax, node: cst.CSTNode) -> cst.CSTNode:
-    """Give the innermost function whose body holds the node; outside of functions the module's or class's statement."""
-    for holder, held in syntax.ancestors(node):
-        if isinstance(holder, cst.FunctionDef) and held is holder.body:
-            return holder
-        if isinstance(holder, cst.Module):
-            return held
-        if isinstance(holder, cst.IndentedBlock) and isinstance(syntax.parent(holder), cst.ClassDef):
-            return held
+    """Returns the innermost function whose body has the node; outside functions, the module's or class's statement."""
+    for parent, child in syntax.ancestors(node):
+        if isinstance(parent, cst.FunctionDef) and child is parent.body:
+            return parent
+        if isinstance(parent, cst.Module):
+            return child
+        if isinstance(parent, cst.IndentedBlock) and isinstance(syntax.parent(parent), cst.ClassDef):
+            return child
     return node
 
 
-def _apart(named: set[frozenset[str]]) -> frozenset[str]:
-    """Give the vendors that are told apart where these are named: none where they may all be the same one."""
-    if not named or frozenset.intersection(*named):
+def _distinguished(vendor_sets: set[frozenset[str]]) -> frozenset[str]:
+    """Returns the vendors that code distinguishes if it names these; none if all may be the same vendor."""
+    if not vendor_sets or frozenset.intersection(*vendor_sets):
         return frozenset()
-    return frozenset.union(*named)
+    return frozenset.union(*vendor_sets)
 
 
-def _choices(syntax: Syntax, found: Iterable[Tie]) -> dict[cst.CSTNode, str]:
-    """Give the units that name several vendors: code that chooses between them, of which no part may be converted."""
-    named: dict[cst.CSTNode, set[frozenset[str]]] = {}
-    for tie in found:
-        if tie.vendors:
-            named.setdefault(_unit(syntax, tie.node), set()).add(tie.vendors)
-    return {unit: " and ".join(sorted(several)) for unit, each in named.items() if (several := _apart(each))}
+def _describe(vendors: Iterable[str]) -> str:
+    return " and ".join(sorted(vendors))
 
 
-def _in_its_place(syntax: Syntax, tie: Tie, between: str) -> Tie:
-    if tie.convert is None:
-        return tie
-    if between and tie.vendors:
-        why = f"this code tells {between} apart: put one path through the accelerator in its place"
+def _units_that_choose(syntax: Syntax, references: Iterable[Reference]) -> dict[cst.CSTNode, str]:
+    """Returns the units that choose between vendors, and those vendors. No part of such a unit may be converted."""
+    vendor_sets: dict[cst.CSTNode, set[frozenset[str]]] = {}
+    for reference in references:
+        if reference.vendors:
+            vendor_sets.setdefault(_unit(syntax, reference.node), set()).add(reference.vendors)
+    distinguished = {unit: _describe(_distinguished(sets)) for unit, sets in vendor_sets.items()}
+    return {unit: vendors for unit, vendors in distinguished.items() if vendors}
+
+
+def _decide(syntax: Syntax, reference: Reference, vendors: str) -> Reference:
+    """Returns the reference with the decision that its place requires. `vendors`: those that its unit distinguishes."""
+    if reference.convert is None:
+        return reference
+    if vendors and reference.vendors:
+        problem: str | None = f"this code distinguishes {vendors}: replace it by one path through the accelerator"
     else:
-        why = _cannot_call(syntax, tie.node)
-    if why:
-        return tie._replace(why_left=why, convert=None, note="")
-    if tie.needs != "nothing" and runs_at_import(syntax, tie.node):
-        return tie._replace(note="; ".join(filter(None, (tie.note, IMPORT_NOTE))))
-    return tie
+        problem = _call_problem(syntax, reference.node)
+    if problem is not None:
+        return reference._replace(problem=problem, convert=None, note="")
+    if reference.needs != "nothing" and runs_at_import(syntax, reference.node):
+        return reference._replace(note="; ".join(filter(None, (reference.note, IMPORT_NOTE))))
+    return reference
 
 
-def _cannot_call(syntax: Syntax, node: cst.CSTNode) -> str:
-    """Give why no call may stand in the node's place; "" where one may."""
-    for holder, held in syntax.ancestors(node):
-        if isinstance(holder, cst.Annotation):
-            return "a type annotation, which needs a class and not a call"
-        if isinstance(holder, cst.MatchPattern):
-            return "a pattern, in which no call may stand"
-        if isinstance(holder, cst.ClassDef) and held in (*holder.bases, *holder.keywords):
+def _call_problem(syntax: Syntax, node: cst.CSTNode) -> str | None:
+    """Returns why the node cannot be replaced by a call; None if it can."""
+    for parent, child in syntax.ancestors(node):
+        if isinstance(parent, cst.Annotation):
+            return "a type annotation, which must be a class and not a call"
+        if isinstance(parent, cst.MatchPattern):
+            return "a pattern, which cannot hold a call"
+        if isinstance(parent, cst.ClassDef) and child in (*parent.bases, *parent.keywords):
             return "a base class"
-        if isinstance(holder, cst.FunctionDef) and held is holder.body:
-            for decorator in holder.decorators:
-                called = decorator.decorator
-                function = called.func if isinstance(called, cst.Call) else called
-                if syntax.meaning(function) in SCRIPTED:
-                    return "in a function that is compiled by its decorator, which knows no get_accelerator"
-    return ""
+        if isinstance(parent, cst.FunctionDef) and child is parent.body:
+            for decorator in parent.decorators:
+                expression = decorator.decorator
+                function = expression.func if isinstance(expression, cst.Call) else expression
+                if syntax.qualified_name(function) in SCRIPTED:
+                    return "in a function that its decorator compiles: compiled code cannot call get_accelerator"
+    return None
 
 
 def runs_at_import(syntax: Syntax, node: cst.CSTNode) -> bool:
-    """Whether the code runs when the module is imported: it is in no function's body, nor under __main__."""
-    for holder, held in syntax.ancestors(node):
-        if isinstance(holder, cst.FunctionDef | cst.Lambda) and held is holder.body:
+    """Whether the code runs when the module is imported: it is in no function's body and not below `__main__`."""
+    for parent, child in syntax.ancestors(node):
+        if isinstance(parent, cst.FunctionDef | cst.Lambda) and child is parent.body:
             return False
-        if isinstance(holder, cst.If) and held is holder.body and "__main__" in syntax.code(holder.test):
+        if isinstance(parent, cst.If) and child is parent.body and "__main__" in syntax.code(parent.test):
             return False
     return True

@@ -1,14 +1,14 @@
-"""What was found about one place in a file."""
+"""What `opforge port` reports about one place in a file."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 CONVERTED, LEFT, NOTE = "converted", "left", "note"
-"""Rewritten, or to be rewritten; tied to a vendor and left to a person; rewritten, but to be looked at."""
+"""Rewritten, or to be rewritten; a vendor reference that is left to a person; rewritten, but to be reviewed."""
 
 KEEP = "opforge: keep"
-"""In a comment: what stands on the line is meant for its vendor, and is neither changed nor mentioned."""
+"""The comment that marks a line as meant for its vendor. Such a line is neither changed nor reported."""
 
 
 class Finding(NamedTuple):
@@ -18,10 +18,10 @@ class Finding(NamedTuple):
     column: int
     kind: str
     text: str
-    """The code as it stood, on one line."""
+    """The original code, on one line."""
     message: str
-    """What it becomes, or why it is left, or what to look at."""
+    """The new code, the reason why the place is left, or what to review."""
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as a mapping of plain values."""
+        """Returns the finding as a dict of plain values."""
         return self._asdict()

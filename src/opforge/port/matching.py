@@ -1,4 +1,4 @@
-"""A call's arguments, matched with the interface's: keywords renamed, devices turned into their numbers."""
+"""Matches a call's arguments with the interface's parameters: renames keywords, replaces devices by their indices."""
 
 from __future__ import annotations
 
@@ -7,87 +7,100 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from .conversions import without_comma
-from .names import Rule
-from .positions import is_number
-from .rules.device_strings import Spelt, device_argument, spelt
-from .ties import Module
+from .conversions import without_last_comma
+from .device_strings import DeviceString, parse_device, parse_device_call, parse_device_string
+from .names import Rule, short_name
+from .positions import is_integer
+from .references import Module
+from .syntax import Syntax
 
-NUMBER_NOTE = "takes a device's number: where this is a torch.device, pass its .index"
+INDEX_NOTE = "takes a device index: if this is a torch.device, pass its .index"
 
 
-class Planned(NamedTuple):
-    """What becomes of one argument: its new keyword, whether it becomes a device's number, whether it goes."""
+class ArgumentChange(NamedTuple):
+    """What becomes of one argument: its new keyword, whether its value becomes an index, whether it is removed."""
 
     keyword: str | None
-    number: bool
-    dropped: bool
+    to_index: bool
+    removed: bool
 
 
-def matched(module: Module, call: cst.Call, rule: Rule) -> tuple[list[Planned], str]:
-    """Give what becomes of each argument; or why the call cannot be converted."""
-    plan: list[Planned] = []
-    if rule.takes is None:
-        return [Planned(one.keyword.value if one.keyword else None, False, False) for one in call.args], ""
-    ours = dict(rule.takes)
-    for place, one in enumerate(call.args):
-        if one.star:
-            return [], "its arguments are given by a star, so they cannot be matched with the interface's"
-        theirs = one.keyword.value if one.keyword else rule.takes[place][0] if place < len(rule.takes) else ""
-        if theirs not in ours:
-            said = theirs or f"number {place + 1}"
-            return [], f"the interface's {rule.method} has no counterpart of the argument {said}"
-        is_device = rule.numbers and theirs == rule.takes[-1][0]
-        device = device_of(module, one.value) if is_device else None
-        if device is not None and device.number is None and rule.required:
-            return [], "a device without a number: which one to set is not said"
-        dropped = device is not None and device.number is None
-        plan.append(Planned(ours[theirs] if one.keyword else None, device is not None and not dropped, dropped))
+def match_arguments(module: Module, call: cst.Call, rule: Rule) -> tuple[list[ArgumentChange], str | None]:
+    """Returns what becomes of each argument, and the reason why the call cannot be converted or None."""
+    if rule.parameters is None:
+        keywords = [argument.keyword.value if argument.keyword else None for argument in call.args]
+        return [ArgumentChange(keyword, False, False) for keyword in keywords], None
+    changes: list[ArgumentChange] = []
+    new_names = dict(rule.parameters)
+    for number, argument in enumerate(call.args):
+        if argument.star:
+            return [], "it has * or ** arguments, which cannot be matched with the interface's"
+        if argument.keyword is not None:
+            name = argument.keyword.value
+        else:
+            name = rule.parameters[number][0] if number < len(rule.parameters) else ""
+        if name not in new_names:
+            return (
+                [],
+                f"the interface's {rule.method} has no counterpart of the argument {name or f'number {number + 1}'}",
+            )
+        is_device = rule.takes_device and name == rule.parameters[-1][0]
+        device = device_of(module, argument.value) if is_device else None
+        if device is not None and device.device_index is None and rule.index_required:
+            return [], "the device has no index, so which device to set is unknown"
+        removed = device is not None and device.device_index is None
+        keyword = new_names[name] if argument.keyword else None
+        changes.append(ArgumentChange(keyword, device is not None and not removed, removed))
         if device is not None:
-            settle_spelling(module, one.value)
-    return plan, ""
+            mark_device_handled(module, argument.value)
+    return changes, None
 
 
-def rewritten(arguments: Sequence[cst.Arg], plan: Sequence[Planned]) -> list[cst.Arg]:
-    made = []
-    for one, planned in zip(arguments, plan, strict=True):
-        if planned.dropped:
+def change_arguments(arguments: Sequence[cst.Arg], changes: Sequence[ArgumentChange]) -> list[cst.Arg]:
+    """Returns the new arguments."""
+    changed = []
+    for argument, change in zip(arguments, changes, strict=True):
+        if change.removed:
             continue
-        if planned.keyword is not None:
-            one = one.with_changes(keyword=cst.Name(planned.keyword))
-        if planned.number:
-            device = spelt_anyhow(one.value)
-            assert device is not None and device.number is not None
-            one = one.with_changes(value=device.number)
-        made.append(one)
-    return made if len(made) == len(arguments) else without_comma(made)
+        if change.keyword is not None:
+            argument = argument.with_changes(keyword=cst.Name(change.keyword))
+        if change.to_index:
+            device = parse_device(argument.value)
+            assert device is not None and device.device_index is not None
+            argument = argument.with_changes(value=device.device_index)
+        changed.append(argument)
+    return changed if len(changed) == len(arguments) else without_last_comma(changed)
 
 
-def number_note(module: Module, call: cst.Call, rule: Rule) -> str:
-    if not rule.strict or not call.args:
+def index_note(module: Module, call: cst.Call, rule: Rule) -> str:
+    """Returns the note for a call whose argument must be an index and may be a torch.device; "" for other calls."""
+    if not rule.uses_index or not call.args:
         return ""
     value = call.args[0].value
-    known = is_number(module.syntax, value) or device_of(module, value) is not None
-    return "" if known else NUMBER_NOTE
+    is_index = is_integer(module.syntax, value) or device_of(module, value) is not None
+    return "" if is_index else INDEX_NOTE
 
 
-def device_of(module: Module, node: cst.BaseExpression) -> Spelt | None:
-    """Give the device that a string or a call of torch.device spells."""
-    return device_argument(node) if module.syntax.makes_device(node) else spelt(node)
+def device_of(module: Module, node: cst.BaseExpression) -> DeviceString | None:
+    """Returns the device that a string or a call of torch.device spells; None if there is none."""
+    return parse_device_call(node) if module.syntax.is_device_call(node) else parse_device_string(node)
 
 
-def spelt_anyhow(node: cst.BaseExpression) -> Spelt | None:
-    """Give the device of a string, or of a call that is known to be one of torch.device."""
-    return spelt(node) or (device_argument(node) if isinstance(node, cst.Call) else None)
+def is_current_device(syntax: Syntax, node: cst.BaseExpression | None) -> bool:
+    """Whether the expression is a vendor's `current_device()`."""
+    if not isinstance(node, cst.Call) or node.args:
+        return False
+    vendor_name = short_name(syntax.qualified_name(node.func))
+    return vendor_name is not None and vendor_name[1] == "current_device"
 
 
-def settle_spelling(module: Module, node: cst.CSTNode) -> None:
-    """Settle the strings that spell a device, but not the expression of its number."""
-    module.settled.add(node)
-    if module.syntax.makes_device(node):
-        for one in node.args[:1]:
-            settle_spelling(module, one.value)
+def mark_device_handled(module: Module, node: cst.CSTNode) -> None:
+    """Marks the strings that spell a device as handled, but not the expression of its index."""
+    module.handled.add(node)
+    if module.syntax.is_device_call(node):
+        for argument in node.args[:1]:
+            mark_device_handled(module, argument.value)
     elif isinstance(node, cst.BinaryOperation):
-        module.settled.add(node.left)
+        module.handled.add(node.left)
     elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        module.settled.add(node.func.value)
+        module.handled.add(node.func.value)

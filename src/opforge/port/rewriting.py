@@ -1,4 +1,4 @@
-"""One module's text, ported: what is tied to a vendor replaced, everything else as it was to the byte."""
+"""Ports one module's text: vendor references are replaced, every other byte stays."""
 
 from __future__ import annotations
 
@@ -13,126 +13,139 @@ import libcst as cst
 
 from opforge.errors import PortError
 
-from .analysis import runs_at_import, ties
+from .analysis import find_references, runs_at_import
 from .findings import CONVERTED, LEFT, NOTE, Finding
-from .rules.import_statements import with_imports
+from .import_insertion import with_imports
+from .references import Module, Reference
 from .syntax import Syntax
-from .ties import Module, Tie
 from .vendors import HINT
 
-FAULT = "It was not changed; report this as a fault of opforge"
+BUG_ADVICE = "The file was not changed; report this as a bug in opforge"
+SYNTAX_ADVICE = "Fix it, or exclude the file"
 
 
 class Ported(NamedTuple):
-    """A module before and after."""
+    """A module after porting."""
 
     text: str
-    """The new text; the same one where there is nothing to convert."""
+    """The new text; the original one if there is nothing to convert."""
     findings: list[Finding]
-    """In the order of the text. Places are those in the text before."""
-    after: list[Finding]
-    """What is left and what is to be looked at, by their places in the new text."""
+    """In the order of the text, with their places in the original text."""
+    remaining: list[Finding]
+    """What is left and what to review, with their places in the new text."""
 
 
-def port(text: str, name: str = "<text>") -> Ported:
-    """Port one module's text. Raises PortError where it is not Python; `name` says which it is."""
+def port_text(text: str, name: str = "<text>") -> Ported:
+    """Ports one module's text. Raises PortError, which has `name` as its path, if the text is not Python."""
     if not HINT.search(text):
         return Ported(text, [], [])
     try:
-        _parse(text)  # libcst dies of a text that is nested very deeply; Python refuses it
-        return _ported(Syntax(text, name), text, name)
+        _parse(text)  # libcst crashes on very deep nesting, which Python's parser rejects
+        return _port(Syntax(text, name), text, name)
     except PortError:
         raise
     except cst.ParserSyntaxError as error:
-        told = error.message.strip().splitlines()[0]
-        raise PortError(name, f"line {error.raw_line}: {told}", "Mend it, or leave the file out") from error
+        message = error.message.strip().splitlines()[0]
+        raise PortError(name, f"line {error.raw_line}: {message}", SYNTAX_ADVICE) from error
     except cst.CSTValidationError as error:
-        raise PortError(name, f"its converted form would not be Python ({error})", FAULT) from error
+        raise PortError(name, f"its converted form would not be Python ({error})", BUG_ADVICE) from error
     except SyntaxError as error:
-        raise PortError(name, f"line {error.lineno or 1}: {error.msg}", "Mend it, or leave the file out") from error
+        raise PortError(name, f"line {error.lineno or 1}: {error.msg}", SYNTAX_ADVICE) from error
     except (RecursionError, MemoryError) as error:
-        raise PortError(name, "it is nested too deeply to be parsed", "Leave the file out") from error
+        raise PortError(name, "it is nested too deeply to be parsed", "Exclude the file") from error
 
 
-def _ported(syntax: Syntax, text: str, name: str) -> Ported:
-    module, found = ties(syntax)
-    findings = [finding for tie in found for finding in _findings(syntax, tie)]
-    converted = {tie.node: tie for tie in found if tie.convert is not None}
+def _port(syntax: Syntax, text: str, name: str) -> Ported:
+    module, references = find_references(syntax)
+    findings = [finding for reference in references for finding in _findings(syntax, reference)]
+    converted = {reference.node: reference for reference in references if reference.convert is not None}
     if not converted:
         return Ported(text, findings, findings)
-    new, start, count = _rewritten(module, converted)
-    _check(name, new)
-    return Ported(new, findings, [_moved(one, start, count) for one in findings if one.kind != CONVERTED])
+    new_text, first_line, count = _rewrite(module, converted)
+    _check(name, new_text)
+    remaining = [finding for finding in findings if finding.kind != CONVERTED]
+    return Ported(new_text, findings, [_move(finding, first_line, count) for finding in remaining])
 
 
-def _rewritten(module: Module, converted: dict[cst.CSTNode, Tie]) -> tuple[str, int, int]:
-    """Give the new text, the line before which imports were added, and how many lines that took."""
+def _rewrite(module: Module, converted: dict[cst.CSTNode, Reference]) -> tuple[str, int, int]:
+    """Returns the new text, the line before which imports were added, and how many lines that took."""
     syntax = module.syntax
-    needs = {tie.needs for tie in converted.values()}
-    used_at = min(
+    needs = {reference.needs for reference in converted.values()}
+    first_use = min(
         (
-            _statement(syntax, node)
-            for node, tie in converted.items()
-            if tie.needs != "nothing" and runs_at_import(syntax, node)
+            _statement_index(syntax, node)
+            for node, reference in converted.items()
+            if reference.needs != "nothing" and runs_at_import(syntax, node)
         ),
         default=len(syntax.module.body),
     )
-    added = module.write.imports(bool(needs & {"accelerator", "both"}), bool(needs & {"torch", "both"}), used_at)
-    above = {holder for node in converted for holder, _held in syntax.ancestors(node)}
-    new = _with_new(syntax, syntax.module, converted, above | set(converted))
-    with_added, place = with_imports(new, added)
+    added = module.write.missing_imports(
+        accelerator=bool(needs & {"accelerator", "both"}), torch=bool(needs & {"torch", "both"}), before=first_use
+    )
+    ancestors = {parent for node in converted for parent, _child in syntax.ancestors(node)}
+    new = _convert(syntax, syntax.module, converted, ancestors | set(converted))
+    new_with_imports, index = with_imports(new, added)
     body = syntax.module.body
-    start = syntax.position(body[place]).start.line if added and place < len(body) else 1 << 30
-    return with_added.code, start, with_added.code.count("\n") - new.code.count("\n")
+    first_line = syntax.position(body[index]).start.line if added and index < len(body) else 1 << 30
+    new_text = new_with_imports.code
+    return new_text, first_line, new_text.count("\n") - new.code.count("\n")
 
 
-def _with_new(
-    syntax: Syntax, node: Any, converted: Mapping[cst.CSTNode, Tie], touched: AbstractSet[cst.CSTNode]
+def _convert(
+    syntax: Syntax, node: Any, converted: Mapping[cst.CSTNode, Reference], touched: AbstractSet[cst.CSTNode]
 ) -> Any:
-    """Give the node with new code in the ties' places, from the inside out. `touched`: the ties and all above them."""
+    """Returns the node with its references converted, inner ones first.
+
+    `touched` holds the references and their ancestors. Every other node is reused as it is.
+    """
     if node not in touched:
         return node
     changes: dict[str, object] = {}
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         if isinstance(value, cst.CSTNode) and value in touched:
-            changes[field.name] = _with_new(syntax, value, converted, touched)
+            changes[field.name] = _convert(syntax, value, converted, touched)
         elif isinstance(value, list | tuple) and not touched.isdisjoint(value):
-            changes[field.name] = [_with_new(syntax, one, converted, touched) for one in value]
+            changes[field.name] = [_convert(syntax, element, converted, touched) for element in value]
     new = node.with_changes(**changes) if changes else node
-    tie = converted.get(node)
-    return new if tie is None or tie.convert is None else _after_a_word(syntax, node, tie.convert(new))
+    reference = converted.get(node)
+    if reference is None or reference.convert is None:
+        return new
+    return _separate_from_word(syntax, node, reference.convert(new))
 
 
-def _statement(syntax: Syntax, node: cst.CSTNode) -> int:
-    """Give the number of the module's statement that the node is in."""
+def _statement_index(syntax: Syntax, node: cst.CSTNode) -> int:
+    """Returns the index of the module's statement that has the node."""
     top = node
-    for holder, held in syntax.ancestors(node):
-        top = held if isinstance(holder, cst.Module) else top
-    return next(at for at, one in enumerate(syntax.module.body) if one is top)
+    for parent, child in syntax.ancestors(node):
+        top = child if isinstance(parent, cst.Module) else top
+    return next(index for index, statement in enumerate(syntax.module.body) if statement is top)
 
 
-def _after_a_word(syntax: Syntax, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
-    """Give the new code in parentheses where it would run into the word before it, as in `else'cuda'`."""
+def _separate_from_word(syntax: Syntax, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
+    """Returns the new code, in parentheses if it would run into the word before it, as in `else'cuda'`."""
     if not isinstance(new, cst.BaseExpression) or new.lpar or syntax.code(old)[:1].isidentifier():
         return new
-    if syntax.code(new)[:1].isidentifier() and syntax.follows_a_word(old):
+    if syntax.code(new)[:1].isidentifier() and syntax.follows_word(old):
         return new.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     return new
 
 
-def _findings(syntax: Syntax, tie: Tie) -> list[Finding]:
-    start = syntax.position(tie.node).start
-    text = " ".join(syntax.code(tie.node).split())
-    if tie.convert is None:
-        return [Finding(start.line, start.column + 1, LEFT, text, tie.why_left)]
-    becomes = " ".join(syntax.code(tie.convert(tie.node)).split())
-    made = [Finding(start.line, start.column + 1, CONVERTED, text, becomes)]
-    return made + ([Finding(start.line, start.column + 1, NOTE, text, tie.note)] if tie.note else [])
+def _findings(syntax: Syntax, reference: Reference) -> list[Finding]:
+    start = syntax.position(reference.node).start
+    text = " ".join(syntax.code(reference.node).split())
+    if reference.convert is None:
+        return [Finding(start.line, start.column + 1, LEFT, text, reference.problem or "")]
+    new_text = " ".join(syntax.code(reference.convert(reference.node)).split())
+    findings = [Finding(start.line, start.column + 1, CONVERTED, text, new_text)]
+    if reference.note:
+        findings.append(Finding(start.line, start.column + 1, NOTE, text, reference.note))
+    return findings
 
 
-def _moved(finding: Finding, start: int, count: int) -> Finding:
-    return finding._replace(line=finding.line + count) if finding.line >= start else finding
+def _move(finding: Finding, first_line: int, count: int) -> Finding:
+    """Returns the finding `count` lines further down if it is at or below `first_line`."""
+    return finding._replace(line=finding.line + count) if finding.line >= first_line else finding
 
 
 def _check(name: str, text: str) -> None:
@@ -140,13 +153,13 @@ def _check(name: str, text: str) -> None:
         _parse(text)
     except SyntaxError as error:
         problem = f"its converted form would not be Python (line {error.lineno}: {error.msg})"
-        raise PortError(name, problem, FAULT) from error
+        raise PortError(name, problem, BUG_ADVICE) from error
 
 
 def _parse(text: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd escapes and the like are the author's own
+        warnings.simplefilter("ignore")  # invalid escapes and the like are in the author's code
         try:
             ast.parse(text)
-        except ValueError as error:  # a null byte, which later Pythons call a syntax error
+        except ValueError as error:  # a null byte, which later Pythons report as a SyntaxError
             raise SyntaxError(str(error)) from error

@@ -1,4 +1,4 @@
-"""One parsed module: its nodes in order, each one's parent, and what its names stand for."""
+"""One parsed module: its nodes in order, their parents, and what its names refer to."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ from libcst.metadata import (
 
 from opforge.errors import PortError
 
-UNKNOWN = ""
-"""What a name stands for that the module does not bind."""
+UNBOUND = ""
+"""The qualified name of a name that the module does not bind."""
 
 
 class Syntax:
-    """A module and what is known about its names.
+    """A parsed module with parents, positions and scopes.
 
-    Raises libcst.ParserSyntaxError where the text is not Python, PortError where it is and libcst fails all the same.
+    Raises:
+        libcst.ParserSyntaxError: The text is not Python.
+        PortError: The text is Python, but libcst cannot parse it.
     """
 
     def __init__(self, text: str, name: str = "<text>") -> None:
         try:
             module = cst.parse_module(text)
-        except (TypeError, cst.CSTValidationError) as error:  # for one, `not(lambda: x).y` up to libcst 1.9
-            advice = "Put spaces around its operators, or leave the file out"
+        except (TypeError, cst.CSTValidationError) as error:  # for example `not(lambda: x).y` up to libcst 1.9
+            advice = "Put spaces around its operators, or exclude the file"
             raise PortError(name, f"the parser libcst cannot read it ({error})", advice) from error
         wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self.module = wrapper.module
@@ -48,112 +50,113 @@ class Syntax:
         self._parents = {child: node for node in walk(wrapper.module) for child in children(node)}
         self._scopes = wrapper.resolve(ScopeProvider)
         self._positions: dict[cst.CSTNode, CodeRange] | None = None
-        self._bound: dict[Scope, dict[str, list[BaseAssignment]]] = {}
+        self._assignments: dict[Scope, dict[str, list[BaseAssignment]]] = {}
 
     def position(self, node: cst.CSTNode) -> CodeRange:
-        """Give where the node stands: lines from 1, columns from 0. Found for all nodes at the first question."""
+        """Returns where the node is: lines from 1, columns from 0. The first call computes it for all nodes."""
         if self._positions is None:
             self._positions = dict(self._wrapper.resolve(PositionProvider))
         return self._positions[node]
 
-    def follows_a_word(self, node: cst.CSTNode) -> bool:
+    def follows_word(self, node: cst.CSTNode) -> bool:
         """Whether the character before the node belongs to a name, a keyword or a number."""
         self._lines = self._lines or re.split(r"\r\n|\r|\n", self._text)
         start = self.position(node).start
         before = self._lines[start.line - 1][: start.column][-1:]
         return before == "_" or before.isalnum()
 
-    def lines_with(self, comment: re.Pattern[str]) -> set[int]:
-        """Give the numbers of the lines with a comment that the pattern matches."""
-        if comment.search(self._text) is None:
+    def lines_with_comment(self, pattern: re.Pattern[str]) -> set[int]:
+        """Returns the numbers of the lines that have a comment which matches the pattern."""
+        if pattern.search(self._text) is None:
             return set()
         tokens = tokenize.generate_tokens(io.StringIO(self._text).readline)
-        return {one.start[0] for one in tokens if one.type == tokenize.COMMENT and comment.match(one.string)}
+        return {token.start[0] for token in tokens if token.type == tokenize.COMMENT and pattern.match(token.string)}
 
     def code(self, node: cst.CSTNode) -> str:
-        """Give the node's text."""
+        """Returns the node's text."""
         return self.module.code_for_node(node)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """Give the node that holds this one; None for the module."""
+        """Returns the node's parent; None for the module."""
         return self._parents.get(node)
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
-        """Give (holder, held) pairs from the node outwards."""
-        held, holder = node, self.parent(node)
-        while holder is not None:
-            yield holder, held
-            held, holder = holder, self.parent(holder)
+        """Yields (parent, child) pairs from the node outwards."""
+        child, parent = node, self.parent(node)
+        while parent is not None:
+            yield parent, child
+            child, parent = parent, self.parent(parent)
 
     def scopes(self) -> set[Scope]:
-        """Give every scope that something is bound or used in."""
+        """Returns every scope in which a name is bound or used."""
         return {scope for scope in self._scopes.values() if scope is not None}
 
-    def bound(self, scope: Scope, root: str) -> list[BaseAssignment]:
-        """Give the assignments of a name in one scope; `import a.b` binds `a`."""
-        if scope not in self._bound:
+    def assignments_in(self, scope: Scope, name: str) -> list[BaseAssignment]:
+        """Returns the assignments of a name in one scope; `import a.b` binds `a`."""
+        if scope not in self._assignments:
             table: dict[str, list[BaseAssignment]] = {}
-            for one in scope.assignments:
-                table.setdefault(one.name.partition(".")[0], []).append(one)
-            self._bound[scope] = table
-        return self._bound[scope].get(root, [])
+            for assignment in scope.assignments:
+                table.setdefault(assignment.name.partition(".")[0], []).append(assignment)
+            self._assignments[scope] = table
+        return self._assignments[scope].get(name, [])
 
     def assignments(self, name: cst.Name) -> Sequence[BaseAssignment]:
-        """Give the assignments that a name in use may come from: those of the innermost scope that binds it."""
+        """Returns the assignments that a use of a name may refer to: those in the innermost scope that binds it."""
         scope = self._scopes.get(name)
-        first = True
+        is_innermost = True
         while scope is not None:
-            # The body of a class is seen from itself only, not from the functions in it.
-            found = self.bound(scope, name.value) if first or not isinstance(scope, ClassScope) else []
-            if found or scope.parent is scope:
-                return found
-            scope, first = scope.parent, False
+            # Names of a class body are visible in the body itself, not in the functions that it defines.
+            is_visible = is_innermost or not isinstance(scope, ClassScope)
+            assignments = self.assignments_in(scope, name.value) if is_visible else []
+            if assignments or scope.parent is scope:
+                return assignments
+            scope, is_innermost = scope.parent, False
         return ()
 
-    def imports(self, name: cst.Name) -> set[type[cst.CSTNode]]:
-        """Give the kinds of import statements that may have bound the name: Import, ImportFrom, both or none."""
-        found = self.assignments(name)
-        return {type(one.node) for one in found if isinstance(one, ImportAssignment)}
+    def import_kinds(self, name: cst.Name) -> set[type[cst.CSTNode]]:
+        """Returns the kinds of import statements that may bind the name: Import, ImportFrom, both or none."""
+        assignments = self.assignments(name)
+        return {type(assignment.node) for assignment in assignments if isinstance(assignment, ImportAssignment)}
 
     def uses(self, name: cst.Name) -> list[cst.Name]:
-        """Give every use of the variable that the name stands for here, whichever of its values it has."""
+        """Returns every use of the variable that the name refers to here, whatever its value at that use."""
         scope = self._scopes.get(name)
-        own = self.bound(scope, name.value) if scope is not None else []
-        found = own or self.assignments(name)
-        nodes = (access.node for one in found for access in one.references)
+        own = self.assignments_in(scope, name.value) if scope is not None else []
+        assignments = own or self.assignments(name)
+        nodes = (access.node for assignment in assignments for access in assignment.references)
         return list(dict.fromkeys(node for node in nodes if isinstance(node, cst.Name)))
 
-    def meaning(self, node: cst.BaseExpression) -> str | None:
-        """Give the full name of what an imported name or an attribute of one stands for, such as `torch.cuda.Event`.
+    def qualified_name(self, node: cst.BaseExpression) -> str | None:
+        """Returns the full name of an imported name or of an attribute of one, such as `torch.cuda.Event`.
 
-        None: it is something else, or may be. UNKNOWN: the module binds no such name.
+        None if the expression is something else, or may be. UNBOUND if the module does not bind the name.
         """
         parts = dotted(node)
         if parts is None:
             return None
         root, rest = parts[0], [part.value for part in parts[1:]]
-        found = self.assignments(root)
-        if not found:
-            return UNKNOWN
-        meant = {self._imported(one, root.value) for one in found}
-        meant.discard("None")  # `except ImportError: torch = None`
-        if len(meant) != 1:
+        assignments = self.assignments(root)
+        if not assignments:
+            return UNBOUND
+        names = {self._imported_name(assignment, root.value) for assignment in assignments}
+        names.discard("None")  # `except ImportError: torch = None`
+        if len(names) != 1:
             return None
-        (name,) = meant
+        (name,) = names
         return None if name is None else ".".join([name, *rest])
 
-    def makes_device(self, node: cst.CSTNode) -> TypeGuard[cst.Call]:
+    def is_device_call(self, node: cst.CSTNode) -> TypeGuard[cst.Call]:
         """Whether the node is a call of torch.device."""
-        return isinstance(node, cst.Call) and self.meaning(node.func) == "torch.device"
+        return isinstance(node, cst.Call) and self.qualified_name(node.func) == "torch.device"
 
-    def _imported(self, assignment: BaseAssignment, root: str) -> str | None:
-        """Give what an import binds the name to; "None" for `name = None`, None for every other assignment."""
+    def _imported_name(self, assignment: BaseAssignment, root: str) -> str | None:
+        """Returns what an import binds `root` to; "None" for `root = None`, None for every other assignment."""
         if isinstance(assignment, ImportAssignment):
             statement = assignment.node
             if isinstance(statement, cst.ImportFrom):
                 if statement.relative or statement.module is None or isinstance(statement.names, cst.ImportStar):
                     return None
-                module = ".".join(part.value for part in dotted(statement.module) or ())
+                module = dotted_text(statement.module)
                 for alias in statement.names:
                     if (alias.evaluated_alias or alias.evaluated_name) == root:
                         return f"{module}.{alias.evaluated_name}"
@@ -166,29 +169,30 @@ class Syntax:
             return None
         if isinstance(assignment, Assignment):
             target = self.parent(assignment.node)
-            assigning = target and self.parent(target)
-            if isinstance(assigning, cst.Assign) and isinstance(assigning.value, cst.Name):
-                return "None" if assigning.value.value == "None" else None
+            assign = target and self.parent(target)
+            if isinstance(assign, cst.Assign) and isinstance(assign.value, cst.Name):
+                return "None" if assign.value.value == "None" else None
         return None
 
 
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """Give the nodes that a node holds, in the order of the text, without spaces, commas and the like."""
+    """Returns a node's children in the order of the text, without whitespace, commas and other layout."""
     names = _fields.get(type(node))
     if names is None:
-        names = _fields[type(node)] = [one.name for one in dataclasses.fields(node) if not _LAYOUT.search(one.name)]
-    found: list[cst.CSTNode] = []
+        names = [field.name for field in dataclasses.fields(node) if not _LAYOUT.search(field.name)]
+        _fields[type(node)] = names
+    nodes: list[cst.CSTNode] = []
     for name in names:
         value = getattr(node, name)
         if isinstance(value, cst.CSTNode):
-            found.append(value)
+            nodes.append(value)
         elif isinstance(value, list | tuple):
-            found.extend(one for one in value if isinstance(one, cst.CSTNode))
-    return found
+            nodes.extend(element for element in value if isinstance(element, cst.CSTNode))
+    return nodes
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Give a node and all below it, each before what it holds."""
+    """Yields a node and all nodes below it, parents first."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -203,7 +207,7 @@ _LAYOUT = re.compile(
 
 
 def dotted(node: cst.BaseExpression) -> list[cst.Name] | None:
-    """Give the names of `a.b.c`; None where the expression is anything else."""
+    """Returns the names in `a.b.c`; None if the expression is anything else."""
     parts: list[cst.Name] = []
     while isinstance(node, cst.Attribute):
         parts.append(node.attr)
@@ -213,8 +217,13 @@ def dotted(node: cst.BaseExpression) -> list[cst.Name] | None:
     return [node, *reversed(parts)]
 
 
+def dotted_text(node: cst.BaseExpression | None) -> str:
+    """Returns `a.b.c` as text; "" if there is no expression, or it is anything else."""
+    return ".".join(part.value for part in (dotted(node) if node is not None else None) or ())
+
+
 def last_name(function: cst.BaseExpression) -> str:
-    """Give the last part of what is called: `to` of `x.to`, "" where it has no name."""
+    """Returns the last part of a function's name: `to` for `x.to`, "" if it has no name."""
     if isinstance(function, cst.Attribute):
         return function.attr.value
     return function.value if isinstance(function, cst.Name) else ""

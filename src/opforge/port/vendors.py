@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 VENDORS = ("cuda", "xpu", "npu", "hpu", "mps", "mlu", "sdaa", "supa")
-"""The device types of torch that belong to one vendor; each is a module `torch.<vendor>` where its package is there."""
+"""torch's device types that belong to one vendor. Each is a module `torch.<vendor>` if its package is installed."""
 
-MOVES = tuple(vendor for vendor in VENDORS if vendor != "mps")
+MOVE_METHODS = tuple(vendor for vendor in VENDORS if vendor != "mps")
 """Methods that move a tensor or a module to the vendor's device."""
 
 BACKENDS = {
@@ -20,7 +20,7 @@ BACKENDS = {
     "tccl": ("sdaa",),
     "bccl": ("supa",),
 }
-"""Names of torch.distributed's backends, and whose they are. gloo and mpi are nobody's."""
+"""torch.distributed's backends by name, with their vendors. gloo and mpi belong to no vendor."""
 
 PACKAGES = {
     "torch_npu": "npu",
@@ -33,7 +33,7 @@ PACKAGES = {
     "cupy": "cuda",
     "pycuda": "cuda",
 }
-"""Top-level packages that only a vendor's machine has."""
+"""Top-level packages that exist only on a vendor's machine."""
 
 VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "cuda",
@@ -52,22 +52,22 @@ VARIABLES = {
 """Environment variables that only one vendor's software reads."""
 
 DEVICE = re.compile(rf"({'|'.join(VENDORS)})(?::(\d+))?")
-"""A whole device string: the vendor, and the number where there is one."""
+"""A whole device string: the vendor, and the index if it has one."""
 
 QUALIFIED = re.compile(rf"torch\.({'|'.join(VENDORS)})\.[\w.]+")
-"""A name of torch's module for a vendor, spelt in a string."""
+"""A name below `torch.<vendor>`, written as a string."""
 
 _WORDS = (*VENDORS, *BACKENDS, *PACKAGES, *VARIABLES, "cudnn", "miopen", "hip", "pin_memory", "deepspeed")
 HINT = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(_WORDS)})(?![a-zA-Z])")
-"""Found in every text that has a tie. A text without it need not be parsed."""
+"""Matches in every text that has a vendor reference. A text without a match need not be parsed."""
 
 
 def vendors_of_string(text: str) -> tuple[str, ...]:
-    """Give the vendors that a string names: as a device, a backend, a variable or a name of torch's; () for none."""
+    """Returns the vendors that a string names as a device, a backend, a variable or a torch name; () if none."""
     for pattern in (DEVICE, QUALIFIED):
-        found = pattern.fullmatch(text)
-        if found:
-            return (found.group(1),)
+        match = pattern.fullmatch(text)
+        if match:
+            return (match.group(1),)
     if text in VARIABLES:
         return (VARIABLES[text],)
     return BACKENDS.get(text, ())

@@ -47,6 +47,7 @@ def test_loading_a_sanitized_op_without_its_runtime_is_an_error_that_says_what_t
     sample_ops.plain_op(folder)(sanitize="address").build()
     code = """
 import os
+from support import sample_ops
 from opforge.errors import LoadError
 try:
     sample_ops.plain_op(os.environ["FOLDER"])(sanitize="address").load()

@@ -15,6 +15,7 @@ from opforge.builders.toolchains import probe
 
 LOAD = """
 import os
+from support import sample_ops
 from opforge.builders import planner as planning
 from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk
@@ -52,7 +53,7 @@ def settle(cls):
     """Build, and look up until the answer is remembered."""
     cls().build()
     entry = cls().build()
-    probe._asked.clear()
+    probe.reset()
     return entry
 
 

@@ -25,5 +25,5 @@ def test_the_report_lists_every_op_and_tool(own_store):
 def test_an_unknown_accelerator_is_reported_and_hides_nothing_else():
     done = run("report", OPFORGE_ACCELERATOR="cpuu")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "problem: 'cpuu', asked for by OPFORGE_ACCELERATOR, is no accelerator known here." in done.stdout
+    assert "problem: 'cpuu', requested by OPFORGE_ACCELERATOR, is not a known accelerator." in done.stdout
     assert "CPUAdamBuilder\tcpu" in done.stdout

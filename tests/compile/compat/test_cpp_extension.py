@@ -1,4 +1,4 @@
-"""Unmodified callers of torch.utils.cpp_extension on opforge: modules, ops, refusals, errors."""
+"""Unmodified callers of torch.utils.cpp_extension on opforge: modules, ops, fallbacks to torch, errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, m
 #define INIT(name) NAMED(name)
 PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
 """
-"""A Python module in plain C++, which compiles in a second: pybind's headers take fifteen."""
+"""A Python module in plain C++: it compiles in a second, and pybind's headers in fifteen."""
 
 
 @pytest.fixture
-def theirs():
-    """torch.utils.cpp_extension with opforge beneath it, for one test."""
+def torch_extension():
+    """torch.utils.cpp_extension on opforge, for one test."""
     import torch.utils.cpp_extension as module
 
     cpp_extension.install()
@@ -39,7 +39,7 @@ def theirs():
 
 @pytest.fixture
 def source(tmp_path):
-    """Writes a source and gives a fresh name and the path."""
+    """A function that writes a source and returns an unused name and the path."""
 
     def write(text=MODULE):
         name = sample_ops.unique_name("ext")
@@ -48,17 +48,17 @@ def source(tmp_path):
     return write
 
 
-def test_load_gives_the_module_from_the_store_and_then_again(theirs, source, own_store):
+def test_load_returns_the_module_from_the_store_and_the_same_one_again(torch_extension, source, own_store):
     name, path = source()
-    module = theirs.load(name=name, sources=[path], extra_cflags=["-DVALUE=41"])
+    module = torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=41"])
     assert module.value() == 41
     assert module.__file__.startswith(str(own_store))
-    assert theirs.load(name, path, ["-DVALUE=41"]) is module
+    assert torch_extension.load(name, path, ["-DVALUE=41"]) is module
 
 
-def test_it_is_a_hit_in_another_process_that_bound_the_name_before(theirs, source, own_store, tmp_path):
+def test_load_is_a_hit_in_another_process_that_imported_it_before_install(torch_extension, source, own_store, tmp_path):
     name, path = source()
-    theirs.load(name, [path], extra_cflags=["-DVALUE=5"])
+    torch_extension.load(name, [path], extra_cflags=["-DVALUE=5"])
     code = """
 import os
 from torch.utils.cpp_extension import load as jit
@@ -72,88 +72,88 @@ print(jit(os.environ["NAME"], [os.environ["SOURCE"]], extra_cflags=["-DVALUE=5"]
     assert [json.loads(line)["event"] for line in events.read_text().splitlines()] == ["hit", "load"]
 
 
-def test_flags_are_split_as_a_shell_would_and_those_for_device_code_alone_are_left_out(theirs, source):
+def test_flags_are_split_as_in_a_shell_and_flags_for_device_code_are_left_out(torch_extension, source):
     name, path = source(MODULE.replace("VALUE", "VALUE + sizeof(TEXT)"))
     flags = ["-O1 -DVALUE=1", r"-DTEXT=\"ab\""]
-    module = theirs.load(name, [path], extra_cflags=flags, extra_cuda_cflags=["--use_fast_math"])
+    module = torch_extension.load(name, [path], extra_cflags=flags, extra_cuda_cflags=["--use_fast_math"])
     assert module.value() == 4
 
 
-def test_an_include_folder_that_does_not_exist_is_left_out_as_compilers_do(theirs, source, tmp_path):
+def test_an_include_folder_that_does_not_exist_is_ignored(torch_extension, source, tmp_path):
     name, path = source()
     folders = [str(tmp_path), str(tmp_path / "missing")]
-    assert theirs.load(name, [path], extra_cflags=["-DVALUE=2"], extra_include_paths=folders).value() == 2
+    assert torch_extension.load(name, [path], extra_cflags=["-DVALUE=2"], extra_include_paths=folders).value() == 2
 
 
-def test_ops_without_a_module_are_registered_and_the_librarys_path_comes_back(theirs, source, own_store):
+def test_ops_without_a_module_are_registered_and_load_returns_the_librarys_path(torch_extension, source, own_store):
     namespace = sample_ops.unique_name("relu")
     name, path = source(sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
-    library = theirs.load(name, [path], is_python_module=False)
+    library = torch_extension.load(name, [path], is_python_module=False)
     assert library.startswith(str(own_store)) and os.path.isfile(library)
     x = torch.tensor([-1.0, 2.0])
     assert getattr(torch.ops, namespace).relu(x).tolist() == [0, 2]
 
 
-def test_stable_ops_beside_an_empty_module_of_another_name_are_found_too(theirs, source):
+def test_stable_ops_beside_a_module_of_another_name_are_registered(torch_extension, source):
     namespace = sample_ops.unique_name("relu")
     empty = MODULE.replace("INIT(TORCH_EXTENSION_NAME)", "PyInit__C").replace("VALUE", "1")
     name, path = source(empty + sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
-    theirs.load(name, [path], is_python_module=False)
+    torch_extension.load(name, [path], is_python_module=False)
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
 
-def test_a_python_module_registers_the_stable_ops_that_it_holds(theirs, source):
+def test_a_python_module_registers_the_stable_ops_that_it_holds(torch_extension, source):
     namespace = sample_ops.unique_name("relu")
     name, path = source(MODULE + sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
-    assert theirs.load(name, [path], extra_cflags=["-DVALUE=7"]).value() == 7
+    assert torch_extension.load(name, [path], extra_cflags=["-DVALUE=7"]).value() == 7
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
 
-def test_ops_where_a_module_was_asked_for_are_an_import_error_as_they_are_torchs(theirs, source):
+def test_a_library_that_is_not_a_module_is_an_import_error_as_with_torch(torch_extension, source):
     name, path = source("int nothing = 1;\n")
-    with pytest.raises(ImportError, match=r"it is no Python module\. Pass is_python_module=False"):
-        theirs.load(name, [path])
-    assert os.path.isfile(theirs.load(name, [path], is_python_module=False))
+    with pytest.raises(ImportError, match=r"it is not a Python module\. Pass is_python_module=False"):
+        torch_extension.load(name, [path])
+    assert os.path.isfile(torch_extension.load(name, [path], is_python_module=False))
 
 
-def test_load_inline_gives_the_module_too(theirs, own_store):
+def test_load_inline_returns_the_module(torch_extension, own_store):
     name = sample_ops.unique_name("inline")
-    module = theirs.load_inline(name, [MODULE], extra_cflags=["-DVALUE=3"], no_implicit_headers=True)
+    module = torch_extension.load_inline(name, [MODULE], extra_cflags=["-DVALUE=3"], no_implicit_headers=True)
     assert module.value() == 3
     assert module.__file__.startswith(str(own_store))
 
 
-def test_a_build_directory_is_the_ops_own_store(theirs, source, tmp_path):
+def test_a_build_directory_is_used_as_the_store(torch_extension, source, tmp_path):
     name, path = source()
-    module = theirs.load(name, [path], extra_cflags=["-DVALUE=1"], build_directory=str(tmp_path / "mine"))
+    module = torch_extension.load(name, [path], extra_cflags=["-DVALUE=1"], build_directory=str(tmp_path / "mine"))
     assert module.__file__.startswith(str(tmp_path / "mine"))
 
 
-def test_what_opforge_refuses_is_left_to_torch_with_the_reason(theirs, source, tmp_path, caplog):
+def test_what_opforge_cannot_build_is_left_to_torch_with_the_reason(torch_extension, source, tmp_path, caplog):
     caplog.set_level(logging.WARNING, logger="opforge")
     name, path = source("int main() { return 3; }\n")
-    built = theirs.load(
+    built = torch_extension.load(
         name, [path], is_python_module=False, is_standalone=True, build_directory=str(tmp_path), verbose=False
     )
-    assert subprocess.run([built], env={"LD_LIBRARY_PATH": theirs.library_paths()[0]}).returncode == 3
+    assert subprocess.run([built], env={"LD_LIBRARY_PATH": torch_extension.library_paths()[0]}).returncode == 3
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(f"{name} is left to torch.utils.cpp_extension.load: ")
     assert "is_standalone=True" in message
 
 
-def test_a_compile_error_is_opforges_and_again_the_next_time(theirs, source):
+def test_a_compile_error_is_opforges_each_time(torch_extension, source):
     name, path = source("int wrong\n")
     for _ in range(2):
         with pytest.raises(errors.CompileError, match=rf"{name}: compile {name}.cpp failed: .*{name}.cpp:1:.*error"):
-            theirs.load(name, [path])
+            torch_extension.load(name, [path])
 
 
-def test_an_argument_that_torch_does_not_know_is_refused_as_torch_refuses_it(theirs):
+def test_an_argument_that_torch_lacks_is_a_type_error_as_with_torch(torch_extension):
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'abi'"):
-        theirs.load("x", ["x.cpp"], abi="c")
+        torch_extension.load("x", ["x.cpp"], abi="c")
 
 
-def test_uninstall_gives_torchs_own_back():
+def test_uninstall_restores_torchs_functions_and_command():
     import torch.utils.cpp_extension as module
 
     names = ("load", "load_inline", "BuildExtension")

@@ -1,4 +1,4 @@
-"""A public project, as the package index has it, on opforge: torch-spline-conv, with ATen kernels for the CPU."""
+"""An unmodified project from the package index on opforge: torch-spline-conv, with ATen kernels for the CPU."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ torch.testing.assert_close(spline_weighting(x, weight, basis, index), expected)
 """
 
 
-def test_its_extensions_are_built_once_and_compute_what_they_should(tmp_path):
+def test_extensions_are_built_once_and_compute_the_expected_values(tmp_path):
     fetch = ["download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "torch-spline-conv==1.2.2"]
     subprocess.run([sys.executable, "-m", "pip", *fetch], cwd=tmp_path, check=True, stdin=subprocess.DEVNULL)
-    happened = []
+    events_by_checkout = []
     for checkout in ("one", "two"):
         with tarfile.open(tmp_path / "torch_spline_conv-1.2.2.tar.gz") as archive:
             archive.extractall(tmp_path / checkout, filter="data")
@@ -46,6 +46,6 @@ def test_its_extensions_are_built_once_and_compute_what_they_should(tmp_path):
             argv, cwd=folder, env=child_processes.environment(OPFORGE_LOG=str(log)), check=True, timeout=1500
         )
         events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
-        happened.append([event for event in events if event in ("hit", "build")])
+        events_by_checkout.append([event for event in events if event in ("hit", "build")])
         child_processes.run_python(USE, cwd=folder)
-    assert happened == [["build"] * 3, ["hit"] * 3]
+    assert events_by_checkout == [["build"] * 3, ["hit"] * 3]

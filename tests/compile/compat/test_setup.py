@@ -1,4 +1,4 @@
-"""An unmodified project with CppExtension and BuildExtension, built by its setup.py on opforge."""
+"""An unmodified project with CppExtension and BuildExtension, whose setup.py builds it on opforge."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MODULE = """\
 #include <Python.h>
 #include <cassert>
 #if defined(__OPTIMIZE__) && OFFSET == 1
-#error "undef_macros is not heeded"
+#error "undef_macros has no effect"
 #endif
 int factor();
 static PyObject* twice(PyObject*, PyObject* x) {
@@ -71,7 +71,7 @@ print(_C.twice(4), _limited.twice(4), _plain.__name__)
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The project's sources, and a store; gives both folders."""
+    """The folders of the project's sources and of a store."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("one/twicely", "one/include"):
         (folder / name).mkdir(parents=True)
@@ -90,14 +90,18 @@ def project(tmp_path_factory):
 
 
 def build(folder, store, *command):
-    """Run the project's setup.py on opforge; gives the finished process and what happened in the store."""
+    """Runs the project's setup.py on opforge. Returns the finished process and the store's hits and builds."""
     log = f"{store}.{sample_ops.unique_name('events')}"
     env = child_processes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
     argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", *(command or ("build_ext", "--inplace"))]
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
+    process = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     with open(log, encoding="utf-8") as file:
         events = [json.loads(line) for line in file]
-    return done, [(one["event"], one["op"]) for one in events if one["event"] in ("hit", "build")]
+    return process, hits_and_builds(events)
+
+
+def hits_and_builds(events):
+    return [(event["event"], event["op"]) for event in events if event["event"] in ("hit", "build")]
 
 
 @pytest.fixture(scope="module")
@@ -105,25 +109,25 @@ def built(project):
     return build(*project)
 
 
-def test_its_extensions_are_built_into_the_store_and_put_in_place(built, project):
-    done, events = built
-    assert done.returncode == 0, done.stderr
+def test_extensions_are_built_into_the_store_and_copied_to_their_places(built, project):
+    process, events = built
+    assert process.returncode == 0, process.stderr
     assert events == [("build", "_C"), ("build", "_limited")]
     assert child_processes.run_python(USE, cwd=project[0]) == "9 10 twicely._plain\n"
 
 
-def test_what_is_not_torchs_is_left_to_it_with_the_reason(built):
-    reason = "twicely/plain.c is no C++ or CUDA source"
+def test_an_extension_without_torch_is_left_to_torchs_command_with_the_reason(built):
+    reason = "twicely/plain.c is not a C++ or CUDA source"
     assert f"twicely._plain is left to torch's BuildExtension: {reason}" in built[0].stderr
 
 
-def test_an_optional_extension_may_fail_and_its_error_is_opforges(built):
+def test_an_optional_extension_may_fail_with_opforges_error(built):
     text = built[0].stdout + built[0].stderr
     assert 'building extension "twicely._optional" failed: _optional: compile twicely/wrong.cpp failed:' in text
     assert "wrong.cpp:1:" in text and "full log: " in text
 
 
-def test_a_limited_extension_is_named_so_and_names_no_library_of_torchs_python(built, project):
+def test_a_limited_extension_has_the_abi3_name_and_does_not_need_libtorch_python(built, project):
     from opforge.builders.inspection.elf import read_library
 
     folder = project[0] / "twicely"
@@ -133,12 +137,12 @@ def test_a_limited_extension_is_named_so_and_names_no_library_of_torchs_python(b
     assert os.access(module, os.X_OK)
 
 
-def test_another_checkout_of_it_takes_the_same_libraries_from_the_store(built, project):
+def test_another_checkout_takes_the_same_libraries_from_the_store(built, project):
     first, store = project
     second = first.parent / "two"
     shutil.copytree(first, second, ignore=shutil.ignore_patterns("*.so", "build"))
-    done, events = build(second, store)
-    assert done.returncode == 0, done.stderr
+    process, events = build(second, store)
+    assert process.returncode == 0, process.stderr
     assert events == [("hit", "_C"), ("hit", "_limited")]
     assert (second / "twicely" / "_limited.abi3.so").read_bytes() == (
         first / "twicely" / "_limited.abi3.so"
@@ -146,37 +150,39 @@ def test_another_checkout_of_it_takes_the_same_libraries_from_the_store(built, p
 
 
 def with_entry_points(folder):
-    """A folder for PYTHONPATH that says of opforge's entry points what its own pyproject.toml does."""
+    """Returns a folder for PYTHONPATH whose metadata has the entry points of opforge's pyproject.toml."""
     from setuptools.config.pyprojecttoml import load_file
 
     groups = load_file(os.path.join(CHECKOUT, "pyproject.toml"))["project"]["entry-points"]
-    told = folder / "site" / "opforge_here-1.dist-info"
-    told.mkdir(parents=True)
-    text_files.write(told, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
-    lines = [f"{name} = {place}" for name, place in groups["setuptools.finalize_distribution_options"].items()]
-    text_files.write(told, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""]))
-    return str(told.parent)
+    hooks = groups["setuptools.finalize_distribution_options"]
+    metadata = folder / "site" / "opforge_here-1.dist-info"
+    metadata.mkdir(parents=True)
+    text_files.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
+    lines = [f"{name} = {import_path}" for name, import_path in hooks.items()]
+    text_files.write(
+        metadata, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""])
+    )
+    return str(metadata.parent)
 
 
-def test_pip_builds_on_opforge_where_the_variable_asks_for_it(built, project, tmp_path):
+def test_pip_builds_on_opforge_if_the_variable_is_set(built, project, tmp_path):
     first, store = project
     tree, log = tmp_path / "tree", tmp_path / "events"
     shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
     path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
-    own = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
-    env = child_processes.environment(**own, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    variables = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
+    env = child_processes.environment(**variables, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
-    done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
+    assert process.returncode == 0, process.stdout + process.stderr
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    served = [(one["event"], one["op"]) for one in events if one["event"] in ("hit", "build")]
-    assert served == [("hit", "_C"), ("hit", "_limited")]
+    assert hits_and_builds(events) == [("hit", "_C"), ("hit", "_limited")]
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert {"twicely/_limited.abi3.so", "twicely/__init__.py"} <= set(archive.namelist())
 
 
-def test_the_hook_does_nothing_unasked_and_a_projects_own_way_to_build_an_extension_stays(monkeypatch, caplog):
+def test_the_hook_wraps_a_command_only_if_requested_and_unless_it_builds_extensions_itself(monkeypatch, caplog):
     from setuptools import Distribution
     from torch.utils.cpp_extension import BuildExtension
 
@@ -189,9 +195,9 @@ def test_the_hook_does_nothing_unasked_and_a_projects_own_way_to_build_an_extens
     class Inherited(BuildExtension):
         pass
 
-    unasked = Distribution({"cmdclass": {"build_ext": BuildExtension}})
-    finalize(unasked)
-    assert unasked.cmdclass["build_ext"] is BuildExtension
+    unchanged = Distribution({"cmdclass": {"build_ext": BuildExtension}})
+    finalize(unchanged)
+    assert unchanged.cmdclass["build_ext"] is BuildExtension
     commands = {}
     monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "1")
     for command in (Own, Inherited, BuildExtension.with_options(use_ninja=False)):
@@ -200,39 +206,29 @@ def test_the_hook_does_nothing_unasked_and_a_projects_own_way_to_build_an_extens
         commands[command] = distribution.cmdclass["build_ext"]
         finalize(distribution)
         assert distribution.cmdclass["build_ext"] is commands[command]
-    assert [given is made for given, made in commands.items()] == [True, False, False]
-    assert all(issubclass(made, given) for given, made in commands.items())
-    said = {record.getMessage() for record in caplog.records}
-    assert len(said) == 1 and said.pop().endswith("Own builds its extensions in its own way")
+    assert [command is final for command, final in commands.items()] == [True, False, False]
+    assert all(issubclass(final, command) for command, final in commands.items())
+    messages = {record.getMessage() for record in caplog.records}
+    assert len(messages) == 1 and messages.pop().endswith("Own builds its extensions in its own way")
 
 
-def test_a_changed_header_is_no_hit_and_an_error_ends_the_build_in_a_sentence(built, project):
+def test_a_changed_header_is_a_miss_and_a_compile_error_has_no_traceback(built, project):
     first, store = project
     third = first.parent / "three"
     shutil.copytree(first, third, ignore=shutil.ignore_patterns("*.so", "build"))
     text_files.write(third, "include/factor.h", "#define FACTOR two\n")
-    done, events = build(third, store)
-    assert done.returncode == 1
+    process, events = build(third, store)
+    assert process.returncode == 1
     assert events == []
-    assert "error: _C: compile twicely/factor.cpp failed: " in done.stderr and "Traceback" not in done.stderr
+    assert "error: _C: compile twicely/factor.cpp failed: " in process.stderr and "Traceback" not in process.stderr
 
 
-def test_other_sources_and_extensions_without_torch_are_not_opforges_to_build():
-    from setuptools import Extension
-
-    from opforge.compat.cpp_extension.extension_builder import refusal
-
-    assert refusal(Extension("a._C", ["a.cpp", "a.sycl"], libraries=["torch"])).startswith("a.sycl is no C++ or CUDA")
-    assert refusal(Extension("a._C", ["a.cpp"])) == "it does not link with torch"
-    assert refusal(Extension("a._C", ["a.cpp"], libraries=["torch"])) == ""
-
-
-def test_a_script_that_is_not_named_gets_the_usage():
-    done = subprocess.run(
+def test_without_a_script_the_command_prints_its_usage():
+    process = subprocess.run(
         [sys.executable, "-m", "opforge.compat.cpp_extension"],
         env=child_processes.environment(),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert done.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"
+    assert process.returncode == 1
+    assert process.stderr == "usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]\n"

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from support.gpu import gpu_clock
+from support.gpu import fake_gpu
 from support.optimizer_steps import FUSED_OPTIMIZERS, LOW, assert_same, copies, parameters, refresh, steps_beside
 from support.paths import CHECKOUT
 
@@ -279,7 +279,7 @@ def test_the_gpu_benchmarks_make_their_calls(monkeypatch):
     monkeypatch.setattr(optimizers, "ops", SimpleNamespace(**stand_in))  # the Triton ops have the same arguments
     monkeypatch.setattr(optimizers, "captured", lambda call: call)
     monkeypatch.setattr(optimizers, "SMALL", [1000] * 20)
-    gpu = gpu_clock.clock()
+    gpu = fake_gpu.create()
     gpu.target, gpu.memory = None, 1 << 21
     for name, builder in zip(("FusedAdamBuilder", "FusedLionBuilder", "FusedLambBuilder"), ours.values(), strict=True):
         monkeypatch.setattr(optimizers, name, builder)

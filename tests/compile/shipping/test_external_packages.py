@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import glob
+import json
 import os
 import re
 import shutil
@@ -114,6 +115,36 @@ def test_an_added_accelerator_keeps_the_contract(installed):
     assert done.returncode == 0, done.stdout + done.stderr
     skip_as_it_did(done.stdout)
     assert " passed" in done.stdout
+
+
+SOURCES = {
+    "opforge-opencl": (
+        "opforge_opencl.builders.adam.OpenCLAdamBuilder",
+        "opencl",
+        [("opencl:opforge_opencl/csrc", "adam.cpp"), ("opencl:opforge_opencl/csrc", "adam.cl")],
+    ),
+    "opforge-sycl": (
+        "opforge_sycl.builders.softmax.SYCLSoftmaxBuilder",
+        "xpu",
+        [("sycl:opforge_sycl", "csrc/softmax.cpp"), ("sycl:opforge_sycl", "csrc/softmax.sycl")],
+    ),
+}
+"""Package -> a builder, its target, and its sources as (root, path)."""
+DESCRIBE = """
+import json, os, pkgutil
+from opforge.builders.spec.description import describe
+builder = pkgutil.resolve_name(os.environ["BUILDER"])(os.environ["TARGET"])
+print(json.dumps([(root, path) for root, path, _digest in describe(builder.spec()).sources]))
+"""
+
+
+def test_the_sources_of_a_package_are_described_by_its_kernel_root(installed):
+    source, site = installed
+    (package,) = [name for name in PACKAGES if source.parent.name.startswith(name)]
+    builder, target, sources = SOURCES[package]
+    path = os.pathsep.join([str(site), paths.SOURCE_TREE])
+    output = child_processes.run_python(DESCRIBE, env={"PYTHONPATH": path, "BUILDER": builder, "TARGET": target})
+    assert [tuple(item) for item in json.loads(output)] == sources
 
 
 def test_the_guide_shows_what_is_in_the_packages():

@@ -115,7 +115,7 @@ from prebuilt_op.builders import SquaredReluBuilder
 SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 """
     done = elsewhere(code, OPFORGE_PREBUILT="require")
-    assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids to build" in done.stderr
+    assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids building" in done.stderr
     for level in ("x86-64", "x86-64-v3"):
         assert f"it is built for cpu:{level}, and cpu:x86-64-v2 is wanted" in done.stderr
     done = elsewhere(code)
@@ -125,6 +125,7 @@ SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 
 def test_an_installed_source_that_was_edited_is_not_answered_by_the_wheel(elsewhere):
     look = """
+from opforge.builders.lookup.finder import find
 from prebuilt_op.builders import SquaredReluBuilder
 builder = SquaredReluBuilder()
 entry, rejected = find(builder.spec())

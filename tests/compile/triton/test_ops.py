@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from support.gpu import gpu_clock
+from support.gpu import fake_gpu
 from support.gpu.triton_cases import DTYPES, INTERPRETED, SHAPES, as_doubles, close, matrix
 from support.paths import CHECKOUT
 
@@ -151,12 +151,12 @@ def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
     from benchmarks.gpu import rows
 
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
-    gpu_clock.small(rows, monkeypatch, 64)
-    gpu = gpu_clock.clock()
+    fake_gpu.shrink(rows, monkeypatch, 64)
+    gpu = fake_gpu.create()
     for compiled in (False, True):
         figures = list(rows.run(gpu, compiled=compiled))
         assert len(gpu.results) == 14 and len({(figure.task, figure.contender) for figure in figures}) == len(figures)
         for results in gpu.results:
             assert ("torch.compile" in results) is compiled
-            gpu_clock.agree(results)
+            fake_gpu.assert_results_agree(results)
         gpu.results.clear()

@@ -1,4 +1,4 @@
-"""Archives for tests: taken apart, put together anew, and refused."""
+"""Archives for tests: taken apart, rewritten, and refused."""
 
 from __future__ import annotations
 
@@ -13,42 +13,47 @@ from opforge.cache.maintenance import verify
 from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
+ENTRY = "entries/" + "a" * 32
+"""The folder of an entry in an archive."""
+
 
 def members(path):
-    """(TarInfo, bytes) of everything in an archive."""
+    """Returns (TarInfo, bytes) of each member of an archive."""
     with tarfile.open(path) as file:
-        return [(one, file.extractfile(one).read()) for one in file]
+        return [(member, file.extractfile(member).read()) for member in file]
 
 
 def rewrite(path, parts):
+    """Writes an archive of (TarInfo, bytes)."""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
         for member, content in parts:
             member.size = len(content) if member.isreg() else 0
             file.addfile(member, io.BytesIO(content))
 
 
-def held(place):
-    return set(os.listdir(place.path("entries")))
+def new_member(name, kind=tarfile.REGTYPE, link=""):
+    """Returns a TarInfo."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    return member
 
 
-def is_whole(place):
-    checked = verify.verify(place, ME)
-    assert not [one for one in checked if one.problem]
-    assert os.listdir(place.path("staging")) == []
-    return {one.key for one in checked}
+def entry_keys(layout):
+    """Returns the keys of the entries in a store."""
+    return set(os.listdir(layout.path("entries")))
 
 
-def refused(place, path):
+def intact_keys(layout):
+    """Returns the keys of the entries in a store; fails if one is damaged, or something is left in staging."""
+    checked = verify.verify(layout, ME)
+    assert not [entry for entry in checked if entry.problem]
+    assert os.listdir(layout.path("staging")) == []
+    return {entry.key for entry in checked}
+
+
+def refusal_of(layout, path):
+    """Unpacks an archive that must be refused; returns the error. The store must be left intact."""
     with pytest.raises(ArchiveError) as caught:
-        archive.unpack(place, str(path), ME)
-    is_whole(place)
+        archive.unpack(layout, str(path), ME)
+    intact_keys(layout)
     return caught.value
-
-
-def member(name, kind=tarfile.REGTYPE, link=""):
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname = kind, link
-    return made
-
-
-KEY = "entries/" + "a" * 32

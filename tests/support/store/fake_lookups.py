@@ -1,4 +1,4 @@
-"""An op whose look-ups are remembered: a store, a pretended compiler, and what a new process would find."""
+"""An op whose look-ups are remembered: a store, a fake compiler, and what a new process would find."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import pytest
 from support import fake_disk, sample_ops
 from support.compilers import fake_compiler
-from support.store import fake_store
+from support.store.fake_store import ME
+from support.store.published_op import publish_op
 
 from opforge.builders import planner
 from opforge.builders.lookup.finder import find
@@ -17,8 +18,8 @@ from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
 
-class World:
-    """An op with an entry in a store, a compiler that is only pretended, and one look-up after another."""
+class LookedUpOp:
+    """An op with an entry in a store, and a fake compiler that only reports its version."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.patch = folder, monkeypatch
@@ -38,6 +39,7 @@ class World:
         self.cls = self.declare()
 
     def declare(self, **attributes):
+        """Returns the builder class, with these attributes in addition to earlier ones."""
         self.attributes = {**self.attributes, **attributes}
         return sample_ops.plain_op(self.op, **self.attributes)
 
@@ -46,32 +48,35 @@ class World:
         return self.real_plan(*arguments)
 
     def store(self):
-        return Store(os.environ["OPFORGE_CACHE_DIR"], fake_store.ME, disk=fake_disk.LaterDisk())
+        return Store(os.environ["OPFORGE_CACHE_DIR"], ME, disk=fake_disk.LaterDisk())
 
-    def publish(self, content="a library"):
-        return fake_store.publish(self.cls(), self.store(), content)
+    def publish(self, content="a library", headers=("value.h",)):
+        """Publishes an entry for the op as it is now; returns its key."""
+        return publish_op(self.cls(), self.store(), content, headers)
 
     def find(self):
-        """The result that a new process would find, or None, and whether it made a plan for it."""
+        """Returns the entry key that a new process would find, or None, and whether it made a plan for it."""
         probe.reset()
         before = self.plans
         entry = find(self.cls().spec(), self.store()).entry
         return entry and entry.key, self.plans > before
 
     def long_way(self):
-        """The same, by a look-up that trusts nothing."""
+        """Returns the entry key that a look-up finds which trusts no stamp and no memo."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPFORGE_PARANOID", "1")
             return self.find()[0]
 
     def answers(self):
+        """Returns the paths of the lookup memos."""
         folder = self.folder / "store" / "v1" / "answers"
         return sorted(folder.iterdir()) if folder.exists() else []
 
 
-def replaced(value, at, new):
-    if not at:
+def replaced(value, steps, new):
+    """Returns a copy of a JSON value in which the value at `steps` is `new`."""
+    if not steps:
         return new
     value = copy.copy(value)
-    value[at[0]] = replaced(value[at[0]], at[1:], new)
+    value[steps[0]] = replaced(value[steps[0]], steps[1:], new)
     return value

@@ -93,7 +93,7 @@ def test_another_package_cannot_use_a_built_in_name(add_accelerator):
 def test_an_accelerator_is_made_for_a_target_even_without_its_device(add_accelerator):
     add_accelerator("quick", accelerator_source(available="False"))
     assert registry.make_accelerator("quick", "the target").name == "quick"
-    with pytest.raises(UnknownAcceleratorError, match="'brisk', asked for by the target, is no accelerator known here"):
+    with pytest.raises(UnknownAcceleratorError, match="'brisk', requested by the target, is not a known accelerator"):
         registry.make_accelerator("brisk", "the target")
 
 

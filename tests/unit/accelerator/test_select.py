@@ -53,7 +53,7 @@ def test_an_unknown_name_is_an_error_with_similar_names(monkeypatch):
     with pytest.raises(UnknownAcceleratorError) as raised:
         get_accelerator()
     assert str(raised.value) == (
-        "'nul', asked for by DS_ACCELERATOR, is no accelerator known here. Did you mean 'null' or 'npu'?"
+        "'nul', requested by DS_ACCELERATOR, is not a known accelerator. Did you mean 'null' or 'npu'?"
         " Known: cpu, cuda, hpu, mlu, mps, npu, null, sdaa, supa, xpu."
         " Install the package that provides it, or choose one of these."
     )
@@ -68,8 +68,8 @@ def test_a_device_that_only_torch_knows_is_an_error_with_what_torch_reports(monk
     with pytest.raises(AcceleratorUnavailableError) as raised:
         get_accelerator()
     assert str(raised.value) == (
-        "The accelerator 'mtia', asked for by OPFORGE_ACCELERATOR, cannot be used here: torch sees 2 mtia devices, but"
-        " no accelerator class for 'mtia' is installed. Mend that, or unset the choice to let opforge pick one."
+        "The accelerator 'mtia', requested by OPFORGE_ACCELERATOR, cannot be used here: torch sees 2 mtia devices, but"
+        " no accelerator class for 'mtia' is installed. Fix that, or unset it to let opforge choose."
     )
     (candidate,) = [candidate for candidate in candidates() if candidate.name == "mtia"]
     assert "torch sees 2 mtia devices" in candidate.reason
@@ -100,7 +100,7 @@ def test_an_unavailable_accelerator_is_skipped_with_its_reason(add_accelerator):
     assert get_accelerator().name == "cpu"
     assert candidates()[0].reason == "its driver is not loaded"
     with pytest.raises(
-        AcceleratorUnavailableError, match=r"'quick', asked for by the program.*its driver is not loaded"
+        AcceleratorUnavailableError, match=r"'quick', requested by the program.*its driver is not loaded"
     ):
         set_accelerator("quick")
 
@@ -120,9 +120,9 @@ def test_a_named_accelerator_that_cannot_be_used_is_an_error_with_every_reason(m
     with pytest.raises(AcceleratorUnavailableError) as raised:
         get_accelerator()
     assert str(raised.value) == (
-        "The accelerator 'mlu', asked for by OPFORGE_ACCELERATOR, cannot be used here: the package torch_mlu is not"
-        " installed; no device: the driver has made no /dev/cambricon_dev[0-9]*. Mend that, or unset the choice to let"
-        " opforge pick one."
+        "The accelerator 'mlu', requested by OPFORGE_ACCELERATOR, cannot be used here: the package torch_mlu is not"
+        " installed; no device: the driver has made no /dev/cambricon_dev[0-9]*. Fix that, or unset it to let opforge"
+        " choose."
     )
 
 

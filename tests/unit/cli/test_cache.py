@@ -8,7 +8,7 @@ import os
 import pytest
 from click.testing import CliRunner
 from support import text_files
-from support.store.fake_store import MadeUpStore
+from support.store.fake_store import FakeStore
 
 from opforge.cache.maintenance import gc
 from opforge.cli import group
@@ -16,7 +16,7 @@ from opforge.cli import group
 
 @pytest.fixture
 def store(own_store, tmp_path):
-    return MadeUpStore(own_store, tmp_path / "src")
+    return FakeStore(own_store, tmp_path / "src")
 
 
 def run(*arguments, **options):
@@ -69,7 +69,7 @@ def test_verify_succeeds_if_no_entry_is_damaged(store):
 
 def test_verify_fails_if_an_entry_is_damaged(store):
     path = store.library(store.add())
-    store.spoil(os.path.basename(os.path.dirname(path)))
+    store.damage(os.path.basename(os.path.dirname(path)))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -81,7 +81,7 @@ def test_verify_fails_if_an_entry_is_damaged(store):
 
 def test_verify_names_entries_that_it_could_not_set_aside(store, monkeypatch):
     folder = store.layout.entry(store.add())
-    store.close(monkeypatch, os.path.basename(folder))
+    store.deny_access(monkeypatch, os.path.basename(folder))
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -110,7 +110,8 @@ def test_gc_prints_what_it_removes(store, monkeypatch):
     dry = run("gc", "--max-size", "0", "--dry-run").output
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
-    assert run("gc", "--max-size", "0").output.splitlines()[1].startswith("removed 1 entry, 1 ticket, 1 description, ")
+    summary = run("gc", "--max-size", "0").output.splitlines()[1]
+    assert summary.startswith("removed 1 entry, 1 stat record, 1 description, ")
     assert not os.path.exists(folder)
     assert document("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
@@ -142,15 +143,15 @@ def test_clear_without_confirmation_removes_nothing(store):
     done = run("clear")
     assert done.exit_code == 2
     assert "without a terminal, or with --json, nothing can be confirmed: expected --yes." in done.output
-    assert len(store.held()) == 1
-    assert run("clear", "--yes").exit_code == 0 and store.held() == set()
+    assert len(store.entry_keys()) == 1
+    assert run("clear", "--yes").exit_code == 0 and store.entry_keys() == set()
 
 
 def test_clear_accepts_an_op_name_in_any_form(store):
     store.add("cpu_adam")
     relu = store.add("relu")
     assert run("clear", "--yes", "CPUAdamBuilder").exit_code == 0
-    assert store.held() == {relu}
+    assert store.entry_keys() == {relu}
 
 
 def test_clear_of_an_unknown_op_names_the_stored_ops(store):

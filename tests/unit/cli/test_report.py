@@ -85,11 +85,11 @@ def test_a_missing_torch_is_reported(healthy_machine, monkeypatch):
 
 
 def test_an_unknown_accelerator_hides_nothing_else(healthy_machine):
-    problems = ["'npu' is no accelerator known here."]
+    problems = ["'npu' is not a known accelerator."]
     healthy_machine["accelerators"].update(problems=problems, in_use=None, capabilities=None)
     done = report()
     assert done.exit_code == 1
-    assert "problem: 'npu' is no accelerator known here." in done.stdout and "ReluBuilder\tcpu" in done.stdout
+    assert "problem: 'npu' is not a known accelerator." in done.stdout and "ReluBuilder\tcpu" in done.stdout
 
 
 def test_a_broken_builder_package_hides_nothing_else(healthy_machine, monkeypatch):

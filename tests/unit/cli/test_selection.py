@@ -96,7 +96,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_names(offered):
 
 
 def test_an_unknown_device_is_wrong_usage(offered):
-    with pytest.raises(click.UsageError, match="'npu', asked for by the target, is no accelerator known here"):
+    with pytest.raises(click.UsageError, match="'npu', requested by the target, is not a known accelerator"):
         selection.select([], [Target.parse("npu")])
 
 
@@ -158,7 +158,7 @@ def test_a_device_without_an_accelerator_is_accepted_for_an_own_class_that_decla
     assert selected(import_path, "CPUAdam", targets=both) == [(import_path, "opencl"), ("CPUAdamBuilder", "cpu:x86-64")]
     with pytest.raises(click.UsageError, match=r"'CPUAdam' is not .* offered for opencl\. None is offered\."):
         selected(import_path, "CPUAdam", targets=["opencl"])
-    with pytest.raises(click.UsageError, match="'npx', asked for by the target, is no accelerator known here"):
+    with pytest.raises(click.UsageError, match="'npx', requested by the target, is not a known accelerator"):
         selected(import_path, "CPUAdam", targets=["npx"])
 
 

@@ -205,7 +205,7 @@ def test_a_listed_core_that_does_not_exist_is_refused(bind):
     with pytest.raises(CoresError) as refused:
         bind(fake_hosts.two_sockets, 2, core_list=(0, 99))
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: --bind-core-list names core 99, which does not exist or is offline."
+        "Cores cannot be assigned to ranks: --bind-core-list names core 99, which does not exist or is offline."
         " This process may use 0-15."
     )
 
@@ -214,7 +214,7 @@ def test_a_listed_core_outside_the_affinity_mask_is_refused(bind):
     with pytest.raises(CoresError) as refused:
         bind(fake_hosts.two_sockets, 2, allowed=range(4), core_list=(3, 4))
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: --bind-core-list names core 4, which this process may not use: the"
+        "Cores cannot be assigned to ranks: --bind-core-list names core 4, which this process may not use: the"
         " affinity mask or the cpuset excludes it. This process may use 0-3."
     )
 
@@ -223,7 +223,7 @@ def test_more_ranks_than_cores_are_refused(bind):
     with pytest.raises(CoresError) as refused:
         bind(fake_hosts.two_sockets, 9)
     assert str(refused.value) == (
-        "Cores cannot be given to ranks: 9 ranks need a core each, and 8 cores may be used."
+        "Cores cannot be assigned to ranks: 9 ranks need a core each, and 8 cores may be used."
         " Start fewer ranks, or allow more cores (affinity mask, cpuset, --bind-core-list)."
     )
 

@@ -1,4 +1,4 @@
-"""`opforge port` as it is typed."""
+"""The command line of `opforge port`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE = "import torch\n\n\ndef f(x):\n    x.cuda()\n    print('cuda')\n"
 AFTER = BEFORE.replace("torch\n", "torch\nfrom opforge import get_accelerator\n", 1).replace(
     "x.cuda()", "x.to(get_accelerator().device_name())"
 )
-LEFT = "'cuda' -- a string that may be a device or something else: nothing here says which"
+LEFT = "'cuda' -- a string that may or may not be a device: its use here does not show which"
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def run(*arguments):
     return CliRunner().invoke(group, ["port", *arguments])
 
 
-def test_files_are_changed_in_place_and_the_rest_is_told(script):
-    done = run("a.py", "b.py")
-    assert done.exit_code == 0 and script.read_text() == AFTER
-    assert done.stdout.splitlines() == [
+def test_files_are_changed_in_place_and_what_is_left_is_listed(script):
+    result = run("a.py", "b.py")
+    assert result.exit_code == 0 and script.read_text() == AFTER
+    assert result.stdout.splitlines() == [
         "a.py: 1 change",
         f"a.py:7:11: left: {LEFT}",
         "2 files: 1 place changed in 1, 1 left to you",
@@ -45,56 +45,56 @@ def test_files_are_changed_in_place_and_the_rest_is_told(script):
 
 def test_a_second_run_changes_nothing(script):
     run("a.py")
-    done = run("a.py")
-    assert done.exit_code == 0 and script.read_text() == AFTER
-    assert done.stdout.splitlines()[-1] == "1 file: 0 places changed in 0, 1 left to you"
+    result = run("a.py")
+    assert result.exit_code == 0 and script.read_text() == AFTER
+    assert result.stdout.splitlines()[-1] == "1 file: 0 places changed in 0, 1 left to you"
 
 
 def test_check_lists_and_fails_without_writing(script):
-    done = run("--check", ".")
-    assert done.exit_code == 1 and script.read_text() == BEFORE
-    assert done.stdout.splitlines() == [
+    result = run("--check", ".")
+    assert result.exit_code == 1 and script.read_text() == BEFORE
+    assert result.stdout.splitlines() == [
         "./a.py:5:5: converted: x.cuda() -> x.to(get_accelerator().device_name())",
         f"./a.py:6:11: left: {LEFT}",
         "2 files: 1 place would change in 1, 1 left to you",
     ]
 
 
-def test_check_is_content_where_nothing_is_tied(script):
+def test_check_succeeds_if_there_is_no_vendor_reference(script):
     script.write_text(AFTER.replace("print('cuda')", "print('cuda')  # opforge: keep"))
-    done = run("--check", "a.py")
-    assert done.exit_code == 0 and done.stdout == "1 file: 0 places would change in 0, 0 left to you\n"
+    result = run("--check", "a.py")
+    assert result.exit_code == 0 and result.stdout == "1 file: 0 places would change in 0, 0 left to you\n"
 
 
-def test_the_diff_is_one_that_patch_takes(script):
-    done = run("--diff", "a.py", "b.py")
-    assert done.exit_code == 0 and script.read_text() == BEFORE
-    assert f"a.py:6:11: left: {LEFT}" in done.stderr
-    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+def test_the_diff_can_be_applied(script):
+    result = run("--diff", "a.py", "b.py")
+    assert result.exit_code == 0 and script.read_text() == BEFORE
+    assert f"a.py:6:11: left: {LEFT}" in result.stderr
+    subprocess.run(["git", "apply", "-p0", "-"], input=result.stdout, text=True, check=True, cwd=script.parent)
     assert script.read_text() == AFTER
 
 
-def test_a_diff_of_a_file_with_characters_that_only_python_takes_for_the_end_of_a_line(script):
+def test_a_diff_does_not_split_lines_at_form_feeds_and_unicode_separators(script):
     odd = "\x0c\n# \x85 \u2028 \x1c\n"
     script.write_text(BEFORE + odd)
-    done = run("--diff", "a.py")
-    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+    result = run("--diff", "a.py")
+    subprocess.run(["git", "apply", "-p0", "-"], input=result.stdout, text=True, check=True, cwd=script.parent)
     assert script.read_text() == AFTER + odd
 
 
-def test_a_diff_of_a_file_without_a_last_newline(script):
+def test_a_diff_of_a_file_without_a_final_newline_can_be_applied(script):
     script.write_text(BEFORE.rstrip("\n"))
-    done = run("--diff", "a.py")
-    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=script.parent)
+    result = run("--diff", "a.py")
+    subprocess.run(["git", "apply", "-p0", "-"], input=result.stdout, text=True, check=True, cwd=script.parent)
     assert script.read_text() == AFTER.rstrip("\n")
 
 
-def test_json_tells_all(script):
-    done = run("--json", "--check", ".")
-    told = json.loads(done.stdout)
-    assert done.exit_code == 1 and told["written"] is False
-    assert told["total"] == {"files": 2, "changes": 1, "left": 1, "failed": 0}
-    (file,) = told["files"]
+def test_json_has_the_findings_the_totals_and_the_diff(script):
+    result = run("--json", "--check", ".")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1 and document["written"] is False
+    assert document["total"] == {"files": 2, "changes": 1, "left": 1, "failed": 0}
+    (file,) = document["files"]
     assert (file["path"], file["changes"], file["left"], file["problem"]) == ("./a.py", 1, 1, "")
     assert file["findings"][0] == {
         "line": 5,
@@ -103,21 +103,21 @@ def test_json_tells_all(script):
         "text": "x.cuda()",
         "message": "x.to(get_accelerator().device_name())",
     }
-    told = json.loads(run("--json", "--diff", "a.py").stdout)
-    assert told["files"][0]["diff"].startswith("--- a.py\n+++ a.py\n@@")
+    document = json.loads(run("--json", "--diff", "a.py").stdout)
+    assert document["files"][0]["diff"].startswith("--- a.py\n+++ a.py\n@@")
     assert json.loads(run("--json", "a.py").stdout)["written"] is True and script.read_text() == AFTER
 
 
-def test_a_file_that_does_not_parse_stops_no_other(script):
+def test_a_file_that_does_not_parse_does_not_stop_the_others(script):
     (script.parent / "0.py").write_text("cuda = (\n")
-    done = run(".")
-    assert done.exit_code == 1 and script.read_text() == AFTER
-    assert done.stderr.startswith("error: ./0.py cannot be ported: line ")
-    assert done.stdout.splitlines()[-1] == "3 files: 1 place changed in 1, 1 left to you, 1 failed"
+    result = run(".")
+    assert result.exit_code == 1 and script.read_text() == AFTER
+    assert result.stderr.startswith("error: ./0.py cannot be ported: line ")
+    assert result.stdout.splitlines()[-1] == "3 files: 1 place changed in 1, 1 left to you, 1 failed"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--check", "--diff", "a.py"], "--check and --diff exclude each other"),
         (["nowhere.py"], "'nowhere.py' does not exist"),
@@ -125,16 +125,16 @@ def test_a_file_that_does_not_parse_stops_no_other(script):
         ([], "Missing argument 'PATH...'"),
     ],
 )
-def test_wrong_usage(script, arguments, said):
-    done = run(*arguments)
-    assert done.exit_code == 2 and said in done.stderr and script.read_text() == BEFORE
+def test_wrong_usage_is_rejected_without_writing(script, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2 and message in result.stderr and script.read_text() == BEFORE
 
 
-def test_without_libcst_the_extra_is_named(script, monkeypatch):
+def test_without_libcst_the_error_names_the_extra(script, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libcst" else real(name))
-    done = run("a.py")
-    assert done.exit_code == 1 and done.stderr == (
+    result = run("a.py")
+    assert result.exit_code == 1 and result.stderr == (
         "error: opforge port needs the package 'libcst', which is not installed."
-        " Install it by: pip install 'opforge[port]'.\n"
+        " Install it with: pip install 'opforge[port]'.\n"
     )

@@ -1,4 +1,4 @@
-"""What `opforge port` makes of one line."""
+"""The code that `opforge port` writes for one line, and for aliases and names that are taken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
-from opforge.port.rewriting import port
+from opforge.port.rewriting import port_text
 
 HEAD = "import torch\nimport torch.distributed as dist\n"
 HEAD_AFTER = HEAD + "from opforge import get_accelerator\n"
@@ -14,11 +14,11 @@ A = "get_accelerator()"
 BODY = "\n\ndef main(x, y, rank, args):\n    {}\n"
 
 
-def line(code):
-    """The converted line, in a function of a module that imports torch."""
+def converted_line(code):
+    """Returns the converted line, in a function of a module that imports torch."""
     text = HEAD + BODY.format(code)
-    new = port(text).text
-    assert port(new).text == new
+    new = port_text(text).text
+    assert port_text(new).text == new
     head = HEAD_AFTER if new != text else HEAD
     assert new.startswith(head), new
     return new.removeprefix(head).removeprefix(BODY.split("{}")[0]).rstrip("\n")
@@ -65,11 +65,11 @@ def line(code):
         ),
     ],
 )
-def test_names_of_torchs_vendor_modules(before, after):
+def test_names_of_torchs_vendor_modules_become_calls_of_the_accelerator(before, after):
     if "OutOfMemoryError" in before:
-        assert after in port(HEAD + BODY.format(before)).text
+        assert after in port_text(HEAD + BODY.format(before)).text
     else:
-        assert line(before) == after
+        assert converted_line(before) == after
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_names_of_torchs_vendor_modules(before, after):
         ),
     ],
 )
-def test_strings_that_are_a_device_or_a_backend(before, after):
-    assert line(before) == after
+def test_strings_that_are_a_device_or_a_backend_are_converted(before, after):
+    assert converted_line(before) == after
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_strings_that_are_a_device_or_a_backend(before, after):
         ("torch.cuda.memory_allocated(torch.cuda.current_device())", f"{A}.memory_allocated({A}.current_device())"),
     ],
 )
-def test_the_current_device_is_a_name_or_a_number_as_the_place_wants(before, after):
-    assert line(before) == after
+def test_the_current_device_becomes_a_name_or_an_index_as_its_use_requires(before, after):
+    assert converted_line(before) == after
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_the_current_device_is_a_name_or_a_number_as_the_place_wants(before, aft
         ("x.cpu().pin_memory().cuda()", f"{A}.pin_memory(x.cpu()).to({A}.device_name())"),
     ],
 )
-def test_members_of_tensors(before, after):
+def test_members_of_tensors_are_converted(before, after):
     if before == "x.cuda(torch.device(y))":
-        assert after in port(HEAD + BODY.format(before)).text
+        assert after in port_text(HEAD + BODY.format(before)).text
     else:
-        assert line(before) == after
+        assert converted_line(before) == after
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_members_of_tensors(before, after):
         ),
     ],
 )
-def test_mixed_precision(before, after):
-    assert line(before) == after
+def test_mixed_precision_becomes_torchs_general_form(before, after):
+    assert converted_line(before) == after
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_mixed_precision(before, after):
         ("try:\n    import torch\nexcept ImportError:\n    torch = None", "torch.cuda.synchronize()"),
     ],
 )
-def test_aliases_are_seen_through(imported, used):
+def test_a_vendors_function_is_converted_under_any_alias(imported, used):
     text = f"{imported}\n\n\ndef main():\n    {used}\n"
-    assert port(text).text.endswith(f"\n\n\ndef main():\n    {A}.synchronize()\n")
+    assert port_text(text).text.endswith(f"\n\n\ndef main():\n    {A}.synchronize()\n")
 
 
 @pytest.mark.parametrize(
@@ -232,36 +232,36 @@ def test_aliases_are_seen_through(imported, used):
         "import torch\n\nx.to(\n    'cuda',  # opforge: keep\n)\n",
     ],
 )
-def test_what_is_no_tie_is_not_touched_nor_mentioned(text):
-    assert port(text) == (text, [], [])
+def test_code_without_a_vendor_reference_is_neither_changed_nor_reported(text):
+    assert port_text(text) == (text, [], [])
 
 
-def test_deepspeeds_import_becomes_ours():
+def test_deepspeeds_get_accelerator_becomes_opforges():
     text = "from deepspeed.accelerator import get_accelerator as acc\n\nacc().synchronize()\n"
-    assert port(text).text == text.replace("deepspeed.accelerator", "opforge")
+    assert port_text(text).text == text.replace("deepspeed.accelerator", "opforge")
     text = "import deepspeed\n\n\ndef main():\n    deepspeed.accelerator.get_accelerator().synchronize()\n"
-    assert port(text).text == (
+    assert port_text(text).text == (
         "import deepspeed\nfrom opforge import get_accelerator\n\n\ndef main():\n    get_accelerator().synchronize()\n"
     )
 
 
-def test_a_name_that_is_there_is_used():
+def test_an_imported_get_accelerator_is_used_under_its_name():
     text = "import torch\nfrom deepspeed.accelerator import get_accelerator as acc\n\n\ndef f(x):\n    x.cuda()\n"
-    assert port(text).text == (
+    assert port_text(text).text == (
         "import torch\nfrom opforge import get_accelerator as acc\n\n\ndef f(x):\n    x.to(acc().device_name())\n"
     )
 
 
-def test_a_name_that_is_taken_is_not_used():
+def test_another_name_is_imported_if_the_module_defines_get_accelerator():
     text = "import torch\n\n\ndef get_accelerator():\n    torch.cuda.synchronize()\n"
-    assert port(text).text == (
+    assert port_text(text).text == (
         "import torch\nfrom opforge import get_accelerator as opforge_get_accelerator\n\n\n"
         "def get_accelerator():\n    opforge_get_accelerator().synchronize()\n"
     )
 
 
-def test_torch_is_imported_where_the_new_code_needs_it():
+def test_torch_is_imported_if_the_new_code_needs_it():
     text = "from torch.cuda.amp import autocast\n\n\ndef main():\n    with autocast():\n        pass\n"
-    new = port(text).text
+    new = port_text(text).text
     assert "import torch\nfrom opforge import get_accelerator\n" in new
     assert "with torch.autocast(get_accelerator().device_name()):" in new

@@ -1,4 +1,4 @@
-"""How `opforge port` finds, reads and writes files."""
+"""Files of `opforge port`: which ones are found, and what stays when they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 from opforge.errors import PortError
 from opforge.port import files
 from opforge.port.files import port_file, python_files
-from opforge.port.rewriting import port
+from opforge.port.rewriting import port_text
 
 BEFORE = "import torch\n\n\ndef f(x):\n    x.cuda()\n"
 AFTER = "import torch\nfrom opforge import get_accelerator\n\n\ndef f(x):\n    x.to(get_accelerator().device_name())\n"
@@ -38,14 +38,14 @@ def test_encoding_and_newlines_are_kept(tmp_path, before, after):
     assert path.read_bytes() == after
 
 
-def test_newlines_of_two_kinds_are_kept_where_nothing_changes(tmp_path):
+def test_mixed_newlines_are_kept_on_unchanged_lines(tmp_path):
     path = tmp_path / "a.py"
     path.write_bytes(b"import torch\r\n\r\ndef f(x):\n    x.cuda()\r\n    y = 1\n")
     port_file(str(path), write=True)
     assert path.read_bytes().endswith(b"\r\n\r\ndef f(x):\n    x.to(get_accelerator().device_name())\r\n    y = 1\n")
 
 
-def test_the_mode_is_kept_and_nothing_is_left_behind(tmp_path):
+def test_the_mode_is_kept_and_no_temporary_file_remains(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(BEFORE)
     path.chmod(0o751)
@@ -54,7 +54,7 @@ def test_the_mode_is_kept_and_nothing_is_left_behind(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_that_root_ports_stays_its_owners(tmp_path):
+def test_a_file_that_root_ports_keeps_its_owner(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(BEFORE)
     os.chown(path, 12345, 23456)
@@ -70,14 +70,14 @@ def test_a_file_without_changes_is_not_written(tmp_path):
     assert path.stat().st_mtime_ns == before.st_mtime_ns and path.stat().st_ino == before.st_ino
 
 
-def test_nothing_is_written_unless_asked_for(tmp_path):
+def test_nothing_is_written_unless_requested(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(BEFORE)
-    done = port_file(str(path), write=False)
-    assert (done.before, done.text) == (BEFORE, AFTER) and path.read_text() == BEFORE
+    result = port_file(str(path), write=False)
+    assert (result.before, result.text) == (BEFORE, AFTER) and path.read_text() == BEFORE
 
 
-def test_a_link_stays_one_and_its_file_is_ported(tmp_path):
+def test_a_symlink_stays_and_its_target_is_ported(tmp_path):
     path, link = tmp_path / "a.py", tmp_path / "link.py"
     path.write_text(BEFORE)
     link.symlink_to(path)
@@ -95,63 +95,63 @@ def test_a_link_stays_one_and_its_file_is_ported(tmp_path):
         (b"# coding: rot13\n# cuda\n", "its encoding cannot be read"),
     ],
 )
-def test_what_is_not_python_is_reported_and_stays(tmp_path, content, problem):
+def test_a_file_that_is_not_python_is_reported_and_unchanged(tmp_path, content, problem):
     path = tmp_path / "a.py"
     path.write_bytes(content)
-    done = port_file(str(path), write=True)
-    assert problem in done.problem and str(path) in done.problem and path.read_bytes() == content
+    result = port_file(str(path), write=True)
+    assert problem in result.problem and str(path) in result.problem and path.read_bytes() == content
 
 
-def test_a_file_that_is_gone_is_reported(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     assert "No such file or directory" in port_file(str(tmp_path / "a.py"), write=True).problem
 
 
-def test_a_file_that_must_not_be_written_stays(tmp_path, monkeypatch):
+def test_a_read_only_file_is_reported_and_unchanged(tmp_path, monkeypatch):
     path = tmp_path / "a.py"
     path.write_text(BEFORE)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write whatever the mode says
-    assert "it must not be written" in port_file(str(path), write=True).problem and path.read_text() == BEFORE
+    assert "it is not writable" in port_file(str(path), write=True).problem and path.read_text() == BEFORE
 
 
-def test_a_file_that_changed_meanwhile_stays(tmp_path, monkeypatch):
+def test_a_file_that_changes_while_it_is_ported_is_not_overwritten(tmp_path, monkeypatch):
     path = tmp_path / "a.py"
     path.write_text(BEFORE)
-    real = files.port
+    real = files.port_text
 
-    def slow(text, name):
+    def edit_and_port(text, name):
         path.write_text(BEFORE + "# mine\n")
         return real(text, name)
 
-    monkeypatch.setattr(files, "port", slow)
+    monkeypatch.setattr(files, "port_text", edit_and_port)
     assert "it was changed while it was being ported" in port_file(str(path), write=True).problem
     assert path.read_text() == BEFORE + "# mine\n" and os.listdir(tmp_path) == ["a.py"]
 
 
-def test_folders_are_walked_in_order_without_what_is_not_ones_own(tmp_path):
+def test_folders_are_walked_in_order_without_hidden_linked_and_excluded_files(tmp_path):
     for name in ("b.py", "a.py", "a.txt", "sub/c.py", ".hidden/d.py", "__pycache__/e.py", "env/lib/f.py", "old/g.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "env/pyvenv.cfg").write_text("")
     (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
-    os.mkfifo(tmp_path / "pipe.py")  # to open one is to wait for ever
-    found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["old"])]
-    assert found == ["a.py", "b.py", "sub/c.py"]
-    found = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["*/sub/*", "b.*"])]
-    assert found == ["a.py", "old/g.py"]
+    os.mkfifo(tmp_path / "pipe.py")  # opening it would block forever
+    names = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["old"])]
+    assert names == ["a.py", "b.py", "sub/c.py"]
+    names = [os.path.relpath(path, tmp_path) for path in python_files([str(tmp_path)], exclude=["*/sub/*", "b.*"])]
+    assert names == ["a.py", "old/g.py"]
 
 
-def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path, monkeypatch):
+def test_an_unreadable_folder_is_an_error_unless_it_is_excluded(tmp_path, monkeypatch):
     (tmp_path / "closed").mkdir()
     scandir = os.scandir
 
-    def refuse(path):
+    def deny(path):
         if path == str(tmp_path / "closed"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "scandir", deny)
     with pytest.raises(
-        PortError, match=r"closed cannot be ported: Permission denied\. See that it can be read, or leave"
+        PortError, match=r"closed cannot be ported: Permission denied\. Make it readable, or exclude it"
     ):
         list(python_files([str(tmp_path)]))
     assert list(python_files([str(tmp_path)], exclude=["closed"])) == []
@@ -163,7 +163,7 @@ def test_a_file_named_twice_is_ported_once(tmp_path):
     assert list(python_files([str(path), str(tmp_path / "." / "script")])) == [str(path)]
 
 
-def test_notebooks_and_missing_paths_are_refused(tmp_path):
+def test_notebooks_and_missing_paths_are_errors(tmp_path):
     (tmp_path / "a.ipynb").write_text("{}")
     with pytest.raises(PortError, match=r"it is a notebook\. Export it as a script: only Python files are ported\."):
         list(python_files([str(tmp_path / "a.ipynb")]))
@@ -171,6 +171,6 @@ def test_notebooks_and_missing_paths_are_refused(tmp_path):
         list(python_files([str(tmp_path / "nowhere")]))
 
 
-def test_python_that_the_parser_fails_on_is_told_and_left_alone():
+def test_python_that_libcst_cannot_parse_is_an_error():
     with pytest.raises(PortError, match=r"m\.py cannot be ported: the parser libcst cannot read it .*\. Put spaces"):
-        port("import torch\n\nnot(lambda: x).is_cuda\n", "m.py")
+        port_text("import torch\n\nnot(lambda: x).is_cuda\n", "m.py")

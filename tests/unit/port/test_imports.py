@@ -1,4 +1,4 @@
-"""Where `opforge port` puts the import that its code needs."""
+"""Where `opforge port` inserts the import that its code needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
-from opforge.port.rewriting import port
+from opforge.port.rewriting import port_text
 
 OURS = "from opforge import get_accelerator\n"
 USE = "\n\ndef main(x):\n    x.cuda()\n"
@@ -34,36 +34,36 @@ USED = "\n\ndef main(x):\n    x.to(get_accelerator().device_name())\n"
         ),
     ],
 )
-def test_it_stands_among_the_imports(before, after):
-    new = port(before + USE).text
+def test_the_import_is_inserted_among_the_modules_imports(before, after):
+    new = port_text(before + USE).text
     assert new == after + USED
-    assert port(new).text == new
+    assert port_text(new).text == new
 
 
-def test_it_comes_first_in_a_module_without_imports():
-    assert port(USE.lstrip("\n")).text == OURS + USED
+def test_the_import_comes_first_in_a_module_without_imports():
+    assert port_text(USE.lstrip("\n")).text == OURS + USED
 
 
-def test_it_stands_before_code_that_runs_at_import():
+def test_the_import_precedes_code_that_runs_at_import():
     text = "import os\n\nx = 1\nimport torch\n\ntorch.cuda.synchronize()\n" + OURS
-    new = port(text).text
+    new = port_text(text).text
     assert new == ("import os\n" + OURS + "\nx = 1\nimport torch\n\nget_accelerator().synchronize()\n" + OURS)
 
 
-def test_one_that_is_there_is_enough():
+def test_an_existing_import_is_not_repeated():
     text = "import torch\nfrom opforge import get_accelerator\n" + USE
-    assert port(text).text == "import torch\nfrom opforge import get_accelerator\n" + USED
+    assert port_text(text).text == "import torch\nfrom opforge import get_accelerator\n" + USED
 
 
-def test_one_inside_a_function_serves_only_there():
+def test_an_import_inside_a_function_does_not_count_for_the_module():
     text = "import torch\n\n\ndef f():\n    torch.cuda.synchronize()\n    from opforge import get_accelerator\n"
-    new = port(text).text
+    new = port_text(text).text
     assert "from opforge import get_accelerator as opforge_get_accelerator\n" in new
     assert "    opforge_get_accelerator().synchronize()\n" in new
 
 
-def test_no_import_is_added_where_none_is_needed():
+def test_no_import_is_added_if_none_is_needed():
     text = (
         "import torch\n\n\ndef main():\n    try:\n        pass\n    except torch.cuda.OutOfMemoryError:\n        pass\n"
     )
-    assert port(text).text == text.replace("torch.cuda.Out", "torch.Out")
+    assert port_text(text).text == text.replace("torch.cuda.Out", "torch.Out")

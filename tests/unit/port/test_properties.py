@@ -1,4 +1,4 @@
-"""What holds for every text that `opforge port` is given: the rest stays to the byte, and a second run does nothing."""
+"""Properties of `opforge port` for generated texts: other code stays byte for byte, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
 from opforge.errors import PortError
-from opforge.port.analysis import ties
+from opforge.port.analysis import find_references
 from opforge.port.findings import CONVERTED, LEFT
-from opforge.port.rewriting import port
+from opforge.port.rewriting import port_text
 from opforge.port.syntax import Syntax
 
-TIED = (
+VENDOR_CODE = (
     "torch.cuda.synchronize()",
     "torch.cuda.memory_allocated(device=i)",
     "x.cuda(non_blocking=True)",
@@ -76,7 +76,7 @@ FRAMES = (
 def expressions(draw):
     around = draw(st.sampled_from(AROUND))
     holes = around.replace("{{", "").replace("}}", "").count("{}")
-    inner = [draw(st.sampled_from(TIED + PLAIN)) for _ in range(holes)]
+    inner = [draw(st.sampled_from(VENDOR_CODE + PLAIN)) for _ in range(holes)]
     return around.format(*inner)
 
 
@@ -99,37 +99,37 @@ def parses(text):
 
 @settings(max_examples=40, deadline=None)
 @given(modules())
-def test_the_rest_stays_and_a_second_run_does_nothing(text):
+def test_other_code_stays_and_a_second_run_does_nothing(text):
     assume(parses(text))
     try:
-        done = port(text)
+        ported = port_text(text)
     except PortError as error:
         assume("libcst cannot read it" not in str(error))
         raise
-    assert parses(done.text)
-    again = port(done.text)
-    assert again.text == done.text and not [one for one in again.findings if one.kind == CONVERTED]
-    before = [one.text for one in done.findings if one.kind == LEFT]
-    assert [one.text for one in again.findings if one.kind == LEFT] == before
-    ours = "from opforge import get_accelerator" + ("\r\n" if "\r" in text else "\n")
-    pattern = "(?s:.+)".join(re.escape(kept) for kept in untouched(text))
-    assert re.fullmatch(pattern, done.text.replace(ours, "", 1))
+    assert parses(ported.text)
+    again = port_text(ported.text)
+    assert again.text == ported.text and not [finding for finding in again.findings if finding.kind == CONVERTED]
+    left = [finding.text for finding in ported.findings if finding.kind == LEFT]
+    assert [finding.text for finding in again.findings if finding.kind == LEFT] == left
+    added = "from opforge import get_accelerator" + ("\r\n" if "\r" in text else "\n")
+    pattern = "(?s:.+)".join(re.escape(stretch) for stretch in unconverted(text))
+    assert re.fullmatch(pattern, ported.text.replace(added, "", 1))
 
 
-def untouched(text):
-    """The stretches of the text between those places that are converted."""
+def unconverted(text):
+    """Returns the stretches of the text between the places that are converted."""
     syntax = Syntax(text)
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     spans = []
-    for tie in ties(syntax)[1]:
-        where = syntax.position(tie.node)
-        if tie.convert is not None:
-            spans.append(tuple(starts[at.line - 1] + at.column for at in (where.start, where.end)))
-    kept, done = [], 0
+    for reference in find_references(syntax)[1]:
+        position = syntax.position(reference.node)
+        if reference.convert is not None:
+            spans.append(tuple(starts[end.line - 1] + end.column for end in (position.start, position.end)))
+    stretches, last_end = [], 0
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if start >= done:
-            kept.append(text[done:start])
-            done = end
-    return [*kept, text[done:]]
+        if start >= last_end:
+            stretches.append(text[last_end:start])
+            last_end = end
+    return [*stretches, text[last_end:]]

@@ -1,4 +1,4 @@
-"""`opforge port` over code that others wrote: it converts, still compiles, and a second run does nothing."""
+"""`opforge port` over the code of other projects: it converts, still compiles, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from opforge.port.files import port_file, python_files
 
 FOLDERS = ("distributed", "utils", "testing/_internal/distributed", "optim", "cuda", "xpu")
 LARGEST = 8_000
-"""Bytes of a file: larger ones hold the same constructs and take most of the time."""
-TIED = re.compile(r"cuda|xpu|nccl")
+"""Bytes. Larger files have the same constructs and take most of the time."""
+VENDOR_WORDS = re.compile(r"cuda|xpu|nccl")
 
 
 def sources(package, folders):
@@ -25,37 +25,37 @@ def sources(package, folders):
     for path in python_files([os.path.join(root, folder) for folder in folders]):
         if os.path.getsize(path) <= LARGEST:
             with open(path, encoding="utf-8") as file:
-                if TIED.search(file.read()):
+                if VENDOR_WORDS.search(file.read()):
                     yield path, os.path.relpath(path, root)
 
 
 def ported_copies(tmp_path, package, folders):
-    """Port copies, hold each against what must be true of all, and give (files, changes, left)."""
+    """Ports copies, checks what must hold for each, and returns the numbers (files, changes, left)."""
     files = changes = left = 0
     for path, name in sources(package, folders):
         copy = tmp_path / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-        done = port_file(str(copy), write=True)
-        assert done.problem == ""
-        if done.changes:
+        result = port_file(str(copy), write=True)
+        assert result.problem == ""
+        if result.changes:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # escapes and the like are the authors' own
+                warnings.simplefilter("ignore")  # invalid escapes and the like are in the authors' code
                 compile(copy.read_text(encoding="utf-8"), name, "exec", dont_inherit=True)
             again = port_file(str(copy), write=False)
-            assert again.text == again.before and again.changes == 0 and again.left == done.left, name
+            assert again.text == again.before and again.changes == 0 and again.left == result.left, name
         else:
-            assert done.text == done.before
-        files, changes, left = files + 1, changes + done.changes, left + done.left
+            assert result.text == result.before
+        files, changes, left = files + 1, changes + result.changes, left + result.left
     return files, changes, left
 
 
-def test_torchs_own_sources(tmp_path):
+def test_torchs_sources_are_ported(tmp_path):
     files, changes, left = ported_copies(tmp_path, "torch", FOLDERS)
     assert files > 30 and changes > 30 and left > 30
 
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="pip install accelerate")
-def test_accelerates_sources(tmp_path):
+def test_accelerates_sources_are_ported(tmp_path):
     files, changes, left = ported_copies(tmp_path, "accelerate", [""])
     assert files > 10 and changes and left

@@ -1,4 +1,4 @@
-"""The tables of `opforge port` against torch's own modules and the accelerator interface."""
+"""The tables of `opforge port`, compared with torch's modules and the accelerator interface."""
 
 from __future__ import annotations
 
@@ -21,54 +21,53 @@ def attribute(root, path):
 
 
 @pytest.mark.parametrize("name", names.RULES)
-def test_every_rule_names_what_torch_and_the_interface_have(name):
+def test_every_rule_matches_torchs_function_and_the_interfaces_method(name):
     rule = names.RULES[name]
     theirs = attribute(torch.cuda, name)
     assert hasattr(Accelerator, rule.method)
-    if rule.takes is None:
+    if rule.parameters is None:
         assert inspect.isclass(theirs) and isinstance(inspect.getattr_static(Accelerator, rule.method), property)
         return
     ours = list(inspect.signature(getattr(Accelerator, rule.method)).parameters)[1:]
-    assert [our for _their, our in rule.takes] == ours[: len(rule.takes)]
-    torchs = list(inspect.signature(theirs).parameters)
-    torchs = ["msg"] if name == "nvtx.range_push" else torchs
-    assert [their for their, _our in rule.takes] == torchs[: len(rule.takes)]
+    assert [our for _their, our in rule.parameters] == ours[: len(rule.parameters)]
+    torch_parameters = ["msg"] if name == "nvtx.range_push" else list(inspect.signature(theirs).parameters)
+    assert [their for their, _our in rule.parameters] == torch_parameters[: len(rule.parameters)]
 
 
-@pytest.mark.parametrize("name", [name for name, rule in names.RULES.items() if rule.numbers])
-def test_a_device_is_the_last_argument_that_a_rule_takes(name):
-    assert names.RULES[name].takes[-1] == ("device", "device_index")
+@pytest.mark.parametrize("name", [name for name, rule in names.RULES.items() if rule.takes_device])
+def test_the_device_is_the_last_parameter_of_a_rule(name):
+    assert names.RULES[name].parameters[-1] == ("device", "device_index")
 
 
-def test_advice_is_given_for_names_that_torch_has_and_no_rule_covers():
+def test_advice_is_about_names_that_torch_has_and_no_rule_covers():
     for name in names.ADVICE:
         assert attribute(torch.cuda, name) is not None and name not in names.RULES
 
 
 @pytest.mark.parametrize("name", names.AMP)
-def test_mixed_precision_has_a_general_form_with_the_same_arguments(name):
+def test_mixed_precision_has_a_general_form_with_the_same_parameters(name):
     general, device, order = names.AMP[name]
     theirs, ours = attribute(torch.cuda, name), attribute(torch, general)
     new = list(inspect.signature(ours).parameters)
     assert device in new
     old = list(inspect.signature(theirs).parameters)
     if name == "amp.GradScaler":
-        assert new[0] == device and new[1:] == old  # so that those given by position only move by one
+        assert new[0] == device and new[1:] == old  # so positional arguments only move by one place
     elif name == "amp.autocast":
         assert list(order) == old and set(order) <= set(new)
 
 
-def test_what_is_said_to_be_torchs_own_is():
+def test_the_further_names_of_the_tables_exist_in_torch():
     assert torch.cuda.OutOfMemoryError is torch.OutOfMemoryError
     for name in names.TENSOR_TYPES:
         assert hasattr(torch.cuda, name) and hasattr(Accelerator, name)
     assert torch.cuda.CUDAGraph.__name__ in names.GRAPH_CLASSES and torch.xpu.XPUGraph.__name__ in names.GRAPH_CLASSES
-    assert all(callable(attribute(torch.mps, name)) for name in names.MPS)
-    assert all(callable(attribute(torch, name.removeprefix("torch."))) for name in names.CHECKS)
-    assert all(attribute(torch, name.removeprefix("torch.").rpartition(".")[0]) for name in names.OTHERS)
+    assert all(callable(attribute(torch.mps, name)) for name in names.MPS_NAMES)
+    assert all(callable(attribute(torch, name.removeprefix("torch."))) for name in names.OUTSIDE_FUNCTIONS)
+    assert all(attribute(torch, name.removeprefix("torch.").rpartition(".")[0]) for name in names.VENDOR_PREFIXES)
 
 
-def test_every_vendor_that_opforge_has_is_known():
+def test_every_built_in_accelerator_for_a_device_is_a_vendor():
     assert set(BUILT_IN) - {"cpu", "null"} <= set(vendors.VENDORS)
 
 
@@ -83,13 +82,13 @@ def test_every_vendor_that_opforge_has_is_known():
         ("numba.cuda.synchronize", None),
     ],
 )
-def test_a_name_has_one_short_form(qualified, short):
+def test_a_name_below_a_vendors_module_has_one_short_form(qualified, short):
     assert names.short_name(qualified) == short
 
 
-def test_a_text_without_a_hint_has_no_tie():
+def test_every_vendor_word_matches_the_hint():
     strings = [*vendors.VENDORS, *vendors.BACKENDS, *vendors.PACKAGES, *vendors.VARIABLES]
-    for text in [*strings, *(name.rpartition(".")[2] for name in names.OTHERS), "pin_memory", "deepspeed"]:
+    for text in [*strings, *(name.rpartition(".")[2] for name in names.VENDOR_PREFIXES), "pin_memory", "deepspeed"]:
         assert re.search(vendors.HINT, f"x = '{text}'"), text
     for text in ("cuda:1", "x.is_npu", "import torch_npu.optim", "f'xpu:{x}'", "torch.mps", "torch.cuda.CUDAGraph"):
         assert re.search(vendors.HINT, text), text
@@ -97,7 +96,7 @@ def test_a_text_without_a_hint_has_no_tie():
 
 
 @pytest.mark.parametrize(
-    ("text", "whose"),
+    ("text", "owners"),
     [
         ("cuda", ("cuda",)),
         ("npu:3", ("npu",)),
@@ -110,5 +109,5 @@ def test_a_text_without_a_hint_has_no_tie():
         ("gloo", ()),
     ],
 )
-def test_whose_a_string_is(text, whose):
-    assert vendors.vendors_of_string(text) == whose
+def test_the_vendors_of_a_string(text, owners):
+    assert vendors.vendors_of_string(text) == owners

@@ -1,4 +1,4 @@
-"""Code that was written for one vendor runs, once it is ported, on what is here."""
+"""A program that was written for one vendor runs on the CPU after it is ported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytest.importorskip("libcst", reason="pip install 'opforge[port]'")
 
 from opforge.port.files import port_file
 
-PROGRAM = '''"""Trains a line, the way it is written for one vendor."""
+PROGRAM = '''"""Fits a line, in code written for one vendor."""
 import os
 
 import torch
@@ -69,8 +69,8 @@ if __name__ == "__main__":
 def test_a_ported_program_runs_on_the_cpu(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
-    done = port_file(str(path), write=True)
-    assert (done.problem, done.left) == ("", 0) and done.changes > 20
+    result = port_file(str(path), write=True)
+    assert (result.problem, result.left) == ("", 0) and result.changes > 20
     text = path.read_text()
     assert "cuda" not in text.replace("from torch.cuda.amp import autocast", "")
     env = {"OPFORGE_ACCELERATOR": "cpu", "STORE": f"file://{tmp_path / 'store'}"}

@@ -1,4 +1,4 @@
-"""The house itself: who imports whom, what an import costs, where tests may lie."""
+"""The package as a whole: what its modules import and call, what `import opforge` does, and its public names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import child_processes
 import opforge
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge.__file__))
-PARTS = ("accelerator", "builders", "cache", "ops")
+FOLDERS = ("accelerator", "builders", "cache", "ops")
 HEAVY = (
     "torch",
     "triton",
@@ -29,51 +29,53 @@ HEAVY = (
 
 
 def modules():
-    for at, folders, files in os.walk(PACKAGE, followlinks=True):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        yield from (os.path.join(at, name) for name in files if name.endswith(".py"))
+    """Yields the path of every module of the package."""
+    for folder, subfolders, files in os.walk(PACKAGE, followlinks=True):
+        subfolders[:] = [name for name in subfolders if name != "__pycache__"]
+        yield from (os.path.join(folder, name) for name in files if name.endswith(".py"))
 
 
 def imports(path):
+    """Yields the (module, line) of every absolute import in a file."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read(), path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((name.name, node.lineno) for name in node.names)
+            yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield node.module or "", node.lineno
 
 
-def test_the_package_is_looked_at_whole():
-    found = {os.path.relpath(path, PACKAGE).split(os.sep)[0] for path in modules()}
-    assert found >= {"__init__.py", "errors.py", "settings.py", "accelerator", "builders", "cache"}
+def test_the_modules_of_every_folder_are_checked():
+    folders = {os.path.relpath(path, PACKAGE).split(os.sep)[0] for path in modules()}
+    assert folders >= {"__init__.py", "errors", "settings.py", "accelerator", "builders", "cache"}
 
 
-def test_nothing_imports_a_part_by_its_bare_name():
-    wrong = [
+def test_no_module_imports_a_folder_by_its_bare_name():
+    bare = [
         f"{path}:{line}: import {name}"
         for path in modules()
         for name, line in imports(path)
-        if name.split(".")[0] in PARTS
+        if name.split(".")[0] in FOLDERS
     ]
-    assert wrong == []
+    assert bare == [], "write opforge.<folder>: the bare name works only in a checkout"
 
 
-def test_no_test_lies_inside_the_package():
+def test_no_test_is_inside_the_package():
     assert [path for path in modules() if os.path.basename(path).startswith(("test_", "conftest"))] == []
 
 
-def test_every_module_defers_torch_and_triton():
-    wrong = []
+def test_no_module_imports_torch_or_triton_when_it_is_imported():
+    top_level = []
     for path in modules():
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read(), path)
         for node in tree.body:
-            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            wrong += [f"{path}:{node.lineno}" for name in names if name.split(".")[0] in ("torch", "triton")]
-    may = tuple(os.path.join(PACKAGE, part) for part in ("ops", "accelerator/fallback/graph.py"))
-    assert [place for place in wrong if not place.startswith(may)] == []
+            top_level += [f"{path}:{node.lineno}" for name in names if name.split(".")[0] in ("torch", "triton")]
+    allowed = tuple(os.path.join(PACKAGE, name) for name in ("ops", "accelerator/fallback/graph.py"))
+    assert [location for location in top_level if not location.startswith(allowed)] == []
 
 
 VENDOR_MODULES = ("cuda", "xpu")
@@ -128,11 +130,11 @@ def test_only_the_accelerators_and_the_ports_of_other_code_use_torchs_vendor_mod
 
 
 SCRIPTS = ("supervisor.py", "source_translation.py", "triton_worker.py", "launch/agent.py", "launch/rank.py")
-"""Programs of their own, not modules of the library."""
+"""Programs that other processes run. They may exit."""
 
 
 def test_no_library_module_prints_exits_or_changes_the_environment():
-    wrong = []
+    forbidden = []
     command_line = tuple(os.path.join(PACKAGE, name) for name in ("cli", "__main__.py"))
     for path in modules():
         if path.startswith(command_line):
@@ -142,13 +144,12 @@ def test_no_library_module_prints_exits_or_changes_the_environment():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
-            said = ast.unparse(node.func)
-            guarded = path.endswith(SCRIPTS)
-            if said in ("print", "exit", "quit", "os._exit", "os.chdir", "os.putenv", "os.system") or (
-                said == "sys.exit" and not guarded
+            function = ast.unparse(node.func)
+            if function in ("print", "exit", "quit", "os._exit", "os.chdir", "os.putenv", "os.system") or (
+                function == "sys.exit" and not path.endswith(SCRIPTS)
             ):
-                wrong.append(f"{path}:{node.lineno}: {said}")
-    assert wrong == []
+                forbidden.append(f"{path}:{node.lineno}: {function}")
+    assert forbidden == []
 
 
 def lines(path):
@@ -156,16 +157,16 @@ def lines(path):
         return file.read().splitlines()
 
 
-def test_a_file_has_one_subject():
+def test_no_file_has_more_than_400_lines():
     assert {path: len(lines(path)) for path in modules() if len(lines(path)) > 400} == {}
 
 
 @pytest.mark.parametrize("name", ["utils", "helper", "helpers", "manager", "common", "misc"])
-def test_no_module_has_a_name_that_says_nothing(name):
+def test_no_module_has_a_name_without_meaning(name):
     assert [path for path in modules() if os.path.basename(path) == f"{name}.py"] == []
 
 
-LOOK = """
+IMPORT = """
 import os, sys
 before_env, before_cwd, before_files = dict(os.environ), os.getcwd(), sorted(os.listdir("."))
 events = []
@@ -180,22 +181,22 @@ print(*[name for name in %r if name in sys.modules])
 """
 
 
-def test_importing_opforge_brings_nothing_heavy_and_changes_nothing(tmp_path):
+def test_importing_opforge_imports_nothing_heavy_and_changes_nothing(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     env = {"HOME": str(home), "OPFORGE_CACHE_DIR": None, "XDG_CACHE_HOME": None, "OPFORGE_JOBS": "not read at import"}
-    assert child_processes.run_python(LOOK % (HEAVY,), env=env, cwd=tmp_path).split() == []
+    assert child_processes.run_python(IMPORT % (HEAVY,), env=env, cwd=tmp_path).split() == []
     assert os.listdir(home) == []
 
 
 def test_a_folder_named_like_a_checkout_does_not_hide_the_package(tmp_path):
     (tmp_path / "opforge").mkdir()
     code = "import opforge; print(opforge.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == (opforge.__version__, "")
+    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (process.stdout.strip(), process.stderr) == (opforge.__version__, "")
 
 
-def test_the_names_of_the_face_are_those_it_promises():
+def test_opforge_lists_its_public_names_and_has_no_others():
     assert set(opforge.__all__) >= {
         "OpBuilder",
         "get_accelerator",
@@ -212,31 +213,31 @@ def test_the_names_of_the_face_are_those_it_promises():
 @pytest.mark.parametrize(
     "name", ["OpBuilder", "get_accelerator", "load", "load_inline", "set_accelerator", "use_accelerator"]
 )
-def test_every_promised_name_is_there(name):
+def test_every_public_name_can_be_used(name):
     assert callable(getattr(opforge, name))
 
 
-def test_the_supervisor_runs_with_the_standard_library_alone():
+def test_the_supervisor_imports_only_the_standard_library():
     path = os.path.join(PACKAGE, "builders", "run", "supervisor.py")
     names = {name.split(".")[0] for name, _line in imports(path)}
     assert names <= set(sys.stdlib_module_names)
 
 
-def test_the_supervisor_gives_back_the_status_of_its_command(tmp_path):
+def test_the_supervisor_exits_with_the_status_of_its_command(tmp_path):
     path = os.path.join(PACKAGE, "builders", "run", "supervisor.py")
     for command, status in [(["true"], 0), (["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -9 $$"], 137)]:
-        done = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-I", "-S", path, str(tmp_path / "peak"), *command],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
-        assert done.wait(20) == status
-        done.stdin.close()
+        assert process.wait(20) == status
+        process.stdin.close()
 
 
-def test_another_system_is_refused_in_a_sentence():
+def test_the_import_error_on_another_system_names_the_supported_ones():
     code = "import sys; sys.platform = 'win32'; import opforge"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == (
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.stderr.splitlines()[-1] == (
         "ImportError: opforge runs on Linux, and on macOS without building, not on win32"
     )

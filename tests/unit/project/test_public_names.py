@@ -1,4 +1,4 @@
-"""What an editor and the reference show: the public modules' names, their docstrings, their signatures."""
+"""The public names that an editor and the reference show, with their docstrings and signatures."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import opforge
 
 MAKEFILE = Path(__file__).resolve().parents[3] / "Makefile"
 OPEN_ENDED = {"init_distributed", "pin_empty"}
-"""The methods that take any arguments on purpose: torch.distributed's own, and a shape as torch.empty takes it."""
+"""Methods with open signatures on purpose: torch.distributed's arguments, and a shape as torch.empty takes it."""
 
 
 def public_modules() -> list[str]:
-    """The modules that `make docs` shows."""
-    (listed,) = re.findall(r"^PUBLIC := ((?:.*\\\n)*.*)$", MAKEFILE.read_text(), re.MULTILINE)
-    return listed.replace("\\\n", " ").split()
+    """Returns the modules that `make docs` documents."""
+    (names,) = re.findall(r"^PUBLIC := ((?:.*\\\n)*.*)$", MAKEFILE.read_text(), re.MULTILINE)
+    return names.replace("\\\n", " ").split()
 
 
 def names_of(module):
-    """The public names of a module: those that it lists; in `opforge.errors` every class."""
-    listed = getattr(module, "__all__", None)
-    return listed or [name for name, value in vars(module).items() if inspect.isclass(value) and name.endswith("Error")]
+    """Returns the public names of a module: its `__all__`. In `opforge.errors`: every class."""
+    names = getattr(module, "__all__", None)
+    return names or [name for name, value in vars(module).items() if inspect.isclass(value) and name.endswith("Error")]
 
 
 def public_callables():
-    """Every public function, class and method, with the name to show for it."""
+    """Yields every public function, class and method, with its full name."""
     for module_name in public_modules():
         module = importlib.import_module(module_name)
         for name in names_of(module):
@@ -38,39 +38,39 @@ def public_callables():
                 yield f"{module_name}.{name}", value
             if inspect.isclass(value):
                 for member in dir(value):
-                    found = inspect.getattr_static(value, member)
-                    own = inspect.isfunction(found) and found.__module__.startswith("opforge")
-                    if own and not member.startswith("_"):
-                        yield f"{module_name}.{name}.{member}", found
+                    attribute = inspect.getattr_static(value, member)
+                    is_ours = inspect.isfunction(attribute) and attribute.__module__.startswith("opforge")
+                    if is_ours and not member.startswith("_"):
+                        yield f"{module_name}.{name}.{member}", attribute
 
 
-def test_the_reference_has_modules_with_names():
+def test_every_module_of_the_reference_has_public_names():
     assert {"opforge", "opforge.accelerator", "opforge.errors", "opforge.ops"} <= set(public_modules())
     assert all(names_of(importlib.import_module(name)) for name in public_modules())
 
 
 def test_every_public_name_has_a_docstring():
-    found = dict(public_callables())
-    assert len(found) > 100
-    assert [name for name, value in found.items() if not inspect.getdoc(value)] == []
+    callables = dict(public_callables())
+    assert len(callables) > 100
+    assert [name for name, value in callables.items() if not inspect.getdoc(value)] == []
 
 
-def test_an_editor_sees_the_arguments_of_every_public_function():
-    wild = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+def test_every_public_function_names_its_arguments():
+    open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     assert [
         name
         for name, value in public_callables()
         if name.rpartition(".")[2] not in OPEN_ENDED
         and not name.endswith("Error")
-        and any(one.kind in wild for one in inspect.signature(value).parameters.values())
+        and any(parameter.kind in open_kinds for parameter in inspect.signature(value).parameters.values())
     ] == []
 
 
-def test_dir_shows_what_is_public_and_nothing_else():
-    shown = {name for name in dir(opforge) if not name.startswith("__")}
-    assert shown == {*opforge.__all__, "accelerator", "builders", "errors", "ops"}
+def test_dir_lists_the_public_names_and_no_others():
+    names = {name for name in dir(opforge) if not name.startswith("__")}
+    assert names == {*opforge.__all__, "accelerator", "builders", "errors", "ops"}
 
 
 @pytest.mark.parametrize("name", ["accelerator", "builders", "errors", "ops"])
-def test_a_part_is_reached_without_an_import_of_its_own(name):
+def test_a_public_module_needs_no_import_of_its_own(name):
     assert getattr(opforge, name).__name__ == f"opforge.{name}"

@@ -1,4 +1,4 @@
-"""What the builders of OpenCL ops share."""
+"""The base class of the builders of OpenCL ops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from opforge import OpBuilder, kernel_root
 
 @kernel_root("opencl", "opforge_opencl", "csrc")
 class OpenCLOpBuilder(OpBuilder):
-    """An op for OpenCL devices. Each of its `*.cl` sources is in the library as the text `opforge_cl_<name>`."""
+    """An op for OpenCL devices. The library contains each `*.cl` source as a text, named `opforge_cl_<name>`."""
 
     devices = ("opencl",)

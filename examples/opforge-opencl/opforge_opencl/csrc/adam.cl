@@ -1,4 +1,4 @@
-// AdamW (arXiv:1711.05101, algorithm 2). One work item an element.
+// AdamW (arXiv:1711.05101, algorithm 2). One work item for each element.
 __kernel void adam(__global float* param, __global const float* grad, __global float* exp_avg,
                    __global float* exp_avg_sq, const float decay, const float step_size, const float beta1,
                    const float beta2, const float eps, const float inverse_root_correction2) {

@@ -1,4 +1,4 @@
-// One work group a row: its greatest value, the sum of the exponentials, and then each element's share.
+// One work group a row: finds the greatest value, sums the exponentials, and divides each by the sum.
 __kernel void softmax(__global const float* x, __global float* y, const ulong columns, __local float* shared) {
     const size_t lane = get_local_id(0), lanes = get_local_size(0);
     __global const float* from = x + get_group_id(0) * columns;
@@ -13,7 +13,7 @@ __kernel void softmax(__global const float* x, __global float* y, const ulong co
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     greatest = shared[0];
-    barrier(CLK_LOCAL_MEM_FENCE);  // all have read it before it is overwritten
+    barrier(CLK_LOCAL_MEM_FENCE);  // all items must read it before it is overwritten
 
     float sum = 0.0f;
     for (size_t i = lane; i < columns; i += lanes) {

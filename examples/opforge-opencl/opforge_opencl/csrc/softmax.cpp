@@ -9,7 +9,7 @@ namespace {
 
 using namespace opforge_opencl;
 
-constexpr size_t LANES = 64;  // work items a row; a power of two, since they are added up in halves
+constexpr size_t LANES = 64;  // work items a row; must be a power of two, because the reduction halves them
 
 Tensor softmax(const Tensor& x, int64_t number) {
     check_tensor(x, "softmax", "x");

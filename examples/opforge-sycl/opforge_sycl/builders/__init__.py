@@ -1,1 +1,1 @@
-"""One builder an op."""
+"""One builder for each op."""

@@ -1,4 +1,4 @@
-"""What the builders of SYCL ops share."""
+"""The base class of the builders of SYCL ops."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from opforge import OpBuilder, kernel_root
 
 @kernel_root("sycl", "opforge_sycl")
 class SYCLOpBuilder(OpBuilder):
-    """An op for Intel's devices: its `*.sycl` sources are compiled by icpx, all others by the host's compiler."""
+    """An op for Intel's devices. icpx compiles its `*.sycl` sources, and the host's compiler all others."""
 
     devices = ("xpu",)
-    # What kernel_root gives the class; type checkers want to be told.
+    # Added by kernel_root; declared for type checkers.
     sycl_kernel_path: ClassVar[Callable[[str], str]]
     sycl_kernel_include: ClassVar[Callable[[str], str]]

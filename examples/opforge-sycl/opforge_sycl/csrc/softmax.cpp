@@ -4,7 +4,7 @@
 
 #include "opforge_sycl/launch.hpp"
 
-// torch's own declaration of it needs ATen's headers.
+// Declared here because torch's declaration includes ATen's headers.
 extern "C" int32_t aoti_torch_get_current_sycl_queue(void** queue);
 
 namespace {
@@ -17,11 +17,11 @@ Tensor softmax(const Tensor& x) {
     Tensor y = torch::stable::empty_like(x);
     if (x.numel() == 0) return y;
     void* queue = nullptr;
-    STD_TORCH_CHECK(aoti_torch_get_current_sycl_queue(&queue) == 0, "softmax: torch gave no SYCL queue");
+    STD_TORCH_CHECK(aoti_torch_get_current_sycl_queue(&queue) == 0, "softmax: torch returned no SYCL queue");
     const int64_t columns = x.size(x.dim() - 1);
-    const char* wrong = opforge_sycl::softmax(queue, static_cast<const float*>(x.const_data_ptr()),
+    const char* error = opforge_sycl::softmax(queue, static_cast<const float*>(x.const_data_ptr()),
                                               static_cast<float*>(y.mutable_data_ptr()), x.numel() / columns, columns);
-    STD_TORCH_CHECK(wrong == nullptr, "softmax: ", wrong);
+    STD_TORCH_CHECK(error == nullptr, "softmax: ", error);
     return y;
 }
 

@@ -10,17 +10,17 @@ from opforge.compat.cpp_extension import install
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script as Python would. SystemExit with the usage where none is named."""
-    named = arguments[1:] if arguments[:1] == ["-m"] else arguments
-    if not named:
+    """Runs the script as Python would. Raises SystemExit with the usage if no script is named."""
+    script = arguments[1:] if arguments[:1] == ["-m"] else arguments
+    if not script:
         raise SystemExit("usage: python -m opforge.compat.cpp_extension {SCRIPT | -m MODULE} [ARGUMENT ...]")
     install()
-    sys.argv = named
+    sys.argv = script
     if arguments[0] == "-m":
-        runpy.run_module(named[0], run_name="__main__", alter_sys=True)
+        runpy.run_module(script[0], run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = os.path.dirname(os.path.abspath(named[0]))
-        runpy.run_path(named[0], run_name="__main__")
+        sys.path[0] = os.path.dirname(os.path.abspath(script[0]))
+        runpy.run_path(script[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""From a setuptools Extension, as CppExtension and CUDAExtension make it, to an opforge builder."""
+"""Makes an opforge builder of a setuptools Extension that CppExtension or CUDAExtension created."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.spec import abi as abis
-from opforge.builders.spec.installed_torch import torch_folder
+from opforge.builders.spec import installed_torch
 
 from . import nvcc_flags
 
@@ -22,21 +22,25 @@ if TYPE_CHECKING:
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
 
-def refusal(ext: Any) -> str:
-    """Why the extension is not opforge's to build, or nothing."""
-    others = [source for source in ext.sources if not source.endswith((*SUFFIXES, nvcc_flags.SUFFIX))]
+def extension_problem(ext: Any) -> str | None:
+    """Returns why opforge cannot build the extension; None if it can."""
+    supported = (*SUFFIXES, nvcc_flags.SUFFIX)
+    others = [source for source in ext.sources if not source.endswith(supported)]
     if others:
-        return f"{others[0]} is no C++ or CUDA source ({', '.join((*SUFFIXES, nvcc_flags.SUFFIX))})"
+        return f"{others[0]} is not a C++ or CUDA source ({', '.join(supported)})"
     if "torch" not in ext.libraries:
         return "it does not link with torch"
     if isinstance(ext.extra_compile_args, dict) and "nvcc_dlink" in ext.extra_compile_args:
-        return "its device code is linked by itself (dlink)"
-    return ""
+        return "its device code is linked separately (dlink)"
+    return None
 
 
 class ExtensionBuilder(OpBuilder):
-    """The builder of one extension. What it builds is shipped: it names the torch libraries that torch would, and its
-    ops are registered by whoever opens it."""
+    """The builder of one extension, whose library is shipped.
+
+    The library needs the torch libraries that torch's command would link, and it registers its ops when it is opened,
+    whether opforge or another program opens it.
+    """
 
     abi = abis.TORCH
     torch_libraries: ClassVar[tuple[str, ...]] = ()
@@ -46,79 +50,87 @@ class ExtensionBuilder(OpBuilder):
         return super().spec()._replace(extension_libraries=self.torch_libraries)
 
 
-def builder_of(ext: Any, command: Any) -> ExtensionBuilder:
-    """The builder of `ext` as the running `build_ext` command would compile it. Raises BuilderError."""
-    torch = torch_folder() or ""
-    own = os.path.join(torch, "lib")
-    linked = {name: os.path.exists(os.path.join(own, f"lib{name}.so")) for name in ext.libraries}
-    given, for_nvcc = _given(ext, "cxx"), _given(ext, "nvcc")
-    macros = _macros([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)])
-    target: Target | str = _baseline()
+def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
+    """Returns a builder that compiles `ext` as the running `build_ext` command would. Raises BuilderError."""
+    torch = installed_torch.torch_folder() or ""
+    torch_lib = os.path.join(torch, "lib")
+    is_torchs = {name: os.path.exists(os.path.join(torch_lib, f"lib{name}.so")) for name in ext.libraries}
+    cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")
+    macros = _macro_flags([*command.compiler.macros, *ext.define_macros, *((name,) for name in ext.undef_macros)])
+    target: Target | str = _baseline_target()
     attributes: dict[str, Any] = {
         "name": ext.name.rpartition(".")[2],
         "folder": os.path.realpath(os.getcwd()),
         "sources": tuple(ext.sources),
-        "include_dirs": _folders([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
+        "include_dirs": _existing([*ext.include_dirs, *command.include_dirs], [os.path.join(torch, "include")]),
         "extra_compile_args": (
-            "-fvisibility=default",  # others may link with what is shipped, as they can with what torch builds
-            *_compiler_flags(command.compiler),
+            "-fvisibility=default",  # other libraries may link with the extension, as with torch's own build of it
+            *_python_flags(command.compiler),
             *macros,
-            *given,
+            *cxx_flags,
         ),
         "extra_link_args": (
-            *(f"-L{folder}" for folder in _folders([*ext.library_dirs, *command.library_dirs], [own])),
+            *(f"-L{folder}" for folder in _existing([*ext.library_dirs, *command.library_dirs], [torch_lib])),
             *(f"-Wl,-rpath,{folder}" for folder in ext.runtime_library_dirs),
             *(os.path.abspath(path) for path in ext.extra_objects),
             *ext.extra_link_args,
         ),
-        "libraries": tuple(name for name, of_torch in linked.items() if not of_torch),
-        "torch_libraries": tuple(f"lib{name}.so" for name, of_torch in linked.items() if of_torch),
+        "libraries": tuple(name for name, of_torch in is_torchs.items() if not of_torch),
+        "torch_libraries": tuple(f"lib{name}.so" for name, of_torch in is_torchs.items() if of_torch),
         "__module__": __name__,
     }
     if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
-        flags, codes = nvcc_flags.without_architectures(ext.name, for_nvcc)
-        theirs: Any = importlib.import_module("torch.utils.cpp_extension")
+        device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
         target = Target("cuda", codes)
-        toolkit = os.path.join(theirs.CUDA_HOME or "", "include")
-        attributes |= {
-            "devices": ("cuda",),
-            "extra_compile_args": {
-                "cxx": attributes["extra_compile_args"],
-                "cuda": ("-Xcompiler=-fvisibility=default", *macros, *theirs.COMMON_NVCC_FLAGS, *flags),
-            },
-            # The runtime is linked in and the toolkit's headers are nvcc's to bring, for the host's sources too.
-            "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
-            "include_dirs": tuple(one for one in attributes["include_dirs"] if one != os.path.realpath(toolkit)),
-        }
-    debug = bool(command.debug) or any(map(_asks_for_debugging, [*given, *for_nvcc]))
+        attributes |= _cuda_attributes(attributes, macros, device_flags)
+    debug = bool(command.debug) or any(map(_requests_debugging, [*cxx_flags, *own_nvcc_flags]))
     builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
     return builder
 
 
-def _given(ext: Any, compiler: str) -> list[str]:
-    """The extension's own flags for a compiler: they are a dict by compiler, or a list for all."""
-    given = ext.extra_compile_args
-    return list(given.get(compiler, ()) if isinstance(given, dict) else given)
+def _cuda_attributes(
+    attributes: Mapping[str, Any], macros: Iterable[str], device_flags: Iterable[str]
+) -> dict[str, Any]:
+    """Returns the attributes that an extension with CUDA sources adds or changes."""
+    torch_extension: Any = importlib.import_module("torch.utils.cpp_extension")
+    common_flags = torch_extension.COMMON_NVCC_FLAGS
+    toolkit_include = os.path.realpath(os.path.join(torch_extension.CUDA_HOME or "", "include"))
+    return {
+        "devices": ("cuda",),
+        "extra_compile_args": {
+            "cxx": attributes["extra_compile_args"],
+            "cuda": ("-Xcompiler=-fvisibility=default", *macros, *common_flags, *device_flags),
+        },
+        # The toolchain links the runtime statically and adds the toolkit's headers, also for C++ sources.
+        "libraries": tuple(name for name in attributes["libraries"] if name != "cudart"),
+        "include_dirs": tuple(folder for folder in attributes["include_dirs"] if folder != toolkit_include),
+    }
 
 
-def _asks_for_debugging(flag: str) -> bool:
-    return flag.startswith("-g") and flag != "-g0" and not flag.startswith(nvcc_flags.GENERATE)
+def _own_flags(ext: Any, compiler: str) -> list[str]:
+    """Returns the extension's flags for a compiler, which are a dict by compiler or one list for all."""
+    flags = ext.extra_compile_args
+    return list(flags.get(compiler, ()) if isinstance(flags, dict) else flags)
 
 
-def _baseline() -> str:
-    """The oldest processor of this machine's kind, which is what compilers and torch build for: wheels travel."""
+def _requests_debugging(flag: str) -> bool:
+    return flag.startswith("-g") and flag != "-g0" and not flag.startswith(nvcc_flags.GENERATE_FLAGS)
+
+
+def _baseline_target() -> str:
+    """Returns the oldest processor of this machine's kind. Wheels move to other machines; torch builds for it too."""
     level = read_cpuinfo("/").level
     return f"cpu:{level.partition('-v')[0]}" if level else "cpu"
 
 
-def _compiler_flags(compiler: Any) -> list[str]:
-    """The flags that Python was built with and those of CFLAGS, such as -DNDEBUG, but for debugging."""
+def _python_flags(compiler: Any) -> list[str]:
+    """Returns the flags of Python's own build and of CFLAGS, such as -DNDEBUG, without those for debugging."""
     words = [str(word) for word in compiler.compiler_so]
     first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
     return [word for word in words[first:] if not word.startswith("-g")]
 
 
-def _macros(macros: Iterable[tuple[Any, ...]]) -> list[str]:
+def _macro_flags(macros: Iterable[tuple[Any, ...]]) -> list[str]:
     flags = []
     for name, *value in macros:
         if not value:
@@ -128,8 +140,8 @@ def _macros(macros: Iterable[tuple[Any, ...]]) -> list[str]:
     return flags
 
 
-def _folders(folders: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """The existing folders once each, without Python's and those in `known`, which a builder brings itself."""
-    skipped = [os.path.realpath(path) for path in (*known, sysconfig.get_path("include"))]
-    found = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
-    return tuple(one for one in found if not any(f"{one}/".startswith(f"{path}/") for path in skipped))
+def _existing(folders: Iterable[str], excluded: Iterable[str]) -> tuple[str, ...]:
+    """Returns the existing folders once each, without Python's and the `excluded` ones, which a builder adds itself."""
+    skipped = [os.path.realpath(path) for path in (*excluded, sysconfig.get_path("include"))]
+    existing = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
+    return tuple(folder for folder in existing if not any(f"{folder}/".startswith(f"{path}/") for path in skipped))

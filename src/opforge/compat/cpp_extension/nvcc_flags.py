@@ -1,4 +1,4 @@
-"""What an extension with CUDA sources tells nvcc, as an opforge builder takes it."""
+"""Splits an extension's nvcc flags into the builder's flags and its target's architectures."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from opforge.accelerator import archs
 from opforge.errors import BuilderError
 
 SUFFIX = ".cu"
-GENERATE = ("-gencode", "--generate-code")
-CHOOSE = ("-arch", "--gpu-architecture", "-code", "--gpu-code")
+GENERATE_FLAGS = ("-gencode", "--generate-code")
+UNSUPPORTED_FLAGS = ("-arch", "--gpu-architecture", "-code", "--gpu-code")
+"""Flags that choose architectures in a way that no target can express."""
 CODE = re.compile(r"arch=compute_(\w+),code=(?:\[([\w,]+)\]|(\w+))")
 
 
 def without_architectures(name: str, flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags without those that say what to compile for, and the architectures that these say; none, as torch has
-    it, where TORCH_CUDA_ARCH_LIST or the devices here are to tell.
+    """Returns the flags without those that choose architectures, and the architectures that were chosen.
 
-    BuilderError, which names the extension, where they are chosen in a way that no target can say.
+    If none was chosen, TORCH_CUDA_ARCH_LIST or the devices of the machine decide, as with torch. Raises BuilderError,
+    which names the extension, if no target can express the choice.
     """
-    kept, codes = [], []
+    others, codes = [], []
     words = iter(flags)
     for word in words:
         option, equals, value = word.partition("=")
-        if option in GENERATE:
+        if option in GENERATE_FLAGS:
             codes += _codes(name, value if equals else next(words, ""))
-        elif option in CHOOSE:
-            raise _refusal(name, word)
+        elif option in UNSUPPORTED_FLAGS:
+            raise _unsupported(name, word)
         else:
-            kept.append(word)
-    return tuple(kept), archs.canonical("cuda", codes)
+            others.append(word)
+    return tuple(others), archs.canonical("cuda", codes)
 
 
 def _codes(name: str, value: str) -> list[str]:
-    found = CODE.fullmatch(value)
-    codes = (found[2] or found[3]).split(",") if found else []
-    known = found and all(archs.CUDA.fullmatch(one) and one.partition("_")[2] == found[1] for one in codes)
-    if not known:
-        raise _refusal(name, f"-gencode {value}".strip())
+    match = CODE.fullmatch(value)
+    codes = (match[2] or match[3]).split(",") if match else []
+    is_supported = match and all(archs.CUDA.fullmatch(code) and code.partition("_")[2] == match[1] for code in codes)
+    if not is_supported:
+        raise _unsupported(name, f"-gencode {value}".strip())
     return codes
 
 
-def _refusal(name: str, flag: str) -> BuilderError:
+def _unsupported(name: str, flag: str) -> BuilderError:
     return BuilderError(
-        name, f"nvcc is given {flag!r}", "Write -gencode=arch=compute_90,code=sm_90, or set TORCH_CUDA_ARCH_LIST"
+        name,
+        f"the nvcc flag {flag!r} is not supported",
+        "Write -gencode=arch=compute_90,code=sm_90, or set TORCH_CUDA_ARCH_LIST",
     )

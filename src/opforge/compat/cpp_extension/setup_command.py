@@ -1,4 +1,4 @@
-"""`BuildExtension` for setup scripts: torch's command, whose C++ extensions come out of opforge's store."""
+"""`BuildExtension` for setup scripts: torch's command, which takes C++ and CUDA extensions from opforge's store."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from typing import Any
 
 from opforge.errors import BuildError, LockTimeoutError
 
-from .extension_builder import builder_of, refusal
-from .jit import REFUSALS
+from .extension_builder import builder_for, extension_problem
+from .jit import FALLBACK_ERRORS
 
 log = logging.getLogger("opforge")
 
 
-def command_on_opforge(theirs: Any) -> Any:
-    """Give the subclass of torch's BuildExtension that asks opforge first; what opforge refuses is built as before."""
-    if getattr(theirs, "on_opforge", False):
-        return theirs
+def command_on_opforge(command: Any) -> Any:
+    """Returns a subclass of torch's BuildExtension that uses opforge, and torch for what opforge cannot build."""
+    if getattr(command, "on_opforge", False):
+        return command
 
     def build_extension(self: Any, ext: Any) -> None:
-        """Find or build the extension, and put it where the command wants it."""
+        """Finds or builds the extension, and copies it to the place that the command expects."""
         try:
-            reason = refusal(ext)
-            entry = None if reason else builder_of(ext, self).build()
-        except REFUSALS as error:
-            entry, reason = None, str(error)
+            problem = extension_problem(ext)
+            entry = None if problem else builder_for(ext, self).build()
+        except FALLBACK_ERRORS as error:
+            entry, problem = None, str(error)
         except (BuildError, LockTimeoutError) as error:
             from setuptools.errors import CompileError
 
-            # What setuptools expects of a build that failed: the message without a traceback, and `optional` heeded.
+            # setuptools prints this error without a traceback, and ignores it for an extension that is `optional`.
             raise CompileError(str(error)) from error
         if entry is None:
-            log.warning("%s is left to torch's BuildExtension: %s", ext.name, reason)
-            theirs.build_extension(self, ext)
+            log.warning("%s is left to torch's BuildExtension: %s", ext.name, problem)
+            command.build_extension(self, ext)
             return
         path = self.get_ext_fullpath(ext.name)
         log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
-        _put(entry.library, path)
+        _copy(entry.library, path)
 
-    members = {"build_extension": build_extension, "on_opforge": True, "__doc__": theirs.__doc__}
-    return type("BuildExtension", (theirs,), members)
+    members = {"build_extension": build_extension, "on_opforge": True, "__doc__": command.__doc__}
+    return type("BuildExtension", (command,), members)
 
 
-def _put(library: str, path: str) -> None:
-    """Copy a library by one rename: a process that has the old file loaded keeps it."""
+def _copy(library: str, path: str) -> None:
+    """Copies a library by one rename, so that a process which has loaded the old file keeps it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    staged = f"{path}.{os.getpid()}"
-    os.close(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o777))  # less the umask, as a linker's output
-    shutil.copyfile(library, staged)
-    os.replace(staged, path)
+    temporary = f"{path}.{os.getpid()}"
+    # Mode 777 less the umask, as a linker creates it; copyfile keeps the mode of an existing file.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o777))
+    shutil.copyfile(library, temporary)
+    os.replace(temporary, path)

@@ -1,4 +1,4 @@
-"""One accelerator as both kinds: an object that is opforge's and, by isinstance and by its methods, DeepSpeed's."""
+"""An accelerator with both interfaces: it is opforge's and also an instance of DeepSpeed's abstract class."""
 
 from __future__ import annotations
 
@@ -10,50 +10,52 @@ if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
 
 PINNING = ("pin_memory", "pin_empty", "pin_empty_like", "is_pinned", "unpin_memory", "_torch_pins_host_memory")
-"""Left to DeepSpeed, which keeps an account of pinned memory; it does the work through the `_torch_` methods, ours.
-What a version of DeepSpeed has not is ours too."""
+"""Methods that stay DeepSpeed's, if its version has them: DeepSpeed counts pinned memory in them.
+
+They pin through the `_torch_` methods, which are opforge's.
+"""
 
 
-def their_accelerator(name: str, place: Any) -> Any:
-    """DeepSpeed's own accelerator for the device, which has its builders; that of the CPU where it has none."""
-    module = f"{place.__name__}.{name}_accelerator"
+def deepspeed_accelerator(name: str, package: Any) -> Any:
+    """Returns DeepSpeed's accelerator for the device, which knows its builders; the CPU's if there is none."""
+    module_name = f"{package.__name__}.{name}_accelerator"
     try:
-        found = importlib.import_module(module)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != module_name:
             raise
-        return their_accelerator("cpu", place)
-    kinds = [one for one in vars(found).values() if isinstance(one, type) and one.__module__ == module]
-    return next(kind for kind in kinds if issubclass(kind, place.DeepSpeedAccelerator))()
+        return deepspeed_accelerator("cpu", package)
+    classes = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module_name]
+    return next(kind for kind in classes if issubclass(kind, package.DeepSpeedAccelerator))()
 
 
-def adapted(ours: Accelerator, theirs: Any, interface: type, builders: Mapping[str, Any]) -> Any:
-    """Give `ours` as a DeepSpeedAccelerator (`interface`) that offers `builders` and else those of `theirs`.
+def make_adapter(ours: Accelerator, theirs: Any, interface: type, builders: Mapping[str, Any]) -> Any:
+    """Returns `ours` as a DeepSpeedAccelerator (`interface`), which offers `builders` and the other ones of `theirs`.
 
-    TypeError where the interface asks for a method that opforge's accelerators do not have.
+    Raises TypeError if the interface requires a method that opforge's accelerators do not have.
     """
 
     def get_op_builder(self: Any, class_name: str) -> Any:
-        """Give the builder class; where neither has one, DeepSpeed's that says so when it is loaded."""
-        found = builders.get(class_name) or theirs.get_op_builder(class_name)
-        return found or importlib.import_module("deepspeed.ops.op_builder.cpu").NotImplementedBuilder
+        """Returns the builder class. If neither has one, it is DeepSpeed's class whose `load` says so."""
+        builder = builders.get(class_name) or theirs.get_op_builder(class_name)
+        return builder or importlib.import_module("deepspeed.ops.op_builder.cpu").NotImplementedBuilder
 
     def create_op_builder(self: Any, class_name: str) -> Any:
-        """Give a builder of that class."""
+        """Returns a builder of that class."""
         return self.get_op_builder(class_name)()
 
     def op_builder_dir(self: Any) -> str:
-        """Give the package from which DeepSpeed lists its ops: its own."""
+        """Returns the package from which DeepSpeed lists its ops: its own."""
         directory: str = theirs.op_builder_dir()
         return directory
 
     def set_device(self: Any, device_index: Any) -> None:
-        """Make the device the current one, given by its number or, as ZeRO's stage 3 does, as a torch.device."""
+        """Makes the device the current one. It is an index or, from ZeRO's stage 3, a torch.device."""
         import torch
 
-        number = device_index.index if isinstance(device_index, torch.device) else device_index
-        if number is not None:
-            ours.set_device(number)
+        index = device_index.index if isinstance(device_index, torch.device) else device_index
+        if index is not None:
+            ours.set_device(index)
 
     members = {
         "set_device": set_device,
@@ -65,6 +67,6 @@ def adapted(ours: Accelerator, theirs: Any, interface: type, builders: Mapping[s
     }
     kind: Any = type(interface)(f"DeepSpeed{type(ours).__name__}", (type(ours), interface), members)
     adapter = object.__new__(kind)
-    # Seen through two interfaces it is one accelerator: what is chosen through either, such as the device, holds.
+    # Both objects are one accelerator: what is chosen through either, such as the device, must apply to both.
     adapter.__dict__ = ours.__dict__
     return adapter

@@ -1,1 +1,1 @@
-"""The rewriting rules: one file for each kind of construct."""
+"""The rules that find vendor references, one file for each kind of code. A rule's functions visit one node."""

@@ -92,7 +92,7 @@ def test_a_torch_without_distributed_is_an_error(monkeypatch):
         CPUAccelerator().init_distributed()
     assert str(raised.value) == (
         "torch.distributed cannot start the backend 'gloo' for the accelerator 'cpu': this torch is built without"
-        " torch.distributed. Install what brings it, or name another, as in init_distributed(backend='gloo')."
+        " torch.distributed. Install what provides it, or choose another, such as init_distributed(backend='gloo')."
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.store.fake_lookups import World
+from support.store.fake_lookups import LookedUpOp
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    made = World(tmp_path, monkeypatch)
+    made = LookedUpOp(tmp_path, monkeypatch)
     made.result = made.publish()
     assert made.find() == (made.result, True), "the first look-up goes the long way"
     return made

@@ -8,8 +8,7 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 from support.compilers import fake_compiler
-from support.store import fake_store
-from support.store.fake_lookups import World
+from support.store.fake_lookups import LookedUpOp
 
 from opforge.builders import toolchains
 
@@ -109,7 +108,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_sends_the_look_up_the_long_way(tmp_path, monkeypatch, change):
-    world = World(tmp_path, monkeypatch)
+    world = LookedUpOp(tmp_path, monkeypatch)
     text_files.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
     world.cls = world.declare(sources=["plain.cpp", "kernel.cpp"])
     world.result = world.publish()
@@ -130,12 +129,12 @@ def test_a_change_sends_the_look_up_the_long_way(tmp_path, monkeypatch, change):
 
 
 def test_a_header_that_shadows_sends_the_look_up_the_long_way(tmp_path, monkeypatch):
-    world = World(tmp_path, monkeypatch)
+    world = LookedUpOp(tmp_path, monkeypatch)
     for name in ("near", "far"):
         (world.op / name).mkdir(parents=True, exist_ok=True)
     text_files.write(world.op / "far", "inner.h", "")
     world.cls = world.declare(include_dirs=["near", "far"])
-    world.result = fake_store.publish(world.cls(), world.store(), headers=("value.h", "far/inner.h"))
+    world.result = world.publish(headers=("value.h", "far/inner.h"))
     world.find()
     assert world.find() == (world.result, False)
     text_files.write(world.op / "near", "inner.h", "// another\n")
@@ -145,7 +144,7 @@ def test_a_header_that_shadows_sends_the_look_up_the_long_way(tmp_path, monkeypa
 
 
 def test_an_include_folder_in_an_earlier_root_sends_the_look_up_the_long_way(tmp_path, monkeypatch):
-    world = World(tmp_path, monkeypatch)
+    world = LookedUpOp(tmp_path, monkeypatch)
     (tmp_path / "mine" / "extra").mkdir()
     world.cls = world.declare(include_dirs=["extra"])
     world.result = world.publish()

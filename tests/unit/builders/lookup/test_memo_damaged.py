@@ -8,7 +8,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.store.fake_lookups import World, replaced
+from support.store.fake_lookups import LookedUpOp, replaced
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -31,7 +31,7 @@ def garbled(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("garbled")
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
-        world = World(folder, patch)
+        world = LookedUpOp(folder, patch)
         world.result = world.publish()
         world.find()
         (world.answer,) = world.answers()

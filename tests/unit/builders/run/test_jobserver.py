@@ -1,4 +1,4 @@
-"""One budget of compilers for several builds, with a real ninja whose steps are shell commands."""
+"""A jobserver that several builds share, with a real ninja whose steps are shell commands."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildResourceError
 
 COUNTING = 'mkdir "$1/$$"; ls "$1" | wc -l >> "$2"; sleep 0.05; rmdir "$1/$$"; touch "$3"'
-"""A step that notes how many of its kind run at the same time."""
+"""A step that records how many steps run at the same time."""
 
 
 @pytest.fixture
 def builds(tmp_path):
-    """Four builds of three counting steps each: the functions that run them, and the file with the counts."""
+    """Four builds of three counting steps each: (functions that run them, file with the counts, their outcomes)."""
     running, counts = tmp_path / "running", tmp_path / "counts"
     running.mkdir()
     work = {}
@@ -28,7 +28,8 @@ def builds(tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         script = text_files.write_script(tmp_path, "step", COUNTING)
-        steps = [Step(f"{one}.o", (), (script, str(running), str(counts), f"{one}.o"), "step") for one in range(3)]
+        objects = [f"{step}.o" for step in range(3)]
+        steps = [Step(name, (), (script, str(running), str(counts), name), "step") for name in objects]
         ninja.write_build_file(str(folder), steps)
         work[number] = lambda folder=folder: outcomes.append(ninja.run(str(folder), 99))
     outcomes: list[ninja.Outcome] = []
@@ -36,76 +37,76 @@ def builds(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["", "1.11.1"], ids=["jobserver", "older ninja"])
-def test_builds_together_run_no_more_compilers_than_the_budget_has(builds, tmp_path, version):
+def test_builds_together_run_no_more_compilers_than_there_are_slots(builds, tmp_path, version):
     work, counts, outcomes = builds
     older = text_files.write_script(tmp_path, "ninja", f"echo {version}")
-    with jobserver.Jobserver(2, older if version else ninja.find_ninja()) as shared:
-        ended = list(batch.in_parallel(work, [3, 2, 1, 0], shared, None))
+    with jobserver.Jobserver(2, older if version else ninja.find_ninja()) as server:
+        ended = list(batch.in_parallel(work, [3, 2, 1, 0], server, None))
     assert sorted(ended) == [0, 1, 2, 3]
-    assert [one.status for one in outcomes] == [0, 0, 0, 0] and "Jobserver" not in outcomes[0].output
-    seen = [int(line) for line in counts.read_text().split()]
-    assert len(seen) == 12 and max(seen) == 2
+    assert [outcome.status for outcome in outcomes] == [0, 0, 0, 0] and "Jobserver" not in outcomes[0].output
+    running = [int(line) for line in counts.read_text().split()]
+    assert len(running) == 12 and max(running) == 2
 
 
-def test_a_run_that_is_left_ends_every_compiler(tmp_path):
+def test_a_run_that_an_exception_leaves_ends_every_compiler(tmp_path):
     work = {}
     for number in range(3):
         folder = tmp_path / f"hang{number}"
         folder.mkdir()
         ninja.write_build_file(str(folder), [Step("x.o", (), ("sleep", "1000"), "hang")])
         work[number] = lambda folder=folder: ninja.run(str(folder), 1)
-    work[9] = lambda: polling.wait_for(lambda: len(hanging()) == 2, reason="two were to hang")
+    work[9] = lambda: polling.wait_for(lambda: len(hanging()) == 2, reason="two builds should hang")
 
     def hanging():
         return {pid for pid, line in child_processes.matching(tmp_path).items() if "ninja" in line and "-I" not in line}
 
-    with jobserver.Jobserver(2, ninja.find_ninja()) as shared, pytest.raises(ZeroDivisionError):
-        for _ended in batch.in_parallel(work, [0, 1, 9, 2], shared, None):
+    with jobserver.Jobserver(2, ninja.find_ninja()) as server, pytest.raises(ZeroDivisionError):
+        for _ended in batch.in_parallel(work, [0, 1, 9, 2], server, None):
             raise ZeroDivisionError
     polling.wait_for(lambda: not child_processes.matching(tmp_path), reason="a compiler lives on")
-    assert shared.stopped
+    assert server.stopped
 
 
-def test_a_build_that_was_stopped_is_interrupted_and_has_not_failed(tmp_path):
+def test_a_build_that_was_stopped_ends_with_keyboard_interrupt_and_no_build_error(tmp_path):
     ninja.write_build_file(str(tmp_path), [Step("x.o", (), ("sleep", "1000"), "hang")])
-    seen = []
+    errors = []
 
     def work():
-        jobserver.use(shared)
+        jobserver.use(server)
         try:
             ninja.run(str(tmp_path), 1)
         except BaseException as error:
-            seen.append(type(error))
+            errors.append(type(error))
 
-    with jobserver.Jobserver(1, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(1, ninja.find_ninja()) as server:
         threads = [threading.Thread(target=work) for _ in range(2)]  # the second one waits for a token
         for thread in threads:
             thread.start()
         polling.wait_for(lambda: child_processes.matching("sleep 1000"), reason="nothing hangs")
-        shared.stop()
+        server.stop()
         for thread in threads:
             thread.join(20)
-    assert seen == [KeyboardInterrupt, KeyboardInterrupt]
+    assert errors == [KeyboardInterrupt, KeyboardInterrupt]
 
 
-def test_the_fault_of_one_piece_of_work_ends_the_run():
+def test_an_error_in_one_build_ends_the_run():
     def fail():
         raise MemoryError
 
-    with jobserver.Jobserver(1, ninja.find_ninja()) as shared, pytest.raises(MemoryError):
-        list(batch.in_parallel({0: fail, 1: time.time}, [0, 1], shared, None))
+    with jobserver.Jobserver(1, ninja.find_ninja()) as server, pytest.raises(MemoryError):
+        list(batch.in_parallel({0: fail, 1: time.time}, [0, 1], server, None))
 
 
-def test_a_budget_leaves_nothing_behind():
+def test_a_jobserver_leaves_no_folder_and_no_open_file():
     before = len(os.listdir("/proc/self/fd"))
-    with jobserver.Jobserver(3, ninja.find_ninja()) as shared:
-        folder = shared._folder
+    with jobserver.Jobserver(3, ninja.find_ninja()) as server:
+        folder = server.folder
         assert os.path.isdir(folder)
     assert not os.path.exists(folder) and len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("possible", [0, 1])
-def test_where_no_more_threads_can_be_started_one_does_all_or_the_error_says_so(monkeypatch, possible):
+def test_if_no_more_threads_can_be_started_one_runs_all_builds_or_the_error_says_so(monkeypatch, possible):
     real, started = threading.Thread.start, []
 
     def start(thread):
@@ -115,12 +116,12 @@ def test_where_no_more_threads_can_be_started_one_does_all_or_the_error_says_so(
         real(thread)
 
     work = dict.fromkeys(range(3), time.time)
-    with jobserver.Jobserver(2, ninja.find_ninja()) as shared:
+    with jobserver.Jobserver(2, ninja.find_ninja()) as server:
         monkeypatch.setattr(threading.Thread, "start", start)
         if possible:
-            assert sorted(batch.in_parallel(work, [0, 1, 2], shared, None)) == [0, 1, 2]
+            assert sorted(batch.in_parallel(work, [0, 1, 2], server, None)) == [0, 1, 2]
         else:
             with pytest.raises(
                 BuildResourceError, match="build-ops: the build stopped: no more processes can be start"
             ):
-                list(batch.in_parallel(work, [0, 1, 2], shared, None))
+                list(batch.in_parallel(work, [0, 1, 2], server, None))

@@ -1,4 +1,4 @@
-"""Ninja runs the steps of a plan: names and the environment reach them as they are, and a failure is explained."""
+"""Running steps by ninja: names and the environment reach the commands unchanged, and a failure is explained."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from support import text_files
 
 from opforge.builders.run import diagnostics, ninja
 from opforge.builders.spec.build_plan import Step
-from opforge.errors import (
-    ToolchainNotFoundError,
-)
+from opforge.errors import ToolchainNotFoundError
 
 
-def test_awkward_names_reach_the_commands_unharmed(tmp_path):
+def test_awkward_names_reach_the_commands_unchanged(tmp_path):
     names = ["with space", "dollar$HOME", "colon:", "quote'\"", "ünïcode", "semi;colon", "star*"]
     steps = [
         Step(f"{number}.out", (), ("sh", "-c", 'printf %s "$1" > "$0"', f"{number}.out", name), name)
         for number, name in enumerate(names)
     ]
     ninja.write_build_file(str(tmp_path), steps)
-    seen = []
-    outcome = ninja.run(str(tmp_path), 2, lambda done, total, title: seen.append((done, total, title)))
+    progress = []
+    outcome = ninja.run(str(tmp_path), 2, lambda done, total, title: progress.append((done, total, title)))
     assert outcome.status == 0, outcome.output
     assert [(tmp_path / f"{number}.out").read_text() for number in range(len(names))] == names
-    assert [(done, total) for done, total, _title in seen] == [(number + 1, len(names)) for number in range(len(names))]
-    assert sorted(title for _done, _total, title in seen) == sorted(names)
+    assert [(done, total) for done, total, _title in progress] == [
+        (number + 1, len(names)) for number in range(len(names))
+    ]
+    assert sorted(title for _done, _total, title in progress) == sorted(names)
 
 
-def test_a_failed_command_is_explained_from_ninjas_real_output(tmp_path):
+def test_the_output_of_a_real_failed_build_is_explained(tmp_path):
     failing = text_files.write_script(tmp_path, "g++", "echo 'x.cpp:3:4: error: bad' >&2; exit 1")
     steps = [Step("x.o", (), (failing, "-c", "x.cpp"), "compile x.cpp")]
     ninja.write_build_file(str(tmp_path), steps)
@@ -39,7 +39,7 @@ def test_a_failed_command_is_explained_from_ninjas_real_output(tmp_path):
     assert str(error).startswith(f"x: compile x.cpp failed: x.cpp:3:4: error: bad\ncommand: {failing} -c x.cpp\n")
 
 
-def test_the_environment_and_the_folder_are_left_alone(tmp_path):
+def test_the_environment_and_the_working_folder_do_not_change(tmp_path):
     before, folder = dict(os.environ), os.getcwd()
     ninja.write_build_file(str(tmp_path), [Step("x", (), ("sh", "-c", "echo $LC_ALL $TMPDIR > x"), "x")])
     assert ninja.run(str(tmp_path), 1).status == 0
@@ -47,7 +47,7 @@ def test_the_environment_and_the_folder_are_left_alone(tmp_path):
     assert dict(os.environ) == before and os.getcwd() == folder
 
 
-def test_no_ninja_says_how_to_get_it(monkeypatch, tmp_path):
+def test_the_error_for_a_missing_ninja_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):

@@ -1,4 +1,4 @@
-"""Which units share a precompiled header: those that would see the same text without it, and only where it pays."""
+"""Which units share a precompiled header: those that see the same text without it, and only if it saves time."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ HEADER = "<torch/extension.h>"
 
 
 class Plan:
-    """As much of a plan as is asked for."""
+    """The part of a plan that is read."""
 
     def __init__(self, abi):
         self.abi = abi
 
 
 def steps_of(folder, *texts):
-    found = []
+    units = []
     for number, text in enumerate(texts):
         path = text_files.write(folder, f"unit{number}.cpp", text)
         argv = ("g++", "-O3", "-MD", "-MF", f"{number}.o.d", "-c", path, "-o", f"{number}.o")
         unit = RootedPath("own", f"unit{number}.cpp")
-        found.append(Step(f"{number}.o", (path,), argv, f"compile unit{number}.cpp", f"{number}.o.d", unit))
-    return [*found, Step("op.so", tuple(one.output for one in found), ("g++", "-shared"), "link op")]
+        units.append(Step(f"{number}.o", (path,), argv, f"compile unit{number}.cpp", f"{number}.o.d", unit))
+    return [*units, Step("op.so", tuple(unit.output for unit in units), ("g++", "-shared"), "link op")]
 
 
 def apply(folder, steps, abi=abis.TORCH, jobs=1):
@@ -42,7 +42,7 @@ def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
     steps = apply(
         tmp_path, steps_of(tmp_path, f"#include {HEADER}\nint a;", f"// words\n/* more\n*/\n#include {HEADER}\n")
     )
-    making, one, two, link = steps
+    making, first, second, link = steps
     assert making.argv == (
         "g++",
         "-O3",
@@ -56,8 +56,8 @@ def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
         "first.h.gch",
     )
     assert (tmp_path / "first.h").read_text() == f"#include {HEADER}\n"
-    assert one.argv[:5] == ("g++", "-O3", "-include", "first.h", "-MD") and one.inputs[-1] == "first.h.gch"
-    assert users(steps) == [one.output, two.output] and link.argv == ("g++", "-shared")
+    assert first.argv[:5] == ("g++", "-O3", "-include", "first.h", "-MD") and first.inputs[-1] == "first.h.gch"
+    assert users(steps) == [first.output, second.output] and link.argv == ("g++", "-shared")
 
 
 @pytest.mark.parametrize(
@@ -71,25 +71,25 @@ def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
         "",
     ],
 )
-def test_a_unit_that_would_see_another_text_is_left_alone(tmp_path, text):
+def test_a_unit_whose_text_the_header_would_change_does_not_use_it(tmp_path, text):
     steps = apply(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2, text))
     assert users(steps) == ["0.o", "1.o"]
 
 
-@pytest.mark.parametrize(("abi", "jobs", "pays"), [(abis.TORCH, 1, 2), (abis.TORCH, 3, 6), (abis.STABLE, 2, 8)])
-def test_it_is_made_only_where_it_pays(tmp_path, abi, jobs, pays):
-    enough = steps_of(tmp_path, *[f"#include {HEADER}\n"] * pays)
-    assert len(users(apply(tmp_path, enough, abi, jobs))) == pays
-    too_few = steps_of(tmp_path, *[f"#include {HEADER}\n"] * (pays - 1), "int plain;\n")
+@pytest.mark.parametrize(("abi", "jobs", "enough"), [(abis.TORCH, 1, 2), (abis.TORCH, 3, 6), (abis.STABLE, 2, 8)])
+def test_it_is_made_only_if_enough_units_use_it(tmp_path, abi, jobs, enough):
+    steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * enough)
+    assert len(users(apply(tmp_path, steps, abi, jobs))) == enough
+    too_few = steps_of(tmp_path, *[f"#include {HEADER}\n"] * (enough - 1), "int plain;\n")
     assert apply(tmp_path, too_few, abi, jobs) == too_few
 
 
-def test_plain_functions_have_no_header_of_torch_to_share(tmp_path):
+def test_units_of_plain_functions_share_no_header(tmp_path):
     steps = steps_of(tmp_path, *["int a;\n"] * 40)
     assert apply(tmp_path, steps, abis.PLAIN) == steps
 
 
-def test_a_source_that_cannot_be_read_is_the_compilers_to_report(tmp_path):
+def test_a_source_that_cannot_be_read_does_not_use_it(tmp_path):
     steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 3)
     (tmp_path / "unit1.cpp").unlink()
     assert users(apply(tmp_path, steps)) == ["0.o", "2.o"]

@@ -1,69 +1,16 @@
-"""Whose a file is that the compiler read, and where a new one would change the outcome."""
+"""The root and the trusted tree of a file that was read, and where a new file would change the outcome."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import text_files
 from support.fake_disk import FakeDisk
 
-from opforge.builders.run.dependencies import parse_depfile
 from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("a.o: a.cpp a.h\n", ["a.cpp", "a.h"]),
-        ("a.o: a.cpp \\\n  b/c.h \\\n  d.h\n", ["a.cpp", "b/c.h", "d.h"]),
-        ("a.o: with\\ space.h x.h\n", ["with space.h", "x.h"]),
-        ("a.o: \\#hash.h $$dollar.h\n", ["#hash.h", "$dollar.h"]),
-        ("a.o:\n", []),
-        ("", []),
-        ("a.o: C\\:odd.h\n", ["C:odd.h"]),
-        ("my\\ op.o: a.cpp\n", ["a.cpp"]),
-        ("a.o: caf\udce9.h\n", ["caf\udce9.h"]),
-    ],
-)
-def test_a_depfile_gives_its_prerequisites(text, names):
-    assert parse_depfile(text) == names
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cc", "Cs", "Z"], exclude_characters="\\:"), min_size=1)))
-def test_names_survive_makes_escapes(names):
-    escaped = [name.replace("$", "$$").replace("#", "\\#") for name in names]
-    assert parse_depfile("a.o: " + " \\\n ".join(escaped) + "\n") == names
-
-
-AWKWARD = [
-    "plain.h",
-    "with space.h",
-    "dollar$.h",
-    "hash#.h",
-    "tick'.h",
-    "umläut.h",
-    "percent%.h",
-    "a;b&c.h",
-    "colon:.h",
-]
-
-
-@pytest.mark.compile
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ (apt install g++)")
-@pytest.mark.parametrize("name", AWKWARD)
-def test_what_gxx_writes_for_awkward_names_is_read(tmp_path, name):
-    header = text_files.write(tmp_path, name, "")
-    source = text_files.write(tmp_path, "a.cpp", f'#include "{name}"\n')
-    subprocess.run(["g++", "-MD", "-MF", "a.d", "-c", source, "-o", "a.o"], cwd=tmp_path, check=True)
-    assert header in parse_depfile((tmp_path / "a.d").read_text())
-
 
 ROOTS = {"own": "/p", "inner": "/p/vendored", "torch": "/site/torch", "system": "/"}
 
@@ -76,12 +23,12 @@ def disk(monkeypatch):
     return disk
 
 
-def place(disk, path, roots=ROOTS):
-    return Provenance(roots, disk).place(path)
+def locate(disk, path, roots=ROOTS):
+    return Provenance(roots, disk).locate(path)
 
 
 @pytest.mark.parametrize(
-    ("path", "where", "seal"),
+    ("path", "location", "tree"),
     [
         ("/p/a.cpp", ("own", "a.cpp"), ""),
         ("/p/sub/../a.cpp", ("own", "a.cpp"), ""),
@@ -101,31 +48,31 @@ def place(disk, path, roots=ROOTS):
         ("/tmp/a.h", ("system", "tmp/a.h"), ""),
     ],
 )
-def test_a_file_belongs_to_the_nearest_root_and_its_seal(disk, path, where, seal):
-    read = place(disk, path)
-    assert (tuple(read.where), read.seal) == (where, seal)
+def test_a_file_belongs_to_the_nearest_root_and_its_trusted_tree(disk, path, location, tree):
+    read = locate(disk, path)
+    assert (tuple(read.location), read.tree) == (location, tree)
 
 
 @pytest.mark.parametrize(
     "path", ["/data/a.h", "/work/a.h", "/workspace/a.h", "/scratch/x/a.h", "/nix/store/x/a.h", "/export/a.h"]
 )
-def test_only_what_a_package_manager_installs_is_sealed_by_its_database(disk, path):
-    """A header on a disk of one's own changes without the package database: its own stamp must count."""
-    assert place(disk, path).seal == ""
+def test_only_files_of_installed_packages_are_trusted_by_the_package_database(disk, path):
+    """Such a header can change without the package database: its own stamp must be compared."""
+    assert locate(disk, path).tree == ""
 
 
-def test_without_a_package_database_nothing_of_the_system_is_sealed():
-    assert place(FakeDisk(), "/usr/include/stdio.h", {"system": "/"}).seal == ""
+def test_without_a_package_database_no_file_of_the_system_is_trusted():
+    assert locate(FakeDisk(), "/usr/include/stdio.h", {"system": "/"}).tree == ""
 
 
 @pytest.mark.parametrize("records", [0, 2])
-def test_a_torch_without_one_record_is_not_sealed(disk, monkeypatch, records):
+def test_a_torch_without_exactly_one_record_is_not_trusted(disk, monkeypatch, records):
     monkeypatch.setattr("glob.glob", lambda pattern: [pattern] * records)
-    assert place(disk, "/site/torch/include/t.h").seal == ""
+    assert locate(disk, "/site/torch/include/t.h").tree == ""
 
 
 class Tree:
-    """Real files in a folder, and what would be accounted for if a compiler read them."""
+    """Real files in a folder, and the inputs of a build that read them."""
 
     def __init__(self, folder):
         self.folder, self.roots = str(folder), {"own": str(folder), "system": "/"}
@@ -141,12 +88,12 @@ class Tree:
     def collect(self, reads, search, roots=None):
         self.provenance = Provenance(roots or self.roots, Disk())
         return self.provenance.collect(
-            [self.provenance.place(self.path(r)) for r in reads], [self.path(s) for s in search]
+            [self.provenance.locate(self.path(name)) for name in reads], [self.path(folder) for folder in search]
         )
 
     def appeared(self, inputs, roots=None):
-        found = inputs.appeared(roots or self.roots, Disk())
-        return found and os.path.relpath(found, self.folder)
+        path = inputs.appeared(roots or self.roots, Disk())
+        return path and os.path.relpath(path, self.folder)
 
 
 @pytest.fixture
@@ -154,7 +101,7 @@ def tree(tmp_path):
     return Tree(tmp_path)
 
 
-def test_a_header_that_shadows_is_seen_and_others_are_not(tree):
+def test_a_new_header_is_noticed_only_if_it_shadows_one_that_was_read(tree):
     tree.write("a.cpp", "late/x.h", "early/unrelated.h")
     inputs = tree.collect(["a.cpp", "late/x.h"], ["early", "late"])
     assert tree.appeared(inputs) is None
@@ -171,7 +118,7 @@ def test_a_header_beside_the_source_shadows_one_on_the_path(tree):
     assert tree.appeared(inputs) == "src/x.h"
 
 
-def test_a_folder_that_did_not_exist_can_bring_a_header(tree):
+def test_a_header_in_a_folder_that_did_not_exist_before_is_noticed(tree):
     tree.write("a.cpp", "late/sub/x.h")
     inputs = tree.collect(["a.cpp", "late/sub/x.h"], ["early", "late"])
     assert RootedPath("own", "") in inputs.folders, "its nearest existing parent is watched"
@@ -180,17 +127,17 @@ def test_a_folder_that_did_not_exist_can_bring_a_header(tree):
 
 
 @pytest.mark.parametrize("query", ["<opt/y.h>", '"opt/y.h"', '"../outside/y.h"'])
-def test_what_has_include_asked_for_is_looked_for(tree, query):
+def test_a_header_that_has_include_named_is_noticed_when_it_appears(tree, query):
     name = query[1:-1]
     tree.write("src/a.cpp", text=f"#if __has_include({query})\n#endif\n")
     tree.write("src/opt/z.h", "outside/z.h")
     inputs = tree.collect(["src/a.cpp"], ["src"])
     assert tree.appeared(inputs) is None
-    watched = {os.path.normpath(where.resolve(tree.roots)) for where in inputs.folders}
-    place = os.path.normpath(tree.path(os.path.join("src", name)))
-    assert os.path.dirname(place) in watched, "its folder's stamp must be asked for"
-    tree.write(os.path.relpath(place, tree.folder))
-    assert tree.appeared(inputs) == os.path.relpath(place, tree.folder)
+    watched = {os.path.normpath(folder.resolve(tree.roots)) for folder in inputs.folders}
+    path = os.path.normpath(tree.path(os.path.join("src", name)))
+    assert os.path.dirname(path) in watched, "its folder's stamp must be compared"
+    tree.write(os.path.relpath(path, tree.folder))
+    assert tree.appeared(inputs) == os.path.relpath(path, tree.folder)
 
 
 def test_a_root_inside_another_does_not_make_old_headers_look_new(tree):
@@ -200,19 +147,19 @@ def test_a_root_inside_another_does_not_make_old_headers_look_new(tree):
     assert tree.appeared(inputs, roots) is None
 
 
-def test_a_name_that_was_there_in_a_later_folder_is_no_newcomer(tree):
+def test_a_name_that_was_present_in_a_later_folder_has_not_appeared(tree):
     tree.write("a.cpp", "early/x.h", "late/x.h")
     inputs = tree.collect(["a.cpp", "early/x.h"], ["early", "late"])
     assert tree.appeared(inputs) is None
 
 
-def test_a_file_that_has_gone_meanwhile_is_an_error(tree):
+def test_a_file_that_is_gone_is_an_error(tree):
     with pytest.raises(FileNotFoundError):
         tree.collect(["gone.h"], [])
 
 
-def test_stamps_are_of_the_files_that_exist(tree):
+def test_only_files_that_exist_have_stamps(tree):
     tree.write("a.cpp")
     provenance = Provenance(tree.roots, Disk())
-    stamps = provenance.stamps([provenance.place(tree.path(name)) for name in ("a.cpp", "gone.h")])
+    stamps = provenance.stamps([provenance.locate(tree.path(name)) for name in ("a.cpp", "gone.h")])
     assert list(stamps) == [("own", "a.cpp")]

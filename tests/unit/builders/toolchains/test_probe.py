@@ -166,7 +166,7 @@ def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path, bin, mon
 def test_a_compiler_that_is_no_program_is_reported(tmp_path, bin):
     (bin / "g++").write_bytes(b"\0\0not a program")
     (bin / "g++").chmod(0o755)
-    with pytest.raises(ToolchainError, match=r"`\S+ --version` gave no answer \(.*Exec format error"):
+    with pytest.raises(ToolchainError, match=r"`\S+ --version` did not run to its end \(.*Exec format error"):
         toolchain(tmp_path).identity()
 
 

@@ -1,12 +1,10 @@
-"""Why a look-up missed: the components and files that differ from the nearest stored entry."""
+"""What differs between an op as it is now and the nearest stored entry: components and files."""
 
 from __future__ import annotations
 
 import os
 
-import pytest
 from support import text_files
-from support.store.fake_store import MadeUpStore
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance.explain import (
@@ -21,54 +19,49 @@ from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 NOW = {"op": "relu", "target": "cpu:x86-64-v3", "compile_flags": ["-O3"], "toolchain": {"version": "g++ 12"}}
 
 
-@pytest.fixture
-def made(tmp_path):
-    return MadeUpStore(tmp_path / "store", tmp_path / "src")
+def nearest_to(fake_store, **changes):
+    return nearest(fake_store.layout, "relu", NOW | changes, fake_store.root_paths, Disk())
 
 
-def look(made, **changes):
-    return nearest(made.layout, "relu", NOW | changes, made.roots, Disk())
+def test_there_is_no_nearest_entry_if_none_of_the_op_is_stored(fake_store):
+    fake_store.add("adam")
+    assert nearest_to(fake_store) is None
 
 
-def test_nothing_stored_has_no_nearest(made):
-    made.add("adam")
-    assert look(made) is None
+def test_the_same_plan_and_files_do_not_differ(fake_store):
+    fake_store.add()
+    nearest_entry = nearest_to(fake_store)
+    assert nearest_entry.components == () and nearest_entry.files == ()
 
 
-def test_the_same_plan_and_files_do_not_differ(made):
-    made.add()
-    found = look(made)
-    assert found.components == () and found.files == ()
-
-
-def test_components_that_differ_are_named_with_both_values(made):
-    made.add()
-    found = look(made, compile_flags=("-O3", "-g"), toolchain={"version": "g++ 13"})
-    assert found.components == (
+def test_components_that_differ_are_named_with_both_values(fake_store):
+    fake_store.add()
+    nearest_entry = nearest_to(fake_store, compile_flags=("-O3", "-g"), toolchain={"version": "g++ 13"})
+    assert nearest_entry.components == (
         Difference("compile_flags", ["-O3"], ["-O3", "-g"]),
         Difference("toolchain.version", "g++ 12", "g++ 13"),
     )
 
 
-def test_a_component_that_only_one_side_has_is_none_on_the_other():
+def test_a_component_that_is_missing_on_one_side_is_none():
     assert component_differences({"environment": {"CPATH": "/a"}}, {"environment": {}, "new": 1}) == [
         Difference("environment.CPATH", "/a", None),
         Difference("new", None, 1),
     ]
 
 
-def test_a_changed_file_is_named_with_both_digests(made):
-    made.add(text="int a;")
-    path = text_files.write(made.roots["own"], "relu.cpp", "int b;")
-    assert look(made).files == (
+def test_a_changed_file_is_named_with_both_digests(fake_store):
+    fake_store.add(text="int a;")
+    path = text_files.write(fake_store.root_paths["own"], "relu.cpp", "int b;")
+    assert nearest_to(fake_store).files == (
         ChangedFile(path, "has changed", text_files.sha256("int a;"), text_files.sha256("int b;")),
     )
 
 
-def test_a_file_that_is_gone_is_named(made):
-    made.add(text="int a;")
-    os.unlink(os.path.join(made.roots["own"], "relu.cpp"))
-    (changed,) = look(made).files
+def test_a_file_that_is_gone_is_named(fake_store):
+    fake_store.add(text="int a;")
+    os.unlink(os.path.join(fake_store.root_paths["own"], "relu.cpp"))
+    (changed,) = nearest_to(fake_store).files
     assert changed.problem == "is gone" and changed.now == ""
 
 
@@ -86,18 +79,18 @@ def test_a_name_that_appeared_is_named(tmp_path):
     assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", text_files.sha256("x"))
 
 
-def test_a_manifest_without_inputs_says_so():
-    assert file_differences(None, {}, Disk())[0].problem == "its manifest does not tell what it was built from"
+def test_a_manifest_without_inputs_is_reported():
+    assert file_differences(None, {}, Disk())[0].problem == "its manifest does not record what it was built from"
 
 
-def test_the_entry_with_the_fewest_differences_is_nearest(made):
-    made.add(compile_flags=["-O0"], libraries=["m"])
-    near = made.add(compile_flags=["-O1"])
-    assert look(made).entry.key == near
+def test_the_entry_with_the_fewest_differences_is_nearest(fake_store):
+    fake_store.add(compile_flags=["-O0"], libraries=["m"])
+    near = fake_store.add(compile_flags=["-O1"])
+    assert nearest_to(fake_store).entry.key == near
 
 
-def test_among_equal_plans_the_one_with_the_fewest_changed_files_is_nearest(made):
-    first = made.add(text="int a;")
-    made.add(text="int b;")
-    text_files.write(made.roots["own"], "relu.cpp", "int a;")
-    assert look(made).entry.key == first
+def test_among_equal_plans_the_one_with_the_fewest_changed_files_is_nearest(fake_store):
+    first = fake_store.add(text="int a;")
+    fake_store.add(text="int b;")
+    text_files.write(fake_store.root_paths["own"], "relu.cpp", "int a;")
+    assert nearest_to(fake_store).entry.key == first

@@ -1,13 +1,13 @@
-"""Limits that are kept after each build: sizes each time, ages once a day; what is pinned stays."""
+"""Limits after each build: the size is checked each time, ages once a day; pinned entries stay."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 
 import pytest
-from support.store.fake_store import MadeUpStore
 
 from opforge import settings
 from opforge.cache.maintenance import gc, limits, pins
@@ -19,142 +19,136 @@ DAY = 24 * 3600.0
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def fake_store(fake_store, monkeypatch):
+    """A store from which an entry can be evicted as soon as it is published."""
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
-    return MadeUpStore(tmp_path / "store", tmp_path / "src")
+    return fake_store
 
 
-def ticket_times(made, result, ago):
-    made.use(result, time.time() - ago)
+def total_size(fake_store):
+    return size_log.count(fake_store.layout)
 
 
-def size_of(made):
-    return size_log.count(made.layout)
+def test_a_store_within_its_limits_is_left_alone(fake_store):
+    fake_store.add("relu")
+    assert limits.enforce(fake_store.layout, 10_000_000, None) == 0
+    assert len(fake_store.entry_keys()) == 1
 
 
-def test_a_store_within_its_limits_is_left_alone(made):
-    made.add("relu")
-    assert limits.enforce(made.layout, 10_000_000, None) == 0
-    assert len(made.held()) == 1
+def test_without_limits_the_size_is_not_computed(fake_store, monkeypatch):
+    fake_store.add("relu")
+    monkeypatch.setattr(size_log, "total", lambda _layout: pytest.fail("it was computed"))
+    assert limits.enforce(fake_store.layout, None, None) == 0
 
 
-def test_without_limits_nothing_is_looked_at(made, monkeypatch):
-    made.add("relu")
-    monkeypatch.setattr(size_log, "total", lambda _layout: pytest.fail("it was"))
-    assert limits.enforce(made.layout, None, None) == 0
-
-
-def test_a_store_above_its_size_ends_a_tenth_below_it(made, monkeypatch):
+def test_a_store_over_its_size_limit_ends_a_tenth_below_it(fake_store, monkeypatch):
     for number in range(6):
-        made.add(f"op{number}", size=20_000)
-    limit = size_of(made) // 2
-    assert limits.enforce(made.layout, limit, None) > 0
-    assert 0 < size_of(made) <= limit
-    assert len(made.held()) == 2, "a tenth of the limit is free, and no more went than had to"
+        fake_store.add(f"op{number}", size=20_000)
+    limit = total_size(fake_store) // 2
+    assert limits.enforce(fake_store.layout, limit, None) > 0
+    assert 0 < total_size(fake_store) <= limit
+    assert len(fake_store.entry_keys()) == 2, "a tenth of the limit is free, and no more was evicted than necessary"
     monkeypatch.setattr(size_log, "count", lambda _layout: pytest.fail("it was walked again"))
-    assert limits.enforce(made.layout, limit, None) == 0
+    assert limits.enforce(fake_store.layout, limit, None) == 0
 
 
-def test_nothing_goes_because_the_running_sum_is_too_high(made):
+def test_nothing_is_evicted_only_because_the_running_sum_is_too_high(fake_store):
     for number in range(3):
-        made.add(f"op{number}", size=20_000)
-    size_log.measure(made.layout)
-    size_log.append(made.layout, 50_000)  # as a build leaves it that was counted while the store was walked
-    assert limits.enforce(made.layout, size_of(made) + 1, None) == 0
-    assert len(made.held()) == 3
+        fake_store.add(f"op{number}", size=20_000)
+    size_log.measure(fake_store.layout)
+    size_log.append(fake_store.layout, 50_000)  # as a build does that publishes while the store is walked
+    assert limits.enforce(fake_store.layout, total_size(fake_store) + 1, None) == 0
+    assert len(fake_store.entry_keys()) == 3
 
 
-def test_objects_count_too_and_go_first(made):
-    result = made.add("relu", size=1000)
-    made.layout.path("objects")
-    path = os.path.join(made.roots["own"], "a.o")
+def test_objects_count_and_are_evicted_first(fake_store):
+    key = fake_store.add("relu", size=1000)
+    path = os.path.join(fake_store.root_paths["own"], "a.o")
     with open(path, "wb") as file:
         file.write(b"o" * 50_000)
-    objects.keep(made.layout, "unit", path, Inputs(()))
-    assert limits.enforce(made.layout, 20_000, None) == 1
-    assert made.held() == {result} and made.files("objects") == []
+    objects.keep(fake_store.layout, "unit", path, Inputs(()))
+    assert limits.enforce(fake_store.layout, 20_000, None) == 1
+    assert fake_store.entry_keys() == {key} and fake_store.files("objects") == []
 
 
-def test_what_is_pinned_stays_whatever_the_limits_say(made):
-    keep, other = made.add("relu"), made.add("adam")
-    pins.pin(made.layout, keep)
-    assert pins.pinned(made.layout) == {keep}
-    limits.enforce(made.layout, 1, None)
-    assert made.held() == {keep} and other not in made.held()
-    pins.unpin(made.layout, keep)
-    pins.unpin(made.layout, keep)
-    limits.enforce(made.layout, 1, None)
-    assert made.held() == set()
+def test_a_pinned_entry_stays_whatever_the_limits(fake_store):
+    keep, _other = fake_store.add("relu"), fake_store.add("adam")
+    pins.pin(fake_store.layout, keep)
+    assert pins.pinned(fake_store.layout) == {keep}
+    limits.enforce(fake_store.layout, 1, None)
+    assert fake_store.entry_keys() == {keep}
+    pins.unpin(fake_store.layout, keep)
+    pins.unpin(fake_store.layout, keep)
+    limits.enforce(fake_store.layout, 1, None)
+    assert fake_store.entry_keys() == set()
 
 
-def test_what_is_pinned_stays_whatever_its_age(made):
-    keep = made.add("relu")
-    pins.pin(made.layout, keep)
-    gone = gc.remove(made.layout, gc.over_limit(made.layout, time.time() + 400 * DAY, max_age=DAY))
-    assert made.held() == {keep} and not [one for one in gone if one.kind == "entry"]
+def test_a_pinned_entry_stays_whatever_its_age(fake_store):
+    keep = fake_store.add("relu")
+    pins.pin(fake_store.layout, keep)
+    removed = gc.remove(fake_store.layout, gc.over_limit(fake_store.layout, time.time() + 400 * DAY, max_age=DAY))
+    assert fake_store.entry_keys() == {keep} and not [eviction for eviction in removed if eviction.kind == "entry"]
 
 
-def test_what_was_published_or_used_just_now_stays(made, monkeypatch):
+def test_an_entry_that_was_just_published_stays(fake_store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 5.0)
-    result = made.add("relu")
-    assert limits.enforce(made.layout, 1, None) == 0
-    assert made.held() == {result}
+    key = fake_store.add("relu")
+    assert limits.enforce(fake_store.layout, 1, None) == 0
+    assert fake_store.entry_keys() == {key}
 
 
-def test_ages_are_looked_at_once_a_day(made, monkeypatch):
-    seen = []
+def test_ages_are_checked_once_a_day(fake_store, monkeypatch):
+    max_ages = []
     real = gc.over_limit
-    monkeypatch.setattr(gc, "over_limit", lambda *arguments: seen.append(arguments[3]) or real(*arguments))
+    monkeypatch.setattr(gc, "over_limit", lambda *arguments: max_ages.append(arguments[3]) or real(*arguments))
     for _time in range(3):
-        limits.enforce(made.layout, None, 180 * DAY)
-    assert seen == [180 * DAY]
-    os.utime(made.layout.path(limits.SWEPT), (time.time() - DAY - 1,) * 2)
-    limits.enforce(made.layout, None, 180 * DAY)
-    assert seen == [180 * DAY] * 2
+        limits.enforce(fake_store.layout, None, 180 * DAY)
+    assert max_ages == [180 * DAY]
+    os.utime(fake_store.layout.path(limits.SWEPT), (time.time() - DAY - 1,) * 2)
+    limits.enforce(fake_store.layout, None, 180 * DAY)
+    assert max_ages == [180 * DAY] * 2
 
 
-def test_a_size_that_is_exceeded_between_two_looks_at_the_ages_evicts_by_size_alone(made, monkeypatch):
-    limits.enforce(made.layout, None, DAY)
-    results = {made.add("relu"), made.add("adam")}
+def test_over_the_size_limit_between_two_age_checks_entries_are_evicted_by_size_alone(fake_store, monkeypatch):
+    limits.enforce(fake_store.layout, None, DAY)
+    keys = {fake_store.add("relu"), fake_store.add("adam")}
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + 2 * 3600)
-    limits.enforce(made.layout, size_of(made) - 1, 1.0)
-    assert len(made.held() & results) == 1
+    limits.enforce(fake_store.layout, total_size(fake_store) - 1, 1.0)
+    assert len(fake_store.entry_keys() & keys) == 1
 
 
-def test_an_eviction_is_an_event_with_its_reason(made, tmp_path, monkeypatch):
-    import json
-
+def test_an_eviction_is_an_event_with_the_reason(fake_store, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_LOG", str(tmp_path / "log"))
-    result = made.add("relu")
-    limits.enforce(made.layout, 1, None)
-    told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    (evicted,) = [one for one in told if one["event"] == "evict" and one["kind"] == "entry"]
-    assert evicted["op"] == "relu" and evicted["path"].endswith(result) and evicted["bytes"] > 1000
+    key = fake_store.add("relu")
+    limits.enforce(fake_store.layout, 1, None)
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    (evicted,) = [event for event in events if event["event"] == "evict" and event["kind"] == "entry"]
+    assert evicted["op"] == "relu" and evicted["path"].endswith(key) and evicted["bytes"] > 1000
     assert evicted["reasons"] == ["the least recently used, and the store is larger than the limit"]
 
 
 @pytest.mark.parametrize("error", [CacheDirError("x", "read-only", "y"), PermissionError(13, "no")])
-def test_a_store_that_cannot_be_changed_fails_no_build(made, monkeypatch, error):
-    made.add("relu")
+def test_a_failure_to_evict_raises_nothing(fake_store, monkeypatch, error):
+    fake_store.add("relu")
 
     def fail(*_arguments):
         raise error
 
     monkeypatch.setattr(gc, "over_limit", fail)
-    assert limits.enforce(made.layout, 1, None) == 0
+    assert limits.enforce(fake_store.layout, 1, None) == 0
 
 
-def test_a_day_that_cannot_be_noted_looks_at_no_ages(made, monkeypatch):
-    os.mkdir(made.layout.path(limits.SWEPT))
-    os.utime(made.layout.path(limits.SWEPT), (1, 1))
-    monkeypatch.setattr(gc, "over_limit", lambda *_arguments: pytest.fail("it would at every build"))
-    assert limits.enforce(made.layout, None, 1.0) == 0
+def test_ages_are_not_checked_if_the_check_cannot_be_noted(fake_store, monkeypatch):
+    os.mkdir(fake_store.layout.path(limits.SWEPT))
+    os.utime(fake_store.layout.path(limits.SWEPT), (1, 1))
+    monkeypatch.setattr(gc, "over_limit", lambda *_arguments: pytest.fail("it would be repeated at every build"))
+    assert limits.enforce(fake_store.layout, None, 1.0) == 0
 
 
-# -- what the environment asks for -------------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def test_limits_have_defaults_and_zero_lifts_them(monkeypatch):
+def test_limits_have_defaults_and_zero_means_none(monkeypatch):
     assert settings.cache_max_size() == 10 << 30 and settings.cache_max_age() == 180 * DAY
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", "0")
     monkeypatch.setenv("OPFORGE_CACHE_MAX_AGE", "0")

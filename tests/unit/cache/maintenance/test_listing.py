@@ -1,4 +1,4 @@
-"""What a store says of itself: entries with their facts, areas with their sizes, and no failure over what is gone."""
+"""Listings of a store: entries with their fields, areas with their sizes, nothing that is being removed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ import shutil
 import time
 
 import pytest
-from support.store.fake_store import MadeUpStore
 
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
-
-
-@pytest.fixture
-def made(tmp_path):
-    return MadeUpStore(tmp_path / "store", tmp_path / "src")
 
 
 def test_a_store_that_does_not_exist_holds_nothing(tmp_path):
@@ -24,57 +18,58 @@ def test_a_store_that_does_not_exist_holds_nothing(tmp_path):
     assert not os.path.exists(layout.root)
 
 
-def test_an_entry_is_listed_with_its_facts(made):
-    result = made.add("relu", size=500)
-    (found,) = listing.entries(made.layout)
-    assert (found.key, found.op, found.abi, found.target) == (result, "relu", "c", "cpu:x86-64-v3")
-    assert found.path == made.library(result) and found.problem == "" and found.seconds == 1.5
-    assert found.size > 500
-    assert abs(found.built - time.time()) < 60
+def test_an_entry_is_listed_with_its_fields(fake_store):
+    key = fake_store.add("relu", size=500)
+    (entry,) = listing.entries(fake_store.layout)
+    assert (entry.key, entry.op, entry.abi, entry.target) == (key, "relu", "c", "cpu:x86-64-v3")
+    assert entry.path == fake_store.library(key) and entry.problem == "" and entry.seconds == 1.5
+    assert entry.size > 500
+    assert abs(entry.built - time.time()) < 60
 
 
-def test_the_newest_ticket_tells_the_last_use(made):
-    result = made.add()
-    made.use(result, time.time() + 500)
-    (found,) = listing.entries(made.layout)
-    assert 400 < found.used - found.built < 600
+def test_the_last_use_is_the_time_of_the_newest_stat_record(fake_store):
+    key = fake_store.add()
+    fake_store.use(key, time.time() + 500)
+    (entry,) = listing.entries(fake_store.layout)
+    assert 400 < entry.used - entry.built < 600
 
 
-def test_entries_are_sorted_by_op(made):
+def test_entries_are_sorted_by_op(fake_store):
     for op in ("lion", "adam", "relu"):
-        made.add(op)
-    assert [one.op for one in listing.entries(made.layout)] == ["adam", "lion", "relu"]
+        fake_store.add(op)
+    assert [entry.op for entry in listing.entries(fake_store.layout)] == ["adam", "lion", "relu"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"binary": 3}', '{"binary": {}}', '{"binary": {"file": "../a"}}'])
-def test_an_entry_with_a_broken_manifest_is_listed_with_its_problem(made, content):
-    result = made.add()
-    with open(os.path.join(made.layout.entry(result), "manifest.json"), "w") as file:
+def test_an_entry_with_a_broken_manifest_is_listed_with_its_problem(fake_store, content):
+    folder = fake_store.layout.entry(fake_store.add())
+    with open(os.path.join(folder, "manifest.json"), "w") as file:
         file.write(content)
-    (found,) = listing.entries(made.layout)
-    assert found.problem == "its manifest cannot be read" and found.path == made.layout.entry(result)
+    (entry,) = listing.entries(fake_store.layout)
+    assert entry.problem == "its manifest cannot be read" and entry.path == folder
 
 
-def test_an_entry_of_somebody_else_is_listed_with_its_problem_and_hides_no_other(made, monkeypatch):
-    theirs, mine = made.add("relu"), made.add("adam")
-    made.close(monkeypatch, theirs)
-    found = {one.key: one for one in listing.entries(made.layout)}
-    assert set(found) == {theirs, mine} and found[mine].problem == ""
-    assert found[theirs].problem == "its manifest cannot be read" and found[theirs].path == made.layout.entry(theirs)
+def test_an_entry_of_another_user_is_listed_with_its_problem_and_hides_no_other(fake_store, monkeypatch):
+    foreign, own = fake_store.add("relu"), fake_store.add("adam")
+    fake_store.deny_access(monkeypatch, foreign)
+    by_key = {entry.key: entry for entry in listing.entries(fake_store.layout)}
+    assert set(by_key) == {foreign, own} and by_key[own].problem == ""
+    assert by_key[foreign].problem == "its manifest cannot be read"
+    assert by_key[foreign].path == fake_store.layout.entry(foreign)
 
 
-def test_an_entry_that_is_being_removed_is_left_out(made):
-    os.mkdir(made.layout.entry("half"))
-    with open(made.layout.path("entries", "stray"), "w"):
+def test_an_entry_that_is_being_removed_is_left_out(fake_store):
+    os.mkdir(fake_store.layout.entry("half"))
+    with open(fake_store.layout.path("entries", "stray"), "w"):
         pass
-    assert listing.entries(made.layout) == []
+    assert listing.entries(fake_store.layout) == []
 
 
-def test_areas_count_files_and_bytes(made):
-    result = made.add(size=700)
-    areas = {one.name: one for one in listing.areas(made.layout)}
+def test_areas_count_files_and_bytes(fake_store):
+    key = fake_store.add(size=700)
+    areas = {area.name: area for area in listing.areas(fake_store.layout)}
     assert areas["entries"].files == 2
-    assert areas["entries"].size == listing.entries(made.layout)[0].size
+    assert areas["entries"].size == listing.entries(fake_store.layout)[0].size
     assert areas["plans"].files == 1 and "quarantine" not in areas
-    shutil.rmtree(made.layout.entry(result))
-    assert "entries" not in {one.name for one in listing.areas(made.layout)}
+    shutil.rmtree(fake_store.layout.entry(key))
+    assert "entries" not in {area.name for area in listing.areas(fake_store.layout)}

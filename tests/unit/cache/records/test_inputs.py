@@ -1,4 +1,4 @@
-"""Inputs: names that appear where a header was looked for, and the form in which all of it is kept."""
+"""Inputs: names that appear where a header was looked for, and the JSON form."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from support.fake_disk import FakeDisk
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 
-def inputs(**parts):
+def inputs_with(**fields):
     return Inputs(
-        **{"files": (), "names": ("a.h",), "searched": (RootedPath("own", "x"), RootedPath("own", "y")), **parts}
+        **{"files": (), "names": ("a.h",), "searched": (RootedPath("own", "x"), RootedPath("own", "y")), **fields}
     )
 
 
-def test_a_place_below_a_root_goes_where_the_root_goes():
-    where = RootedPath("own", "a/b.h")
-    assert where.resolve({"own": "/p"}) == "/p/a/b.h"
-    assert where.resolve({"own": "/q"}) == "/q/a/b.h"
-    assert where.resolve({}) is None
+def test_a_path_below_a_root_moves_with_the_root():
+    path = RootedPath("own", "a/b.h")
+    assert path.resolve({"own": "/p"}) == "/p/a/b.h"
+    assert path.resolve({"own": "/q"}) == "/q/a/b.h"
+    assert path.resolve({}) is None
     assert Dependency("own", "a", "00").resolve({"own": "/p"}) == "/p/a"
     assert RootedPath("own", "a").join("../b") == RootedPath("own", "b")
 
 
 def test_nothing_appears_in_an_empty_tree():
-    assert inputs().appeared({"own": "/p"}, FakeDisk()) is None
+    assert inputs_with().appeared({"own": "/p"}, FakeDisk()) is None
 
 
 def test_a_name_that_was_there_does_not_appear():
     disk = FakeDisk()
     disk.write("/p/y/a.h", "")
-    assert inputs(present=(RootedPath("own", "y/a.h"),)).appeared({"own": "/p"}, disk) is None
-    assert inputs().appeared({"own": "/p"}, disk) == "/p/y/a.h"
+    assert inputs_with(present=(RootedPath("own", "y/a.h"),)).appeared({"own": "/p"}, disk) is None
+    assert inputs_with().appeared({"own": "/p"}, disk) == "/p/y/a.h"
 
 
-def test_a_name_with_folders_and_dots_is_the_same_file():
+def test_a_name_with_dots_is_the_same_file_as_without():
     disk = FakeDisk()
     disk.write("/p/a.h", "")
-    found = inputs(names=("../a.h",), present=(RootedPath("own", "a.h"),))
-    assert found.appeared({"own": "/p"}, disk) is None
+    inputs = inputs_with(names=("../a.h",), present=(RootedPath("own", "a.h"),))
+    assert inputs.appeared({"own": "/p"}, disk) is None
 
 
 @pytest.mark.parametrize("name", ["../b.h", "sub/../b.h", "/elsewhere/b.h"])
-def test_a_name_that_is_queried_by_another_way_appears_too(name):
+def test_a_name_that_leaves_the_searched_folder_appears_too(name):
     disk = FakeDisk()
     disk.touch_folder("/p/x/sub")
-    found = inputs(names=(name,))
-    assert found.appeared({"own": "/p"}, disk) is None
+    inputs = inputs_with(names=(name,))
+    assert inputs.appeared({"own": "/p"}, disk) is None
     for path in ("/p/b.h", "/p/x/b.h", "/elsewhere/b.h"):
         disk.write(path, "")
-    assert found.appeared({"own": "/p"}, disk) is not None
+    assert inputs.appeared({"own": "/p"}, disk) is not None
 
 
-def test_a_folder_of_a_root_that_is_not_here_is_passed_over():
-    assert inputs(searched=(RootedPath("other", ""),)).appeared({"own": "/p"}, FakeDisk()) is None
+def test_a_folder_of_a_missing_root_is_ignored():
+    assert inputs_with(searched=(RootedPath("other", ""),)).appeared({"own": "/p"}, FakeDisk()) is None
 
 
-located = st.builds(RootedPath, st.text(), st.text())
+rooted_paths = st.builds(RootedPath, st.text(), st.text())
 
 
 @given(
     st.lists(st.builds(Dependency, st.text(), st.text(), st.text(), st.text())),
     st.lists(st.text()),
-    st.lists(located),
-    st.lists(st.tuples(st.text(), located)),
+    st.lists(rooted_paths),
+    st.lists(st.tuples(st.text(), rooted_paths)),
 )
-def test_any_inputs_survive_json_up_to_order(files, names, places, seals):
-    first = Inputs(tuple(files), tuple(names), tuple(places), tuple(places), tuple(places), tuple(seals))
+def test_any_inputs_survive_json_up_to_order(files, names, paths, trees):
+    first = Inputs(tuple(files), tuple(names), tuple(paths), tuple(paths), tuple(paths), tuple(trees))
     back = Inputs.from_json(json.loads(json.dumps(first.to_json())))
     assert back.to_json() == first.to_json()
     assert sorted(back.files) == sorted(first.files)
@@ -88,6 +88,6 @@ def test_any_inputs_survive_json_up_to_order(files, names, places, seals):
         {"files": [], "names": [], "searched": [], "present": [], "folders": [], "seals": [["s", "r"]]},
     ],
 )
-def test_what_is_no_inputs_says_so(data):
+def test_data_of_another_form_raises(data):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Inputs.from_json(data)

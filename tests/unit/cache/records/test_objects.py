@@ -1,4 +1,4 @@
-"""Objects by unit: taken only where every file is as it was and the object is whole; the newest are kept."""
+"""Objects by unit: reused only if every file is unchanged and the object is intact; the newest are kept."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Unit:
     """One source and its object."""
 
     def __init__(self, folder):
-        self.folder, self.roots = folder, {"own": str(folder)}
-        self.place = Layout(str(folder / "store"))
-        current.prepare(self.place.root, ME)
+        self.folder, self.root_paths = folder, {"own": str(folder)}
+        self.layout = Layout(str(folder / "store"))
+        current.prepare(self.layout.root, ME)
         self.write("int a;")
 
     def write(self, text, name="a.cpp"):
@@ -34,14 +34,14 @@ class Unit:
 
     def keep(self, content=b"object"):
         (self.folder / "a.o").write_bytes(content)
-        objects.keep(self.place, "unit", str(self.folder / "a.o"), self.inputs())
+        objects.keep(self.layout, "unit", str(self.folder / "a.o"), self.inputs())
 
     def reuse(self):
         target = self.folder / "target.o"
         target.unlink(missing_ok=True)
-        found = objects.reuse(self.place, "unit", self.roots, Disk(), {}, str(target))
-        assert (found is not None) == target.exists()
-        return found and target.read_bytes()
+        inputs = objects.reuse(self.layout, "unit", self.root_paths, Disk(), {}, str(target))
+        assert (inputs is not None) == target.exists()
+        return inputs and target.read_bytes()
 
     def stored(self, ending=".o"):
         return sorted((self.folder / "store" / "v1" / "objects" / "unit").glob("*" + ending))
@@ -52,11 +52,11 @@ def unit(tmp_path):
     return Unit(tmp_path)
 
 
-def test_nothing_kept_is_nothing_found(unit):
+def test_nothing_is_reused_if_nothing_was_kept(unit):
     assert unit.reuse() is None
 
 
-def test_what_was_kept_is_found_while_its_files_are_the_same(unit):
+def test_an_object_is_reused_while_its_files_are_the_same(unit):
     unit.keep()
     assert unit.reuse() == b"object"
     unit.write("int b;")
@@ -65,7 +65,7 @@ def test_what_was_kept_is_found_while_its_files_are_the_same(unit):
     assert unit.reuse() == b"object"
 
 
-def test_a_file_that_is_gone_or_a_name_that_appears_is_another_object(unit):
+def test_an_object_is_not_reused_if_a_file_is_gone_or_a_header_has_appeared(unit):
     unit.keep()
     unit.write("", "b.h")
     assert unit.reuse() is None
@@ -75,24 +75,24 @@ def test_a_file_that_is_gone_or_a_name_that_appears_is_another_object(unit):
     assert unit.reuse() is None
 
 
-@pytest.mark.parametrize("harm", [b"objecT", b"", b"object and more"])
-def test_a_damaged_object_is_not_used(unit, harm):
+@pytest.mark.parametrize("content", [b"objecT", b"", b"object and more"])
+def test_a_damaged_object_is_not_reused(unit, content):
     unit.keep()
     (path,) = unit.stored()
     path.chmod(0o600)
-    path.write_bytes(harm)
+    path.write_bytes(content)
     assert unit.reuse() is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"files": 3}', '{"files": [[1]]}', "[" * 100_000])
-def test_a_garbled_record_is_not_used(unit, text):
+def test_a_damaged_record_is_not_used(unit, text):
     unit.keep()
     (path,) = unit.stored(".json")
     path.write_text(text)
     assert unit.reuse() is None
 
 
-def test_a_record_that_names_no_file_vouches_for_nothing(unit):
+def test_a_record_that_names_no_file_is_not_used(unit):
     unit.keep()
     (path,) = unit.stored(".json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "files": []}))
@@ -105,11 +105,11 @@ def test_a_record_without_its_object_is_not_used(unit):
     assert unit.reuse() is None
 
 
-def test_the_newest_are_kept(unit):
+def test_the_newest_objects_are_kept(unit):
     for number in range(objects.KEPT + 5):
         unit.write(f"int a{number};")
         unit.keep(f"object {number}".encode())
-        record = max(unit.stored(".json"), key=lambda one: one.stat().st_mtime_ns)
+        record = max(unit.stored(".json"), key=lambda path: path.stat().st_mtime_ns)
         os.utime(record, (number, number + 1_000_000))
     assert len(unit.stored()) == len(unit.stored(".json")) == objects.KEPT
     kept = {path.read_bytes() for path in unit.stored()}
@@ -121,7 +121,7 @@ def test_objects_are_private(unit):
     assert {path.stat().st_mode & 0o777 for path in (*unit.stored(), *unit.stored(".json"))} == {0o600}
 
 
-def test_an_object_that_cannot_be_kept_harms_nothing(unit):
+def test_a_failure_to_keep_an_object_raises_nothing(unit):
     (unit.folder / "store" / "v1" / "objects").write_text("a file in the folder's place")
     unit.keep()
     assert unit.reuse() is None

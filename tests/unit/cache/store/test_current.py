@@ -1,33 +1,209 @@
-"""Nothing that is the machine's is heard or filled by a test, nor by a fixture that outlives one."""
+"""The store that the settings name: which folders are used, what is reported of the others, how a store is made."""
 
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
+from support import child_processes, text_files
 
-from opforge.cache.current import current_store
+from opforge.cache import current, layout
+from opforge.errors import CacheDirError, LayerError
 
-
-def heard():
-    """The store in use, and the settings that are set."""
-    return str(current_store().layout), {name for name in os.environ if name.startswith("OPFORGE_")}
-
-
-@pytest.fixture(scope="module")
-def outliving():
-    """What a fixture of a module hears: it is made before the store of the first test."""
-    store, settings = heard()
-    return store, settings - {"OPFORGE_CACHE_LAYERS"}
+ME = frozenset({0, os.geteuid()})
+STRANGER = 4242
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")
 
 
-def test_a_fixture_that_outlives_a_test_has_the_sessions_store_and_no_setting(outliving, shared_store):
-    assert outliving == (str(shared_store), {"OPFORGE_CACHE_DIR"})
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "cache"
+    path.mkdir(mode=0o700)
+    return path
 
 
-def test_a_test_has_a_store_of_its_own_and_no_setting(own_store):
-    assert heard() == (str(own_store), {"OPFORGE_CACHE_DIR"})
+# -- making a store ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_built_for_several_tests_is_put_into_the_sessions_store(builds_are_shared, shared_store):
-    assert heard() == (str(shared_store), {"OPFORGE_CACHE_DIR"})
+@pytest.fixture(params=[0o000, 0o002, 0o022, 0o077], ids=lambda mask: f"umask {mask:03o}")
+def umask(request):
+    old = os.umask(request.param)
+    yield request.param
+    os.umask(old)
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_a_store_is_private_and_trusted_whatever_the_umask(tmp_path, umask):
+    tmp_path.chmod(0o700)
+    root = str(tmp_path / "a" / "b" / "store")
+    current.prepare(root, ME)
+    assert {mode(folder) for folder, _folders, _files in os.walk(tmp_path / "a")} == {0o700}
+    assert current.find_problem(root, ME) is None
+    current.prepare(root, ME)
+
+
+def test_a_store_is_tagged_for_backup_programs_once(tmp_path):
+    current.prepare(str(tmp_path), ME)
+    tag = tmp_path / "CACHEDIR.TAG"
+    assert tag.read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+    inode = tag.stat().st_ino
+    current.prepare(str(tmp_path), ME)
+    assert tag.stat().st_ino == inode
+    assert os.listdir(tmp_path / layout.VERSION / "staging") == []
+
+
+def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):
+    text_files.write(tmp_path, layout.VERSION, "")
+    with pytest.raises(CacheDirError, match=r"it cannot be written \(File exists\). Set OPFORGE_CACHE_DIR to a folder"):
+        current.prepare(str(tmp_path), ME)
+
+
+# -- opening a store ---------------------------------------------------------------------------------------------------
+
+
+def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_the_fix(own_store):
+    own_store.mkdir()
+    own_store.chmod(0o777)
+    text = rf"{own_store} cannot be used: {own_store} can be written by everybody. Run: chmod go-w {own_store}"
+    with pytest.raises(CacheDirError, match=text):
+        current.current_store()
+
+
+def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
+    text_files.write(own_store.parent, own_store.name, "")
+    with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
+        current.writable_store()
+
+
+def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
+    tmp_path, monkeypatch, warnings_of_the_cache
+):
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "opforge").mkdir()
+    (tmp_path / "opforge").chmod(0o777)
+    root = current.writable_store().layout.root
+    assert {root} == {current.current_store().layout.root, current.writable_store().layout.root}
+    assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
+    assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
+    (warning,) = warnings_of_the_cache()
+    assert f"{tmp_path}/opforge can be written by everybody. Run: chmod go-w" in warning
+    assert f"Using {root} instead" in warning and "OPFORGE_CACHE_DIR" in warning
+
+
+def test_opening_a_store_creates_nothing(own_store):
+    current.current_store()
+    assert not own_store.exists()
+
+
+def test_a_layer_that_cannot_be_trusted_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer").chmod(0o777)
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
+    with pytest.raises(LayerError, match=r"layer can be written by everybody. A layer must belong to root, to you or"):
+        current.current_store()
+
+
+@as_root
+def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
+    os.chown(folder, STRANGER, STRANGER)
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
+    with pytest.raises(LayerError, match=f"belongs to user {STRANGER}.* or to one of OPFORGE_TRUSTED_OWNERS") as caught:
+        current.current_store()
+    assert str(caught.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(caught.value)
+    monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
+    assert current.current_store().layers == (layout.Layout(str(folder)),)
+
+
+@as_root
+def test_the_users_own_store_may_not_belong_to_a_named_owner(own_store, monkeypatch):
+    own_store.mkdir(mode=0o700)
+    os.chown(own_store, STRANGER, STRANGER)
+    monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
+    with pytest.raises(CacheDirError, match=f"belongs to user {STRANGER}"):
+        current.current_store()
+
+
+AS_NOBODY = """
+import logging, os, sys, tempfile, grp, pwd, random, shutil
+from opforge.cache import current
+from opforge.errors import CacheDirError
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+try:
+    for _ in range(2):
+        print("ROOT", current.writable_store().layout.root)
+except CacheDirError as error:
+    print("REFUSED", error)
+"""
+
+
+@pytest.fixture
+def home_of_nobody():
+    """A home folder outside pytest's own, which the user nobody could not enter."""
+    import shutil
+    import tempfile
+
+    path = tempfile.mkdtemp(prefix="opforge-test-")
+    os.chmod(path, 0o755)
+    os.makedirs(os.path.join(path, "tmp"))
+    os.chmod(os.path.join(path, "tmp"), 0o1777)
+    yield path
+    shutil.rmtree(path)
+
+
+def run_as_nobody(home, **env):
+    return child_processes.run_python(
+        AS_NOBODY, env={"HOME": home, "TMPDIR": home + "/tmp", "XDG_CACHE_HOME": None, **env}, cwd="/"
+    )
+
+
+@as_root
+def test_a_home_that_cannot_be_written_is_replaced_with_one_warning(home_of_nobody):
+    lines = run_as_nobody(home_of_nobody, OPFORGE_CACHE_DIR=None).splitlines()
+    assert len(lines) == 3, lines
+    assert lines[0].startswith(f"The cache folder {home_of_nobody}/.cache/opforge cannot be used: it cannot be written")
+    assert lines[1] == lines[2] and lines[1].startswith(f"ROOT {home_of_nobody}/tmp/opforge-65534-")
+
+
+def test_a_refused_default_folder_is_replaced_only_when_something_is_built(monkeypatch, tmp_path, caplog):
+    """A layer can be read in a container in which no folder can be written."""
+    import tempfile
+
+    (tmp_path / "opforge").mkdir()
+    (tmp_path / "opforge").chmod(0o777)
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", no_temporary_folder)
+    assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
+    with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
+        current.writable_store()
+
+
+def no_temporary_folder(**_options):
+    raise FileNotFoundError(2, "No usable temporary directory found")
+
+
+@as_root
+def test_a_chosen_folder_that_cannot_be_written_is_an_error_with_the_variable_to_set(home_of_nobody):
+    output = run_as_nobody(home_of_nobody, OPFORGE_CACHE_DIR=home_of_nobody + "/chosen")
+    assert output == (
+        f"REFUSED The cache folder {home_of_nobody}/chosen cannot be used: it cannot be written (Permission denied)."
+        " Set OPFORGE_CACHE_DIR to a folder that you can write\n"
+    )
+
+
+@as_root
+def test_a_home_of_another_user_is_replaced(home_of_nobody):
+    os.makedirs(home_of_nobody + "/.cache")
+    os.chown(home_of_nobody + "/.cache", STRANGER, STRANGER)
+    os.chmod(home_of_nobody + "/.cache", 0o755)
+    lines = run_as_nobody(home_of_nobody, OPFORGE_CACHE_DIR=None).splitlines()
+    assert f"{home_of_nobody}/.cache belongs to user {STRANGER}" in lines[0]
+    assert lines[1].startswith(f"ROOT {home_of_nobody}/tmp/")

@@ -1,25 +1,18 @@
-"""Damaged entries: named, set aside and built again."""
+"""Damaged entries: reported, set aside and built again."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 
 import pytest
 from support import text_files
-from support.store.fake_store import LIBRARY, ME, World
+from support.store.fake_op import LIBRARY, FakeOp
 
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
 
 
 def truncate(path):
@@ -32,7 +25,7 @@ def zero(path):
         file.write(bytes(len(LIBRARY)))
 
 
-def flip(path):
+def flip_bit(path):
     with open(path, "r+b") as file:
         file.seek(11)
         byte = file.read(1)[0]
@@ -40,8 +33,12 @@ def flip(path):
         file.write(bytes([byte ^ 1]))
 
 
+def reverse(path):
+    with open(path, "wb") as file:
+        file.write(LIBRARY[::-1])
+
+
 def empty(path):
-    truncate(path)
     os.truncate(path, 0)
 
 
@@ -72,10 +69,11 @@ def others_writable(path):
     os.chmod(path, 0o507)
 
 
-DAMAGES = {
+LIBRARY_DAMAGES = {
     truncate: "the library has 7 bytes instead of 200",
     zero: "the library's digest differs from its manifest's",
-    flip: "the library's digest differs from its manifest's",
+    flip_bit: "the library's digest differs from its manifest's",
+    reverse: "the library's digest differs from its manifest's",
     empty: "the library has 0 bytes instead of 200",
     folder: "the library is not a regular file",
     link: "the library cannot be opened (Too many levels of symbolic links)",
@@ -87,62 +85,62 @@ DAMAGES = {
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)
-def test_a_damaged_entry_is_named_set_aside_and_built_again(world, harm, warnings_of_the_cache):
-    built = world.build()
+@pytest.mark.parametrize("damage", LIBRARY_DAMAGES, ids=lambda damage: damage.__name__)
+def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(fake_op, damage, warnings_of_the_cache):
+    built = fake_op.build()
     os.chmod(built.library, 0o700)
-    harm(built.library)
-    assert world.get() is None
-    assert world.reasons()[0] == DAMAGES[harm]
+    damage(built.library)
+    assert fake_op.get() is None
+    assert fake_op.reasons()[0] == LIBRARY_DAMAGES[damage]
     (warning,) = warnings_of_the_cache()
-    assert f"The cache entry {built.folder} is damaged: {DAMAGES[harm]}. It was set aside in " in warning
-    assert len(os.listdir(world.store.layout.path("quarantine"))) == 1
-    assert world.build().origin == "built"
-    assert world.get() is not None
+    assert f"The cache entry {built.folder} is damaged: {LIBRARY_DAMAGES[damage]}. It was set aside in " in warning
+    assert len(os.listdir(fake_op.store.layout.path("quarantine"))) == 1
+    assert fake_op.build().origin == "built"
+    assert fake_op.get() is not None
 
 
-def as_file(path):
+def replace_by_file(path):
     shutil.rmtree(path)
     text_files.write(os.path.dirname(path), os.path.basename(path), "a file")
 
 
-def as_empty_folder(path):
+def replace_by_empty_folder(path):
     shutil.rmtree(path)
     os.mkdir(path)
 
 
-def as_dangling_link(path):
+def replace_by_dangling_link(path):
     os.rename(path, path + "-away")
     os.symlink("nowhere", path)
 
 
-def without_manifest(path):
+def remove_manifest(path):
     os.unlink(os.path.join(path, entries.MANIFEST))
 
 
-def with_garbled_manifest(path):
+def damage_manifest(path):
     text_files.write(path, entries.MANIFEST, "{")
 
 
 @pytest.mark.parametrize(
-    "harm",
-    [as_file, as_empty_folder, as_dangling_link, without_manifest, with_garbled_manifest],
-    ids=lambda f: f.__name__,
+    "damage",
+    [replace_by_file, replace_by_empty_folder, replace_by_dangling_link, remove_manifest, damage_manifest],
+    ids=lambda damage: damage.__name__,
 )
-def test_an_entry_that_is_no_entry_is_replaced(world, harm):
-    built = world.build()
-    harm(built.folder)
-    assert world.get(paranoid=True) is None
-    again = world.build()
+def test_a_folder_that_is_no_entry_is_replaced(fake_op, damage):
+    built = fake_op.build()
+    damage(built.folder)
+    assert fake_op.get(paranoid=True) is None
+    again = fake_op.build()
     assert again.origin == "built" and again.key == built.key
-    assert world.get() is not None
-    assert world.staged() == []
+    assert fake_op.get() is not None
+    assert fake_op.staging_folders() == []
 
 
-def test_an_entry_that_another_user_has_left_in_the_way_is_named_with_the_way_out(world, monkeypatch):
-    """As a `sudo`, or root in a container, that shared the folder."""
-    built = world.build()
-    with_garbled_manifest(built.folder)
+def test_a_damaged_entry_that_cannot_be_set_aside_is_an_error_with_the_fix(fake_op, monkeypatch):
+    """As an entry that `sudo`, or root in a container, has left in a shared folder."""
+    built = fake_op.build()
+    damage_manifest(built.folder)
     rename = os.rename
 
     def refuse(source, target):
@@ -151,104 +149,66 @@ def test_an_entry_that_another_user_has_left_in_the_way_is_named_with_the_way_ou
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(CacheDirError) as refused:
-        world.build()
-    root = world.store.layout.root
-    assert str(refused.value) == (
+    with pytest.raises(CacheDirError) as caught:
+        fake_op.build()
+    root = fake_op.store.layout.root
+    assert str(caught.value) == (
         f"The cache folder {root} cannot be used: {built.folder} cannot be changed (its manifest cannot be read)."
         f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
     )
-    assert world.staged() == []
+    assert fake_op.staging_folders() == []
 
 
-def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(world, monkeypatch, warnings_of_the_cache):
-    built = world.build()
-    with_garbled_manifest(built.folder)
+def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(fake_op, monkeypatch, warnings_of_the_cache):
+    built = fake_op.build()
+    damage_manifest(built.folder)
     rename = os.rename
 
-    def too_late(source, target):
+    def rename_too_late(source, target):
         rename(source, target)
         if source == built.folder:
             raise FileNotFoundError(2, "No such file or directory", source)
 
-    monkeypatch.setattr(os, "rename", too_late)
-    assert world.build().origin == "built" and world.get() is not None
+    monkeypatch.setattr(os, "rename", rename_too_late)
+    assert fake_op.build().origin == "built" and fake_op.get() is not None
     assert warnings_of_the_cache() == []
 
 
-def test_another_ops_library_is_a_damage(world):
-    built = world.build()
-    os.chmod(built.library, 0o700)
-    with open(built.library, "wb") as file:
-        file.write(LIBRARY[::-1])
-    assert world.get() is None
-    assert world.reasons()[0] == "the library's digest differs from its manifest's"
-
-
-def entry_of(folder, size, **binary):
-    content = bytes(size)
-    path = folder / "big.so"
-    path.write_bytes(content)
-    path.chmod(0o500)
-    facts = {"file": "big.so", "size": size, "sha256": hashlib.sha256(content).hexdigest(), **binary}
-    return entries.Entry("r", str(folder), facts, "cache")
-
-
-def test_a_large_library_is_trusted_by_its_receipt_and_hashed_in_full_on_demand(tmp_path):
-    size = entries.FULL_CHECK_BYTES + 1
-    entry = entry_of(tmp_path, size, sha256="00")
-    entry.binary["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.integrity_problem(entry, ME) is None
-    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its manifest's"
-    entry.binary["stamp"][1] += 1
-    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its manifest's"
-
-
-def test_a_small_library_is_hashed_whatever_its_receipt_says(tmp_path):
-    entry = entry_of(tmp_path, entries.FULL_CHECK_BYTES, sha256="00")
-    entry.binary["stamp"] = list(Disk().stamp(entry.library))
-    assert entries.integrity_problem(entry, ME) is not None
-
-
-def test_a_renewed_ticket_keeps_the_receipt_of_a_large_library(tmp_path):
-    world = World(tmp_path, bytes(entries.FULL_CHECK_BYTES + 1))
-    world.build()
-    (before,) = map(read_json, world.tickets())
-    os.utime(world.folder / "src" / "a.cpp")
-    assert world.get() is not None
-    (after,) = map(read_json, world.tickets())
+def test_a_renewed_stat_record_keeps_the_stamp_of_a_large_librarys_full_check(tmp_path):
+    fake_op = FakeOp(tmp_path, bytes(entries.FULL_CHECK_BYTES + 1))
+    fake_op.build()
+    (before,) = map(read_json, fake_op.stat_records())
+    os.utime(fake_op.folder / "src" / "a.cpp")
+    assert fake_op.get() is not None
+    (after,) = map(read_json, fake_op.stat_records())
     assert after["at"] > before["at"]
     assert after["binary"].get("stamp") == before["binary"]["stamp"]
 
 
-def test_a_library_of_a_stranger_is_refused(tmp_path):
-    entry = entry_of(tmp_path, 10)
-    problem = entries.integrity_problem(entry, frozenset({os.geteuid() + 1}))
-    assert problem == "its folder is a link, a file, or somebody else's"
-
-
-def test_a_damaged_entry_of_a_layer_is_passed_over_and_left_where_it_is(world, tmp_path):
-    built = world.build()
+def test_a_damaged_entry_of_a_layer_is_not_used_and_stays_where_it_is(fake_op, tmp_path):
+    built, rejected = fake_op.build(), []
     os.chmod(built.library, 0o700)
-    flip(built.library)
-    trace = []
-    assert world.as_layer(tmp_path / "mine").match("description", lambda _binary: None, world.roots, (), trace) is None
-    assert trace[0].reason == "the library's digest differs from its manifest's"
+    flip_bit(built.library)
+    assert fake_op.match(fake_op.as_layer(tmp_path / "mine"), rejected) is None
+    assert rejected[0].reason == "the library's digest differs from its manifest's"
     assert os.path.exists(built.library)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda told: told["binary"].update(abi="torch"), lambda told: told["inputs"]["files"][0].__setitem__(2, "0" * 64)],
-    ids=["abi", "input"],
-)
-def test_an_entry_whose_manifest_speaks_of_another_library_is_replaced(world, change, warnings_of_the_cache):
-    manifest = os.path.join(world.build().folder, entries.MANIFEST)
-    with open(manifest) as file:
-        told = json.load(file)
-    change(told)
-    text_files.write(os.path.dirname(manifest), entries.MANIFEST, json.dumps(told))
-    again = world.build()
+def change_abi(manifest):
+    manifest["binary"]["abi"] = "torch"
+
+
+def change_input(manifest):
+    manifest["inputs"]["files"][0][2] = "0" * 64
+
+
+@pytest.mark.parametrize("change", [change_abi, change_input], ids=["abi", "input"])
+def test_an_entry_whose_manifest_describes_another_library_is_replaced(fake_op, change, warnings_of_the_cache):
+    path = os.path.join(fake_op.build().folder, entries.MANIFEST)
+    manifest = read_json(path)
+    change(manifest)
+    text_files.write(os.path.dirname(path), entries.MANIFEST, json.dumps(manifest))
+    again = fake_op.build()
     assert (again.origin, again.binary["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
-    assert "is damaged: its manifest speaks of another library. It was set aside in" in warning
+    assert "is damaged: its manifest describes another library. It was set aside in" in warning

@@ -1,4 +1,4 @@
-"""Tickets and manifests that hold anything but what was written: a miss, never an exception."""
+"""Stat records and manifests with arbitrary contents: a miss, never an exception."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import text_files
-from support.store.fake_store import World
+from support.store.fake_op import FakeOp
 
 from opforge.builders.lookup.host_requirements import host_problem
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.records import stat_record
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
-
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -33,68 +27,69 @@ anything = st.recursive(
 )
 
 
-def mutations(value):
-    """Every path into a JSON value, as a list of steps."""
+def steps_into(value):
+    """Yields the steps to each value inside a JSON value, and to itself."""
     yield ()
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in pairs:
-        for path in mutations(inner):
-            yield (name, *path)
+        for steps in steps_into(inner):
+            yield (name, *steps)
 
 
-def mutated(value, path, new):
-    """A copy of `value` with what `path` leads to replaced, or removed where `new` is Ellipsis."""
-    if not path:
+def mutated(value, steps, new):
+    """Returns a copy of `value` in which the value at `steps` is `new`, or is removed if `new` is Ellipsis."""
+    if not steps:
         return None if new is ... else new
     value = copy.deepcopy(value)
-    at = value
-    for step in path[:-1]:
-        at = at[step]
+    parent = value
+    for step in steps[:-1]:
+        parent = parent[step]
     if new is ...:
-        del at[path[-1]]
+        del parent[steps[-1]]
     else:
-        at[path[-1]] = new
+        parent[steps[-1]] = new
     return value
 
 
-def spoil(data, path):
-    """Replace part of a JSON file, or cut it off."""
-    whole = read_json(path)
-    where = data.draw(st.sampled_from(list(mutations(whole))))
-    spoiled = json.dumps(mutated(whole, where, data.draw(anything | st.just(...))))
+def mutate_file(data, path):
+    """Replaces a part of a JSON file, or cuts it off."""
+    value = read_json(path)
+    steps = data.draw(st.sampled_from(list(steps_into(value))))
+    text = json.dumps(mutated(value, steps, data.draw(anything | st.just(...))))
     if data.draw(st.integers(0, 9)) == 0:
-        spoiled = spoiled[: data.draw(st.integers(0, len(spoiled)))]
-    text_files.write(os.path.dirname(path), os.path.basename(path), spoiled)
+        text = text[: data.draw(st.integers(0, len(text)))]
+    text_files.write(os.path.dirname(path), os.path.basename(path), text)
 
 
 @pytest.fixture(scope="module")
-def built_world(tmp_path_factory):
-    world = World(tmp_path_factory.mktemp("garbage"))
-    world.entry = world.build()
-    world.ticket = world.tickets()[0]
-    world.backup = str(world.folder / "backup")
-    shutil.copytree(world.store.layout.path(), world.backup)
-    return world
+def built_op(tmp_path_factory):
+    """(op, paths of its stat record and its manifest, copy of its store)."""
+    op = FakeOp(tmp_path_factory.mktemp("garbage"))
+    entry = op.build()
+    paths = {"stat record": op.stat_records()[0], "manifest": os.path.join(entry.folder, entries.MANIFEST)}
+    backup = str(op.folder / "backup")
+    shutil.copytree(op.store.layout.path(), backup)
+    return op, paths, backup
 
 
-@pytest.mark.parametrize("which", ["ticket", "manifest"])
+@pytest.mark.parametrize("which", ["stat record", "manifest"])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), paranoid=st.booleans())
-def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(built_world, which, data, paranoid):
-    world = built_world
+def test_a_mutated_stat_record_or_manifest_is_a_hit_or_a_miss_never_an_exception(built_op, which, data, paranoid):
+    op, paths, backup = built_op
     logging.getLogger("opforge.cache").setLevel(logging.CRITICAL)
-    shutil.rmtree(world.store.layout.path())
-    shutil.copytree(world.backup, world.store.layout.path())
-    spoil(data, world.ticket if which == "ticket" else os.path.join(world.entry.folder, entries.MANIFEST))
+    shutil.rmtree(op.store.layout.path())
+    shutil.copytree(backup, op.store.layout.path())
+    mutate_file(data, paths[which])
     try:
-        found = world.get(paranoid)
-        match = world.store.match("description", host_problem, world.roots, (), [], own=True)
+        by_plan = op.get(paranoid)
+        by_description = op.store.match("description", host_problem, op.root_paths, (), [], own=True)
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)
-    for one in (found, match):
-        if one is not None:
-            with open(one.library, "rb") as file:
-                assert hashlib.sha256(file.read()).hexdigest() == one.binary["sha256"]
+    for entry in (by_plan, by_description):
+        if entry is not None:
+            with open(entry.library, "rb") as file:
+                assert hashlib.sha256(file.read()).hexdigest() == entry.binary["sha256"]
 
 
 @pytest.mark.parametrize(
@@ -112,35 +107,35 @@ def test_a_spoiled_ticket_or_manifest_is_a_hit_or_a_miss_never_an_exception(buil
         "[" * 5000,
     ],
 )
-@pytest.mark.parametrize("which", ["ticket", "manifest"])
-def test_a_file_of_another_kind_is_a_miss(world, text, which):
-    built = world.build()
-    path = world.tickets()[0] if which == "ticket" else os.path.join(built.folder, entries.MANIFEST)
+@pytest.mark.parametrize("which", ["stat record", "manifest"])
+def test_a_file_of_another_form_is_a_miss(fake_op, text, which):
+    built = fake_op.build()
+    manifest = os.path.join(built.folder, entries.MANIFEST)
+    path = fake_op.stat_records()[0] if which == "stat record" else manifest
     text_files.write(os.path.dirname(path), os.path.basename(path), text)
-    assert world.get(paranoid=which == "manifest") is None
-    assert world.build().key == built.key
+    assert fake_op.get(paranoid=which == "manifest") is None
+    assert fake_op.build().key == built.key
 
 
-def test_a_ticket_of_binary_noise_is_a_miss(world):
-    world.build()
-    with open(world.tickets()[0], "wb") as file:
+def test_a_stat_record_that_is_not_text_is_a_miss(fake_op):
+    fake_op.build()
+    with open(fake_op.stat_records()[0], "wb") as file:
         file.write(b"\xff\x00\xfe" * 9)
-    assert world.get() is None
+    assert fake_op.get() is None
 
 
-def test_a_ticket_cannot_lead_out_of_the_store(world, tmp_path):
-    built = world.build()
+def test_a_stat_record_cannot_name_an_entry_outside_the_store(fake_op, tmp_path):
+    built = fake_op.build()
     outside = tmp_path / "outside"
     os.rename(built.folder, outside)
-    path = world.tickets()[0]
-    with open(path) as file:
-        ticket = json.load(file)
-    ticket["result"] = os.path.relpath(outside, world.store.layout.path("entries"))
-    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(ticket))
-    assert world.get() is None
+    path = fake_op.stat_records()[0]
+    record = read_json(path)
+    record["result"] = os.path.relpath(outside, fake_op.store.layout.path("entries"))
+    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(record))
+    assert fake_op.get() is None
 
 
-def test_a_ticket_of_an_older_format_is_not_read(world, monkeypatch):
-    world.build()
+def test_a_stat_record_of_another_format_is_not_read(fake_op, monkeypatch):
+    fake_op.build()
     monkeypatch.setattr(stat_record, "FORMAT", stat_record.FORMAT + 1)
-    assert world.get() is None
+    assert fake_op.get() is None

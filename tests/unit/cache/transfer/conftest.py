@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.store.fake_store import ME, MadeUpStore
+from support.store.fake_store import ME
 
 from opforge.cache import current
 from opforge.cache.layout import Layout
@@ -11,22 +11,17 @@ from opforge.cache.transfer import archive
 
 
 @pytest.fixture
-def made(tmp_path):
-    return MadeUpStore(tmp_path / "store", tmp_path / "src")
-
-
-@pytest.fixture
-def packed(made, tmp_path):
-    """The path of an archive of two entries, and their results in the order in which they lie in it."""
-    results = sorted([made.add("relu"), made.add("adam")])
+def packed(fake_store, tmp_path):
+    """The path of an archive of two entries, and their keys in the order in which the archive holds them."""
+    keys = sorted([fake_store.add("relu"), fake_store.add("adam")])
     path = str(tmp_path / "ops.tar")
-    archive.export(made.layout, results, path)
-    return path, results
+    archive.export(fake_store.layout, keys, path)
+    return path, keys
 
 
 @pytest.fixture
-def fresh(tmp_path):
-    """An empty store."""
-    place = Layout(str(tmp_path / "fresh"))
-    current.prepare(place.root, ME)
-    return place
+def empty_store(tmp_path):
+    """The layout of an empty store."""
+    layout = Layout(str(tmp_path / "empty"))
+    current.prepare(layout.root, ME)
+    return layout

@@ -1,4 +1,4 @@
-"""Layers: folders of entries that others read, filled by many at once, and used only where they can be trusted."""
+"""Layers: folders of entries for other users, filled by many processes at once, used only if they can be trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 import threading
 
 import pytest
-from support.store.fake_store import ME, MadeUpStore
+from support.store.fake_store import ME
 
 from opforge.cache.current import current_store
 from opforge.cache.keys import key_of
@@ -19,63 +19,56 @@ from opforge.errors import CacheDirError
 DESCRIPTION = key_of(["description", "relu"])
 
 
-@pytest.fixture
-def made(tmp_path):
-    return MadeUpStore(tmp_path / "store", tmp_path / "src")
-
-
-def entry_of(made, result):
-    return made.store.read_entry(made.layout, result, "cache")
+def new_entry(fake_store, op, size=1000):
+    return fake_store.store.read_entry(fake_store.layout, fake_store.add(op, size=size), "cache")
 
 
 def modes(folder):
-    return {
-        os.path.relpath(os.path.join(at, name), folder): stat.S_IMODE(os.lstat(os.path.join(at, name)).st_mode)
-        for at, folders, files in os.walk(folder)
-        for name in (*folders, *files)
-    }
+    """The mode of each file and folder below `folder`."""
+    paths = [os.path.join(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return {os.path.relpath(path, folder): stat.S_IMODE(os.lstat(path).st_mode) for path in paths}
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_everybody_may_read_a_layer_and_nobody_else_may_write_it(made, tmp_path, umask):
-    entry = entry_of(made, made.add("relu"))
+def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store, tmp_path, umask):
+    entry, folder = new_entry(fake_store, "relu"), tmp_path / "new" / "layer"
     old = os.umask(umask)
     try:
-        added = layer.add(str(tmp_path / "new" / "layer"), entry, DESCRIPTION)
+        added = layer.add(str(folder), entry, DESCRIPTION)
     finally:
         os.umask(old)
-    found = modes(tmp_path / "new" / "layer")
-    assert {mode for name, mode in found.items() if os.path.isdir(tmp_path / "new" / "layer" / name)} == {0o755}
-    assert {mode for name, mode in found.items() if name.endswith(".so")} == {0o555}
-    assert found["CACHEDIR.TAG"] == 0o644 and found[f"v1/entries/{entry.key}/manifest.json"] == 0o644
-    assert stat.S_IMODE(os.stat(tmp_path / "new" / "layer").st_mode) == 0o755
-    assert added.library.startswith(str(tmp_path / "new" / "layer"))
-    mine = Store(str(tmp_path / "mine"), ME, (str(tmp_path / "new" / "layer"),))
-    assert mine.match(DESCRIPTION, lambda _binary: None, made.roots, (), []).key == entry.key
+    by_name = modes(folder)
+    assert {mode for name, mode in by_name.items() if os.path.isdir(folder / name)} == {0o755}
+    assert {mode for name, mode in by_name.items() if name.endswith(".so")} == {0o555}
+    assert by_name["CACHEDIR.TAG"] == 0o644 and by_name[f"v1/entries/{entry.key}/manifest.json"] == 0o644
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
+    assert added.library.startswith(str(folder))
+    store = Store(str(tmp_path / "mine"), ME, (str(folder),))
+    assert store.match(DESCRIPTION, lambda _binary: None, fake_store.root_paths, (), []).key == entry.key
 
 
-def test_a_draft_of_one_who_was_killed_is_swept_and_a_fresh_one_is_not(made, tmp_path):
+def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp_path):
     entries = tmp_path / "layer" / "v1" / "entries"
-    for name in ("old.1.ab.tmp", "fresh.2.cd.tmp"):
+    for name in ("old.1.ab.tmp", "new.2.cd.tmp"):
         (entries / name).mkdir(parents=True)
         (entries / name / "half.so").write_text("half")
     os.utime(entries / "old.1.ab.tmp", (1, 1))
-    entry = entry_of(made, made.add("relu"))
+    entry = new_entry(fake_store, "relu")
     layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
-    assert sorted(one.name for one in entries.iterdir()) == sorted([entry.key, "fresh.2.cd.tmp"])
+    assert sorted(child.name for child in entries.iterdir()) == sorted([entry.key, "new.2.cd.tmp"])
 
 
-def test_an_entry_that_the_layer_has_is_left_alone(made, tmp_path):
-    entry = entry_of(made, made.add("relu"))
+def test_an_entry_that_the_layer_has_is_left_alone(fake_store, tmp_path):
+    entry = new_entry(fake_store, "relu")
     first = layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
     before = os.stat(first.library)
     layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
     assert os.stat(first.library) == before
 
 
-def test_many_fill_one_layer_at_once(made, tmp_path):
-    entries = [entry_of(made, made.add(f"op{number}", size=200_000)) for number in range(6)]
-    folder, problems = str(tmp_path / "layer"), []
+def test_many_threads_fill_one_layer_at_once(fake_store, tmp_path):
+    entries = [new_entry(fake_store, f"op{number}", size=200_000) for number in range(6)]
+    folder, errors = str(tmp_path / "layer"), []
     barrier = threading.Barrier(8)
 
     def fill(start):
@@ -84,35 +77,35 @@ def test_many_fill_one_layer_at_once(made, tmp_path):
             entry = entries[(number + start) % len(entries)]
             try:
                 layer.add(folder, entry, key_of(["description", entry.binary["op"]]))
-            except Exception as problem:
-                problems.append(problem)
+            except Exception as error:
+                errors.append(error)
 
     threads = [threading.Thread(target=fill, args=(start,)) for start in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert problems == []
-    place = Layout(folder)
-    assert sorted(os.listdir(place.path("entries"))) == sorted(one.key for one in entries), "no draft is left"
+    assert errors == []
+    layout, keys = Layout(folder), sorted(entry.key for entry in entries)
+    assert sorted(os.listdir(layout.path("entries"))) == keys, "no temporary folder is left"
     for entry in entries:
-        assert sorted(os.listdir(place.entry(entry.key))) == sorted(os.listdir(entry.folder))
+        assert sorted(os.listdir(layout.entry(entry.key))) == sorted(os.listdir(entry.folder))
 
 
-def test_a_layer_that_cannot_be_written_is_an_error_that_says_so(made, tmp_path):
-    entry = entry_of(made, made.add("relu"))
+def test_a_layer_that_cannot_be_written_is_an_error(fake_store, tmp_path):
+    entry = new_entry(fake_store, "relu")
     (tmp_path / "layer").write_text("a file")
     with pytest.raises(CacheDirError, match=r"layer cannot be used: it cannot be written \(.*Choose another folder"):
         layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
-def test_a_layer_that_others_may_write_is_refused_with_the_command_that_mends_it(made, tmp_path, monkeypatch, mode):
+def test_a_layer_that_others_may_write_is_refused_with_the_fix(fake_store, tmp_path, monkeypatch, mode):
     folder = tmp_path / "layer"
-    layer.add(str(folder), entry_of(made, made.add("relu")), DESCRIPTION)
+    layer.add(str(folder), new_entry(fake_store, "relu"), DESCRIPTION)
     os.chmod(folder, mode)
     if os.geteuid() == 0:
-        os.chown(folder, -1, 12345)  # the group is not the private one of this user
+        os.chown(folder, -1, 12345)  # not the private group of this user
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
     with pytest.raises(CacheDirError, match=f"{folder} can be written by .*Run: chmod go-w {folder}"):
         current_store()

@@ -1,7 +1,7 @@
 #pragma once
 
-// A device's context, queue and programs, made once a process; tensors as its buffers; a kernel run to its end.
-// Every failed call throws, which torch turns into a RuntimeError.
+// A device's context, queue and programs, created once a process; tensors as buffers; and running a kernel. Every
+// failed call throws; torch turns that into a RuntimeError.
 
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -32,7 +32,7 @@ public:
     cl_context context() const { return context_; }
     cl_command_queue queue() const { return queue_; }
 
-    // The kernel of that name in the program with this text, which the driver compiles the first time.
+    // Returns a kernel of the program with this text. The driver compiles the program the first time.
     cl_kernel kernel(const char* text, const char* name) {
         cl_int code = CL_SUCCESS;
         cl_kernel kernel = clCreateKernel(program(text), name, &code);
@@ -43,19 +43,19 @@ public:
 private:
     cl_program program(const char* text) {
         const std::lock_guard<std::mutex> guard(lock_);
-        cl_program& known = programs_[text];
-        if (known != nullptr) return known;
+        cl_program& cached = programs_[text];
+        if (cached != nullptr) return cached;
         cl_int code = CL_SUCCESS;
-        cl_program made = clCreateProgramWithSource(context_, 1, &text, nullptr, &code);
+        cl_program program = clCreateProgramWithSource(context_, 1, &text, nullptr, &code);
         check(code, "clCreateProgramWithSource");
-        if (clBuildProgram(made, 1, &id_, "", nullptr, nullptr) != CL_SUCCESS) {
+        if (clBuildProgram(program, 1, &id_, "", nullptr, nullptr) != CL_SUCCESS) {
             size_t size = 0;
-            clGetProgramBuildInfo(made, id_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+            clGetProgramBuildInfo(program, id_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
             std::string log(size, '\0');
-            clGetProgramBuildInfo(made, id_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+            clGetProgramBuildInfo(program, id_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
             throw std::runtime_error("the OpenCL driver cannot compile the kernel:\n" + log);
         }
-        return known = made;
+        return cached = program;
     }
 
     cl_device_id id_;
@@ -65,13 +65,13 @@ private:
     std::map<const char*, cl_program> programs_;
 };
 
-// The device of that number, counted over all platforms.
+// Returns the device with this number, counted over all platforms.
 inline Device& device(int64_t number) {
     static std::mutex lock;
     static std::map<int64_t, std::unique_ptr<Device>> devices;
     const std::lock_guard<std::mutex> guard(lock);
-    std::unique_ptr<Device>& known = devices[number];
-    if (known != nullptr) return *known;
+    std::unique_ptr<Device>& cached = devices[number];
+    if (cached != nullptr) return *cached;
     cl_uint count = 0;
     clGetPlatformIDs(0, nullptr, &count);
     std::vector<cl_platform_id> platforms(count);
@@ -86,11 +86,11 @@ inline Device& device(int64_t number) {
     if (number < 0 || number >= static_cast<int64_t>(all.size()))
         throw std::runtime_error("there is no OpenCL device " + std::to_string(number) + ": this machine has " +
                                  std::to_string(all.size()) + ", counted from 0");
-    known = std::make_unique<Device>(all[static_cast<size_t>(number)]);
-    return *known;
+    cached = std::make_unique<Device>(all[static_cast<size_t>(number)]);
+    return *cached;
 }
 
-// Host memory as a buffer of the device: the same memory where the device can reach it.
+// Host memory as a buffer of the device. It is not copied if the device can access host memory.
 class Buffer {
 public:
     Buffer(Device& on, const void* data, size_t bytes, bool written) : on_(on), bytes_(bytes), written_(written) {
@@ -105,7 +105,7 @@ public:
 
     cl_mem memory() const { return memory_; }
 
-    // Make what the device wrote visible to the host: by the standard, only mapping does that.
+    // Makes what the device wrote visible to the host. By the standard, only mapping does that.
     void fetch() const {
         if (!written_) return;
         cl_int code = CL_SUCCESS;
@@ -122,12 +122,12 @@ private:
     cl_mem memory_ = nullptr;
 };
 
-// An argument of `bytes` in each work group's local memory.
+// An argument in each work group's local memory.
 struct Local {
     size_t bytes;
 };
 
-// One run of a kernel over `items` work items, in groups of `group` (0: as the driver likes). It has ended on return.
+// Runs a kernel over `items` work items, in groups of `group` (0: the driver chooses), and waits for its end.
 class Run {
 public:
     Run(Device& on, const char* text, const char* name) : on_(on), kernel_(on.kernel(text, name)) {}

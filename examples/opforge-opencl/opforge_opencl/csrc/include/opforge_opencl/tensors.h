@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels take: contiguous float32 tensors in host memory.
+// The tensors that kernels accept: contiguous, float32, in host memory.
 
 #include <torch/csrc/stable/tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The device's side: one work group a row. Everything that a kernel calls is here, so that it can be compiled ahead of
-// time (softmax.sycl) and at run time alike.
+// The device code: one work group a row. All code of the kernel is in this header, so that it can be compiled ahead of
+// time (softmax.sycl) and at run time (tests/run_time.cpp).
 
 #include <sycl/sycl.hpp>
 

@@ -1,0 +1,1 @@
+"""What builds cost: cold, after an edit, by many processes at once, ahead of time."""

@@ -1,0 +1,31 @@
+"""How long does it take from saving an edit of an op's source to the result of a call?"""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.harness import Report
+from benchmarks.scratch import Scratch
+
+ROUNDS = 6
+OURS, CEILING, EXTENSION = "opforge, stable ABI", "the compiler alone", "cpp_extension, pybind"
+CHILD = "building.child_edit"
+
+
+def run(scratch: Scratch) -> Report:
+    """One process edits, loads and calls, as a developer does, in turns with the compiler alone."""
+    report = Report(
+        "edit a source, load it, call it, in a running process",
+        f"{CEILING}: one command of the C++ compiler that makes the same library from the same file",
+    )
+    source = scratch.path("edited", "stable_relu.cpp")
+    samples = scratch.run_child(CHILD, "ours", source, str(ROUNDS))
+    table = report.table("From edit to result", "s", against=(OURS, CEILING))
+    table.add(OURS, samples["ours"])
+    table.add(CEILING, samples["compiler"], "ceiling")
+    # Starts from the build of cold_load, if that has run.
+    source = scratch.source("pybind_relu.cpp")
+    rival = scratch.run_child(CHILD, "extension", source, scratch.extensions)
+    table.add(EXTENSION, rival["extension"])
+    report.figure("edit, compile, run", statistics.median(samples["ours"]), "s", 2)
+    return report

@@ -1,0 +1,1 @@
+"""What it costs to load an op, and to import opforge."""

@@ -1,0 +1,173 @@
+"""Loads one op in a fresh process and prints its time: `python -m benchmarks.loading.child_load CONTENDER ...`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import byte_code
+
+if TYPE_CHECKING:
+    from opforge import OpBuilder
+
+FURTHER_LOADS = 300
+UNWANTED = ("subprocess", "filelock", "platformdirs", "click", "rich", "importlib.metadata", "ninja")
+
+
+def main() -> None:
+    """Prints one JSON object: seconds of the import and of the loads, and what else the contender reports."""
+    contender, *arguments = sys.argv[1:]
+    # As timeit does. A collection of torch's objects takes as long as a load, and would hit one contender by chance.
+    gc.disable()
+    result = CONTENDERS[contender](*arguments)
+    result["children_rss"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    print(json.dumps(result))
+
+
+def _further_load(load: Callable[[], object]) -> float:
+    """Returns the median seconds of further loads in this process."""
+    samples = []
+    for _ in range(FURTHER_LOADS):
+        began = time.perf_counter()
+        load()
+        samples.append(time.perf_counter() - began)
+    return statistics.median(samples)
+
+
+def ours(builder: str) -> dict[str, Any]:
+    """Loads an op of the accelerator, as programs do."""
+    import torch  # noqa: F401  # before the clock starts: only the load of the op is measured
+
+    before = set(sys.modules)
+    began = time.perf_counter()
+    import opforge
+
+    imported = time.perf_counter()
+    # Not shared with the timing of further loads: the cost of a function call would be part of what is measured.
+    module = opforge.get_accelerator().create_op_builder(builder).load()
+    loaded = time.perf_counter()
+    added = sorted(set(sys.modules) - before)
+    return {
+        "import": imported - began,
+        "load": loaded - imported,
+        "again": _further_load(lambda: opforge.get_accelerator().create_op_builder(builder).load()),
+        "origin": module.origin,
+        "path": module.path,
+        "accelerator": type(opforge.get_accelerator()).__name__,
+        "byte_code": byte_code(),
+        "added": len(added),
+        "unwanted": [name for name in added if name in UNWANTED],
+    }
+
+
+def ours_torch(source: str) -> dict[str, Any]:
+    """Loads a user's pybind source by `opforge.load`, with cpp_extension's arguments."""
+    import torch
+
+    before = set(sys.modules)
+    began = time.perf_counter()
+    import opforge
+
+    imported = time.perf_counter()
+    module = opforge.load("bench_relu", [source], extra_cflags=["-O3"])
+    loaded = time.perf_counter()
+    added = sorted(set(sys.modules) - before)
+    module.bench_relu(torch.zeros(1))
+    return {
+        "import": imported - began,
+        "load": loaded - imported,
+        "again": _further_load(lambda: opforge.load("bench_relu", [source], extra_cflags=["-O3"])),
+        "byte_code": byte_code(),
+        "unwanted": [name for name in added if name in UNWANTED],
+    }
+
+
+def floor(path: str) -> dict[str, Any]:
+    """Opens an existing library with torch."""
+    import torch
+
+    began = time.perf_counter()
+    torch.ops.load_library(path)
+    return {"import": 0.0, "load": time.perf_counter() - began}
+
+
+def extension(source: str, folder: str) -> dict[str, Any]:
+    """Loads the same source with torch's own loader."""
+    import torch
+
+    began = time.perf_counter()
+    from torch.utils import cpp_extension
+
+    imported = time.perf_counter()
+    module = cpp_extension.load("bench_relu", [source], extra_cflags=["-O3"], build_directory=folder)
+    loaded = time.perf_counter()
+    module.bench_relu(torch.zeros(1))
+    return {"import": imported - began, "load": loaded - imported}
+
+
+def deepspeed() -> dict[str, Any]:
+    """Loads the same op with DeepSpeed's accelerator."""
+    import torch  # noqa: F401
+
+    began = time.perf_counter()
+    from deepspeed.accelerator import get_accelerator
+
+    imported = time.perf_counter()
+    get_accelerator().create_op_builder("CPUAdamBuilder").load(verbose=False)
+    loaded = time.perf_counter()
+    return {
+        "import": imported - began,
+        "load": loaded - imported,
+        "again": _further_load(lambda: get_accelerator().create_op_builder("CPUAdamBuilder").load(verbose=False)),
+    }
+
+
+def _builder(name: str) -> OpBuilder:
+    from opforge import OpBuilder, get_accelerator
+
+    builder = get_accelerator().create_op_builder(name)
+    if not isinstance(builder, OpBuilder):
+        raise TypeError(f"{name}: the accelerator {get_accelerator().name} has no such op")
+    return builder
+
+
+def build_only(builder: str) -> dict[str, Any]:
+    """Builds an op in a process without torch.
+
+    A child's peak memory includes what its parent had when it started. A parent with torch would hide the compiler's.
+    """
+    began = time.perf_counter()
+    _builder(builder).build()
+    return {
+        "build": time.perf_counter() - began,
+        "torch": "torch" in sys.modules,
+        "own_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+    }
+
+
+def bare_ninja(builder: str, folder: str) -> dict[str, Any]:
+    """Runs the compiler commands of a build with ninja alone."""
+    from benchmarks.commands import build_steps, run_with_ninja
+    from opforge.cache.current import writable_store
+
+    return {"load": run_with_ninja(folder, build_steps(_builder(builder), writable_store())).wall}
+
+
+CONTENDERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "ours": ours,
+    "ours-torch": ours_torch,
+    "floor": floor,
+    "extension": extension,
+    "deepspeed": deepspeed,
+    "build-only": build_only,
+    "bare-ninja": bare_ninja,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""How long does `.load()` take in a fresh process when the op is in the cache?"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import statistics
+import sys
+import time
+from typing import Any
+
+from benchmarks.harness import Report, ratio, scaled
+from benchmarks.scratch import ChildError, Scratch
+
+ROUNDS = 7
+OURS, OUTSIDE, TORCH_ABI = "opforge CPUAdam", "opforge CPUAdam, accelerator of another package", "opforge, torch ABI"
+EXTENSION, DEEPSPEED = "cpp_extension", "DeepSpeed CPUAdam"
+FLOOR = "torch.ops.load_library"
+CHILD = "loading.child_load"
+Loads = dict[str, list[dict[str, Any]]]
+"""Contender -> what each of its processes printed."""
+
+
+def run(scratch: Scratch) -> Report:
+    """Contenders in turns, one fresh process each. The first two rounds, which may build and hash, are not counted."""
+    report = Report(
+        "one `.load()` of a cached op in a fresh process, after `import torch` and the package's own import",
+        f"{FLOOR}: the library that opforge built, opened by torch with no look-up and no check",
+    )
+    library = scratch.run_child(CHILD, "ours", "CPUAdamBuilder")["path"]
+    outside = os.pathsep.join(filter(None, [outside_package(scratch), os.environ.get("PYTHONPATH", "")]))
+    contenders: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
+        FLOOR: (("floor", library), sys.executable, {}),
+        OURS: (("ours", "CPUAdamBuilder"), sys.executable, {}),
+        OUTSIDE: (("ours", "CPUAdamBuilder"), sys.executable, {"PYTHONPATH": outside}),
+        TORCH_ABI: (("ours-torch", scratch.source("pybind_relu.cpp")), sys.executable, {}),
+        EXTENSION: (("extension", scratch.source("pybind_relu.cpp"), scratch.extensions), sys.executable, {}),
+    }
+    if problem := scratch.deepspeed_problem():
+        report.left_out.append(problem)
+    else:
+        contenders[DEEPSPEED] = (("deepspeed",), scratch.deepspeed, {})
+    loads: Loads = {name: [] for name in contenders}
+    for turn in range(-2, ROUNDS):
+        if turn == -1:
+            time.sleep(
+                2.1
+            )  # files changed in the last two seconds are hashed again; the round after that is a plain hit
+        for name, (arguments, python, settings) in contenders.items():
+            load = scratch.run_child(CHILD, *arguments, python=python, **settings)
+            if turn >= 0:
+                loads[name].append(load)
+    accelerators = {load["accelerator"] for load in loads[OUTSIDE]}
+    if accelerators != {"OutsideAccelerator"}:
+        raise ChildError(f"{accelerators} was chosen, expected OutsideAccelerator")
+    _add_tables(report, loads)
+    _add_figures(report, loads)
+    return report
+
+
+def _add_tables(report: Report, loads: Loads) -> None:
+    table = report.table("Load", "ms", against=(OURS, FLOOR))
+    imports = report.table("Import before it, after torch", "ms")
+    again = report.table("A further load in the process", "us", against=(OURS,))
+    for name, samples in loads.items():
+        table.add(name, scaled((load["load"] for load in samples), 1e3))
+        if name != FLOOR:
+            imports.add(name, scaled((load["import"] for load in samples), 1e3))
+        again.add(name, scaled((load["again"] for load in samples if "again" in load), 1e6))
+
+
+def _add_figures(report: Report, loads: Loads) -> None:
+    times = {name: [load["load"] for load in samples] for name, samples in loads.items()}
+    report.figure("warm load", statistics.median(times[OURS]) * 1e3, "ms", 1.5)
+    report.figure("warm load, accelerator of another package", statistics.median(times[OUTSIDE]) * 1e3, "ms", 1.5)
+    report.figure("warm load, torch ABI", statistics.median(times[TORCH_ABI]) * 1e3, "ms", 3)
+    report.figure("cpp_extension's hit", ratio(times[EXTENSION], times[OURS]), "times opforge's", 5, at_most=False)
+    if DEEPSPEED in times:
+        report.figure("DeepSpeed's warm load", ratio(times[DEEPSPEED], times[OURS]), "times opforge's", 1000, False)
+    report.figure("import opforge, after torch", _median(loads[OURS], "import") * 1e3, "ms", 15)
+    report.figure("a further load in the process", _median(loads[OURS], "again") * 1e6, "us", 5)
+    ours = [load for name in (OURS, OUTSIDE, TORCH_ABI) for load in loads[name]]
+    unwanted = sorted({name for load in ours for name in load["unwanted"]})
+    report.notes.append(f"opforge's Python came {', '.join(sorted({load['byte_code'] for load in ours}))}")
+    report.notes.append(f"of the modules that no hit should import, it imported: {', '.join(unwanted) or 'none'}")
+
+
+def _median(loads: list[dict[str, Any]], name: str) -> float:
+    return statistics.median(load[name] for load in loads)
+
+
+def outside_package(scratch: Scratch) -> str:
+    """Returns a folder for PYTHONPATH in which a package that adds an accelerator is installed."""
+    folder = scratch.path("site", "")
+    info = os.path.join(folder, "bench_outside-1.0.dist-info")
+    os.makedirs(info, exist_ok=True)
+    files = {
+        os.path.join(info, "METADATA"): "Metadata-Version: 2.1\nName: bench-outside\nVersion: 1.0\n",
+        os.path.join(info, "entry_points.txt"): "[opforge.accelerators]\noutside = bench_outside:OutsideAccelerator\n",
+        os.path.join(folder, "bench_outside.py"): (
+            "from opforge.accelerator.devices.cpu import CPUAccelerator\n\n\n"
+            "class OutsideAccelerator(CPUAccelerator):\n"
+            '    name = "outside"\n'
+            "    interface_version = 1\n\n"
+            "    def op_builder_dir(self):\n"
+            '        return "opforge.builders.cpu"\n'
+        ),
+    }
+    for path, text in files.items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    compileall.compile_dir(folder, quiet=1)  # as pip does when it installs
+    return folder

@@ -1,0 +1,1 @@
+"""What a large store costs: hits and garbage collection."""

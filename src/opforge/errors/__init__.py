@@ -1,0 +1,90 @@
+"""Every error that opforge raises. Each message states what failed, what was expected and what to do.
+
+A cache hit imports this package and `base`. The errors in the other files are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opforge import lazy
+
+from .base import (
+    AcceleratorInUseError,
+    AcceleratorUnavailableError,
+    BuilderError,
+    BuildError,
+    BuildResourceError,
+    CacheDirError,
+    CommunicationError,
+    KernelLaunchError,
+    LayerError,
+    LoadError,
+    NamespaceClashError,
+    OpforgeError,
+    OpIncompatibleError,
+    OpNotFoundError,
+    PrebuiltRequiredError,
+    SettingError,
+    SourceNotFoundError,
+    ToolchainError,
+    ToolchainNotFoundError,
+    UnknownAcceleratorError,
+)
+
+if TYPE_CHECKING:
+    from .build import CompileError, LockTimeoutError, UnstableInputError
+    from .commands import ArchiveError, InspectionError, PortError
+    from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
+    from .packages import DeepSpeedError, ExtraNotInstalledError
+
+_FILES = {
+    "ArchiveError": "commands",
+    "CompileError": "build",
+    "CoresError": "launch",
+    "DeepSpeedError": "packages",
+    "ExtraNotInstalledError": "packages",
+    "HostfileError": "launch",
+    "InspectionError": "commands",
+    "LaunchError": "launch",
+    "LauncherNotFoundError": "launch",
+    "LockTimeoutError": "build",
+    "PortError": "commands",
+    "UnstableInputError": "build",
+}
+
+__all__ = [
+    "AcceleratorInUseError",
+    "AcceleratorUnavailableError",
+    "ArchiveError",
+    "BuildError",
+    "BuildResourceError",
+    "BuilderError",
+    "CacheDirError",
+    "CommunicationError",
+    "CompileError",
+    "CoresError",
+    "DeepSpeedError",
+    "ExtraNotInstalledError",
+    "HostfileError",
+    "InspectionError",
+    "KernelLaunchError",
+    "LaunchError",
+    "LauncherNotFoundError",
+    "LayerError",
+    "LoadError",
+    "LockTimeoutError",
+    "NamespaceClashError",
+    "OpIncompatibleError",
+    "OpNotFoundError",
+    "OpforgeError",
+    "PortError",
+    "PrebuiltRequiredError",
+    "SettingError",
+    "SourceNotFoundError",
+    "ToolchainError",
+    "ToolchainNotFoundError",
+    "UnknownAcceleratorError",
+    "UnstableInputError",
+]
+__getattr__, __dir__ = lazy.names(__name__, _FILES)

@@ -1,0 +1,273 @@
+"""The base class, and the errors that a load can raise before it builds.
+
+A cache hit imports every class of this file. They share one file because each further import would slow the hit down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+class OpforgeError(Exception):
+    """Base class of all errors that opforge raises.
+
+    Every argument of a constructor is also an attribute of the same name, so programs need not parse messages.
+    Pickling keeps all attributes, so an error reaches another process unchanged.
+    """
+
+    __module__ = "opforge.errors"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("opforge.errors."):
+            cls.__module__ = "opforge.errors"  # the public name: tracebacks print it, and pickles refer to it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, dict(self.__dict__))
+
+
+def _restore(kind: type[OpforgeError], args: tuple[Any, ...], state: dict[str, Any]) -> OpforgeError:
+    error = kind.__new__(kind, *args)
+    super(OpforgeError, error).__init__(*args)  # ImportError keeps its message outside `args`
+    error.__dict__.update(state)
+    return error
+
+
+def bullet_list(lines: Iterable[str]) -> str:
+    """Returns the lines as a list, each after a line break and a dash."""
+    return "".join(f"\n  - {line}" for line in lines)
+
+
+def log_line(log: str) -> str:
+    """Returns the line that names the full log; "" if there is no log."""
+    return f"\nfull log: {log}" if log else ""
+
+
+def _similar_names(name: str, names: Iterable[str]) -> tuple[str, ...]:
+    import difflib
+
+    return tuple(difflib.get_close_matches(name, list(names), n=3, cutoff=0.5))
+
+
+def _did_you_mean(names: Iterable[str]) -> str:
+    alternatives = " or ".join(map(repr, names))
+    return f" Did you mean {alternatives}?" if alternatives else ""
+
+
+class SettingError(OpforgeError, ValueError):
+    """An environment variable or an argument has a value that cannot be used."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name}={value!r} cannot be used: expected {expected}.")
+        self.name, self.value, self.expected = name, value, expected
+
+
+# Choosing and using an accelerator.
+
+
+class UnknownAcceleratorError(OpforgeError, ValueError):
+    """The requested accelerator is unknown in this process; `near` holds the known names that are similar."""
+
+    def __init__(self, name: str, known: Sequence[str], asked_by: str) -> None:
+        self.near = _similar_names(name, known)
+        super().__init__(
+            f"{name!r}, requested by {asked_by}, is not a known accelerator.{_did_you_mean(self.near)}"
+            f" Known: {', '.join(known)}. Install the package that provides it, or choose one of these."
+        )
+        self.name, self.known, self.asked_by = name, tuple(known), asked_by
+
+
+class AcceleratorUnavailableError(OpforgeError, RuntimeError):
+    """The accelerator is known but cannot be used on this machine; `reason` says why."""
+
+    def __init__(self, name: str, reason: str, asked_by: str) -> None:
+        super().__init__(
+            f"The accelerator {name!r}, requested by {asked_by}, cannot be used here: {reason}."
+            " Fix that, or unset it to let opforge choose."
+        )
+        self.name, self.reason, self.asked_by = name, reason, asked_by
+
+
+class AcceleratorInUseError(OpforgeError, RuntimeError):
+    """Another thread is inside a `use_accelerator` scope."""
+
+    def __init__(self, wanted: str, active: str) -> None:
+        super().__init__(
+            f"use_accelerator({wanted!r}) was refused: another thread is inside use_accelerator({active!r}), and a"
+            " process has one active accelerator. Enter the scope once, before starting threads."
+        )
+        self.wanted, self.active = wanted, active
+
+
+class CommunicationError(OpforgeError, RuntimeError):
+    """torch.distributed cannot be started with the accelerator's backend."""
+
+    def __init__(self, accelerator: str, backend: str, reason: str) -> None:
+        super().__init__(
+            f"torch.distributed cannot start the backend {backend!r} for the accelerator {accelerator!r}: {reason}."
+            " Install what provides it, or choose another, such as init_distributed(backend='gloo')."
+        )
+        self.accelerator, self.backend, self.reason = accelerator, backend, reason
+
+
+# Declaring an op, and finding what is built.
+
+
+class OpNotFoundError(OpforgeError, LookupError):
+    """The accelerator has no builder of that name; `near` holds the names that are similar."""
+
+    def __init__(
+        self, name: str, accelerator: str, known: Mapping[str, str], refused: Mapping[str, str] | None = None
+    ) -> None:
+        offered = bullet_list(f"{op}: {state}" for op, state in known.items()) if known else "\n  (it offers none)"
+        left_out = bullet_list(f"{entry_point}: {reason}" for entry_point, reason in (refused or {}).items())
+        self.near = _similar_names(name, known)
+        super().__init__(
+            f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
+            f" It offers:{offered}" + (f"\nLeft out:{left_out}" if left_out else "")
+        )
+        self.name, self.accelerator, self.known, self.refused = name, accelerator, dict(known), dict(refused or {})
+
+
+class OpIncompatibleError(OpforgeError, RuntimeError):
+    """The op cannot be built or loaded for this target; `reasons` lists every reason."""
+
+    def __init__(self, op: str, target: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"The op {op!r} cannot be used for {target}:{bullet_list(reasons)}")
+        self.op, self.target, self.reasons = op, target, tuple(reasons)
+
+
+class PrebuiltRequiredError(OpforgeError, RuntimeError):
+    """OPFORGE_PREBUILT=require is set, and no built entry fits; `rejected` lists the entries with their reasons."""
+
+    def __init__(self, op: str, target: str, rejected: Sequence[str]) -> None:
+        entries = bullet_list(rejected) if rejected else "\n  (no entry was found)"
+        super().__init__(
+            f"No built entry of the op {op!r} for {target} can be used, and OPFORGE_PREBUILT=require forbids building"
+            f" one:{entries}\nName the folder that holds it in OPFORGE_CACHE_LAYERS, or set OPFORGE_PREBUILT=prefer."
+        )
+        self.op, self.target, self.rejected = op, target, tuple(rejected)
+
+
+class BuilderError(OpforgeError, TypeError):
+    """An op's builder is declared incorrectly."""
+
+    def __init__(self, builder: str, problem: str, advice: str) -> None:
+        super().__init__(f"{builder}: {problem}. {advice}")
+        self.builder, self.problem, self.advice = builder, problem, advice
+
+
+class SourceNotFoundError(OpforgeError, FileNotFoundError):
+    """A source or an include folder that a builder names does not exist."""
+
+    def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
+        super().__init__(
+            f"The op {op!r} names {missing!r}, which does not exist. Looked in:{bullet_list(searched)}"
+            "\nCorrect the name, or add the folder that holds it."
+        )
+        self.op, self.missing, self.searched = op, missing, tuple(searched)
+
+
+# Finding a compiler, and starting a build.
+
+
+class ToolchainNotFoundError(OpforgeError, RuntimeError):
+    """No compiler that can build the op was found. `short` is one sentence for a table."""
+
+    def __init__(self, what: str, searched: Sequence[str], advice: str, short: str = "") -> None:
+        super().__init__(f"No {what} was found. Looked for:{bullet_list(searched)}\n{advice}")
+        self.what, self.searched, self.advice = what, tuple(searched), advice
+        self.short = short or f"No {what} was found."
+
+    def after(self, rejected: Sequence[str]) -> ToolchainNotFoundError:
+        """Returns this error, with the reason why each built entry could not be used instead added to its message."""
+        if rejected:
+            self.args = (f"{self.args[0]}\nNo built entry could be used either:{bullet_list(rejected)}",)
+        return self
+
+
+class ToolchainError(OpforgeError, RuntimeError):
+    """A compiler was found but does not work."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"The compiler {path} cannot be used: {problem}. {advice}")
+        self.path, self.problem, self.advice = path, problem, advice
+
+
+class BuildError(OpforgeError, RuntimeError):
+    """Building an op failed. `log` is the path of the full output, or empty.
+
+    A process that waited for the build raises the same error. It is made from the same arguments, which are therefore
+    JSON-able; `kind` names the class.
+    """
+
+    kind = "build"
+
+    def __init__(self, message: str, op: str = "", log: str = "") -> None:
+        super().__init__(message)
+        self.message, self.op, self.log = message, op, log
+
+
+class BuildResourceError(BuildError):
+    """The machine ran out of disk, memory, processes or open files, or the build was ended from outside."""
+
+    kind = "resource"
+
+    @classmethod
+    def of(cls, op: str, problem: str, advice: str, log: str = "") -> BuildResourceError:
+        """Returns the error with a message made from the problem, the advice and the log's path."""
+        return cls(f"{op}: the build stopped: {problem}. {advice}{log_line(log)}", op, log)
+
+
+# The cache folder.
+
+
+class CacheDirError(OpforgeError, OSError):
+    """The cache folder cannot be used or cannot be trusted."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"The cache folder {path} cannot be used: {problem}. {advice}")
+        self.path, self.problem, self.advice = path, problem, advice
+
+
+class LayerError(CacheDirError):
+    """A folder that OPFORGE_CACHE_LAYERS names cannot be trusted."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        OpforgeError.__init__(
+            self,
+            f"The layer {path} cannot be used: {problem}. A layer must belong to root, to you or to one of"
+            f" OPFORGE_TRUSTED_OWNERS, and nobody else may write it. {advice}, or remove it from OPFORGE_CACHE_LAYERS.",
+        )
+        self.path, self.problem, self.advice = path, problem, advice
+
+
+# Loading a library, and calling it.
+
+
+class LoadError(OpforgeError, ImportError):
+    """A built library could not be loaded."""
+
+    def __init__(self, op: str, library: str, problem: str, advice: str) -> None:
+        super().__init__(f"{op}: {library} could not be loaded: {problem}. {advice}")
+        self.op, self.library, self.problem, self.advice = op, library, problem, advice
+
+
+class NamespaceClashError(OpforgeError, RuntimeError):
+    """The op's public name is registered already, by another op or by a library that opforge did not load."""
+
+    def __init__(self, op: str, qualified: str, owner: str = "another library") -> None:
+        super().__init__(
+            f"{op}: torch.ops.{qualified.replace('::', '.')} is registered already, by {owner}."
+            " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
+        )
+        self.op, self.qualified, self.owner = op, qualified, owner
+
+
+class KernelLaunchError(OpforgeError, RuntimeError):
+    """A kernel was not launched; its output is unchanged."""
+
+    def __init__(self, op: str, kernel: str, problem: str) -> None:
+        super().__init__(f"{op}: the kernel {kernel!r} was not launched: {problem}.")
+        self.op, self.kernel, self.problem = op, kernel, problem

@@ -1,0 +1,32 @@
+"""Errors of commands that read users' files: archives, libraries to inspect, code to port."""
+
+from __future__ import annotations
+
+from .base import OpforgeError
+
+
+class ArchiveError(OpforgeError, ValueError):
+    """An archive of cache entries cannot be read or must not be unpacked."""
+
+    def __init__(self, path: str, problem: str, kept: int) -> None:
+        super().__init__(
+            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that."
+            " Export it again with `opforge cache export`."
+        )
+        self.path, self.problem, self.kept = path, problem, kept
+
+
+class InspectionError(OpforgeError, ValueError):
+    """A file, an entry or an op cannot be inspected."""
+
+    def __init__(self, what: str, problem: str, advice: str) -> None:
+        super().__init__(f"{what} cannot be inspected: {problem}. {advice}.")
+        self.what, self.problem, self.advice = what, problem, advice
+
+
+class PortError(OpforgeError, ValueError):
+    """A file cannot be ported."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        super().__init__(f"{path} cannot be ported: {problem}. {advice}.")
+        self.path, self.problem, self.advice = path, problem, advice

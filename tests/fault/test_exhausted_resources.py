@@ -1,0 +1,78 @@
+"""Machines on which no process can be started or no file opened: an error that says so, and a store without damage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support import child_processes, sample_ops
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
+LOAD = """
+import os, resource
+from support import sample_ops
+from opforge.builders.toolchains import probe
+from opforge.errors import OpforgeError
+resource_id = getattr(resource, os.environ["LIMIT"])
+soft, hard = resource.getrlimit(resource_id)
+for number in [*map(int, os.environ["NUMBERS"].split()), soft]:
+    probe.reset()
+    resource.setrlimit(resource_id, (number, hard))
+    builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
+    builder.is_compatible()
+    probe.reset()
+    try:
+        print("loaded", builder.load().value())
+    except OpforgeError as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+@pytest.fixture
+def load_with_limits(tmp_path, own_store):
+    """A function that loads a cold op in a process under each of some limits, then without one.
+
+    It returns what the loads under a limit printed. The first must fail for want of the resource, the last must work.
+    """
+    sample_ops.plain_op(tmp_path / "op")
+
+    def load(limit, numbers, prefix=()):
+        env = {"FOLDER": str(tmp_path / "op"), "LIMIT": limit, "NUMBERS": " ".join(map(str, numbers))}
+        command = [*prefix, sys.executable, "-c", LOAD]
+        done = subprocess.run(
+            command, env=child_processes.environment(**env), capture_output=True, text=True, timeout=100, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith("BuildResourceError ") and lines[-1] == "loaded 1"
+        return lines[:-1]
+
+    yield load
+    plans = os.listdir(own_store / "v1" / "plans")
+    assert len(plans) == 1, "a probe that failed for want of a resource was taken for the compiler's answer"
+    assert os.listdir(own_store / "v1" / "staging") == []
+
+
+def test_too_few_processes_are_reported_at_every_step(load_with_limits):
+    """With each number the build fails at a later step: the compiler's probe, the supervisor, ninja, its compilers."""
+    prefix = []
+    if os.geteuid() == 0:  # the limit does not apply to root
+        if not shutil.which("setpriv"):
+            pytest.skip("needs setpriv (apt install util-linux)")
+        capabilities = "+dac_override,+dac_read_search"
+        user = str(100_000 + os.getpid())
+        prefix = ["setpriv", f"--reuid={user}", "--clear-groups"]
+        prefix += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
+        attempt = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
+        if attempt.returncode:
+            pytest.skip(f"cannot become another user here: {attempt.stderr.strip()}")
+    for line in load_with_limits("RLIMIT_NPROC", (0, 3, 5, 6), prefix):
+        assert line == "loaded 1" or (line.startswith("BuildResourceError ") and "`ulimit -u`" in line)
+
+
+def test_too_few_open_files_are_reported(load_with_limits):
+    for line in load_with_limits("RLIMIT_NOFILE", (6, 9, 10)):
+        assert line == "loaded 1" or "Too many open files" in line or "`ulimit -n`" in line

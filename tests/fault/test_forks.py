@@ -1,0 +1,120 @@
+"""Loads around fork, spawn and forkserver, and loads inside loads: no process waits for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from support import child_processes, sample_ops, text_files
+
+from opforge.builders import loader
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of an op's source."""
+    sample_ops.plain_op(tmp_path / "op", value=5)
+    return tmp_path / "op"
+
+
+START_METHODS = """
+import multiprocessing, os, sys, warnings
+from support import sample_ops
+
+def load(_number=0):
+    return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load().value()
+
+def fail(_number=0):
+    return sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c", sources=["gone.cpp"])().load()
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    method, when = sys.argv[1:]
+    environment, folder = dict(os.environ), os.getcwd()
+    if when == "after":
+        assert load() == 5
+    context = multiprocessing.get_context(method)
+    with context.Pool(2) as pool:
+        assert pool.map(load, range(4)) == [5] * 4
+        try:
+            pool.apply_async(fail).get(5)
+        except Exception as error:
+            print(type(error).__name__)
+    assert load() == 5
+    assert dict(os.environ) == environment and os.getcwd() == folder
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_loading_works_before_and_after_a_pool_is_started(folder, tmp_path, method, when):
+    script = text_files.write(tmp_path, "script.py", START_METHODS)
+    done = subprocess.run(
+        [sys.executable, script, method, when],
+        env=child_processes.environment(FOLDER=str(folder)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "done"
+    assert done.stdout.splitlines()[:-1] == ["SourceNotFoundError"], "a pool raises the error as its process raised it"
+
+
+FORK_WHILE_LOADING = """
+import os, signal, sys, threading, time, warnings
+from support import sample_ops
+warnings.simplefilter("ignore")
+from opforge.builders import loader
+inside, go_on = threading.Event(), threading.Event()
+real = loader.open_library
+def slow(op, path):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set(); go_on.wait(30)
+    return real(op, path)
+loader.open_library = slow
+cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
+cls().build()
+thread = threading.Thread(target=lambda: cls().load())
+thread.start()
+assert inside.wait(30)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(10)
+    os._exit(0 if cls().load().value() == 5 else 1)
+_pid, status = os.waitpid(pid, 0)
+go_on.set()
+thread.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_that_is_forked_while_another_thread_loads_can_load(folder):
+    output = child_processes.run_python(FORK_WHILE_LOADING, env={"FOLDER": str(folder)})
+    assert output.strip() == "0", "the child waits for a lock that its parent's thread holds"
+
+
+def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
+    """A module may load another op when it is initialised: a lock that is not reentrant would hang here."""
+    inner = sample_ops.builder_class(folder, "plain", abi="c")
+    outer = sample_ops.plain_op(folder / "outer", name="outer", value=8)
+    real, loaded = loader.open_library, []
+
+    def load_inner(op, path):
+        if op == "outer":
+            thread = threading.Thread(target=lambda: loaded.append(True))
+            thread.start()
+            thread.join()
+            assert loader.lock.acquire(timeout=5), "the lock is not reentrant"
+            loader.lock.release()
+            loaded.append(inner().load().value())
+        return real(op, path)
+
+    monkeypatch.setattr(loader, "open_library", load_inner)
+    assert outer().load().value() == 8
+    assert loaded == [True, 5]

@@ -1,0 +1,116 @@
+"""Coverage-guided fuzzing of the files that a look-up reads. Needs atheris (pip install atheris); the tests do not.
+
+    python tests/fuzz/fuzz_stat_records.py -runs=100000 [CORPUS_FOLDER]
+
+The first byte of an input chooses the file: stat record, manifest or lookup memo. The rest replaces its content, or
+changes some of its bytes. Whatever the input, a look-up returns the right entry or none, and raises nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from support import fake_disk, sample_ops
+from support.compilers import fake_compiler
+from support.store.fake_store import ME
+from support.store.published_op import publish_op
+
+from opforge.builders.lookup.finder import find
+from opforge.builders.toolchains import host, probe
+from opforge.cache.store import Store
+
+FILES = ("stat record", "manifest", "memo")
+
+
+class LookupTarget:
+    """An op that is stored, with its stat record, its manifest and its lookup memo."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        os.environ["CXX"] = fake_compiler.create(os.path.join(folder, "bin"))
+        host.LINKERS = ()
+        self.cls = sample_ops.plain_op(os.path.join(folder, "op"))
+        self.root = os.path.join(folder, "store")
+        self.key = publish_op(self.cls(), self._store())
+        assert self._find() == self.key
+        v1 = os.path.join(self.root, "v1")
+        (plan,) = os.listdir(os.path.join(v1, "plans"))
+        (record,) = os.listdir(os.path.join(v1, "plans", plan))
+        (memo,) = os.listdir(os.path.join(v1, "answers"))
+        self.paths = {
+            "stat record": os.path.join(v1, "plans", plan, record),
+            "manifest": os.path.join(v1, "entries", self.key, "manifest.json"),
+            "memo": os.path.join(v1, "answers", memo),
+        }
+        self.contents = {name: self._read(path) for name, path in self.paths.items()}
+        entry = os.path.dirname(self.paths["manifest"])
+        self.library = next(os.path.join(entry, name) for name in os.listdir(entry) if name.endswith(".so"))
+        self.library_content = self._read(self.library)
+
+    def _store(self) -> Store:
+        return Store(self.root, ME, disk=fake_disk.LaterDisk())
+
+    def _find(self) -> str | None:
+        probe.reset()
+        entry = find(self.cls().spec(), self._store()).entry
+        return entry and entry.key
+
+    @staticmethod
+    def _read(path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def _restore(self) -> None:
+        shutil.rmtree(os.path.join(self.root, "v1", "quarantine"), ignore_errors=True)
+        for path in (*self.paths.values(), self.library):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        if not os.path.exists(self.library):
+            with open(self.library, "wb") as file:
+                file.write(self.library_content)
+            os.chmod(self.library, 0o500)
+        for name, path in self.paths.items():
+            with open(path, "wb") as file:
+                file.write(self.contents[name])
+
+    def content_of(self, name: str, data: bytes) -> bytes:
+        """Returns the content that an input gives a file: the input, or after a zero byte, a changed original."""
+        if data[:1] != b"\0":
+            return data
+        content = bytearray(self.contents[name])
+        for start in range(1, len(data) - 2, 3):  # two bytes of a position, one of its new value
+            content[int.from_bytes(data[start : start + 2], "big") % len(content)] = data[start + 2]
+        return bytes(content)
+
+    def run(self, data: bytes) -> str | None:
+        """Looks the op up after an input has changed a file; returns the entry key. Raises AssertionError."""
+        self._restore()
+        name = FILES[data[0] % len(FILES)] if data else "stat record"
+        if name != "memo":
+            os.unlink(self.paths["memo"])
+        with open(self.paths[name], "wb") as file:
+            file.write(self.content_of(name, data[1:]))
+        key = self._find()
+        assert key in (None, self.key), key
+        return key
+
+
+def main() -> None:
+    """Runs until atheris ends."""
+    import atheris
+
+    logging.getLogger("opforge").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        target = LookupTarget(folder)
+        atheris.instrument_all()
+        atheris.Setup(sys.argv, target.run)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

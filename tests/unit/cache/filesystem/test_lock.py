@@ -1,0 +1,100 @@
+"""The lock: how a wait for it ends, and what is reported of its owner."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+import time
+
+import pytest
+from support import polling, text_files
+
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.lock import LockResult
+from opforge.errors import LockTimeoutError
+
+
+def result_of(path, timeout, *arguments, **options):
+    """Acquires a lock and releases it; returns how the wait ended."""
+    with lock.acquire(path, "relu", timeout, *arguments, **options) as result:
+        return result
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The lock's file."""
+    return str(tmp_path / "lock")
+
+
+def test_a_free_lock_is_acquired_whatever_the_timeout(path):
+    for _number in range(2):
+        assert result_of(path, 0) is LockResult.FREE
+
+
+def test_an_owner_that_cannot_be_read_is_still_reported(path, tmp_path):
+    assert lock.owner(path) == "another process that is building it"
+    for text in ("", "{}", "[]", '{"pid": 1, "host": "h", "since": "x"}'):
+        text_files.write(tmp_path, "lock.owner", text)
+        assert lock.owner(path) == "another process that is building it"
+
+
+def test_a_wait_reports_the_owner_and_its_progress_and_ends_at_its_timeout(path, monkeypatch, in_thread, caplog):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.1)
+    with lock.acquire(path, "relu", None) as result:
+        assert result is LockResult.FREE
+        lock.progress(path, "3 of 5, log /x")
+        error = in_thread(result_of, path, 0.5).exception(20)
+    assert isinstance(error, LockTimeoutError)
+    owner = rf"process {os.getpid()} on \S+, which has been building since \d\d:\d\d:\d\d, 3 of 5, log /x"
+    (message,) = caplog.messages
+    assert re.fullmatch(f"relu: waiting for {owner}", message)
+    assert re.fullmatch(
+        f"relu: waited 0.5 s for {owner}. Raise OPFORGE_LOCK_TIMEOUT to wait longer, or end that process.", str(error)
+    )
+
+
+def test_a_long_wait_is_reported_repeatedly(path, monkeypatch, in_thread, warnings_of_the_cache):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.05)
+    monkeypatch.setattr(lock, "NEXT_NOTICE", 0.05)
+    with lock.acquire(path, "relu", None):
+        waiting = in_thread(result_of, path, None)
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 3)
+    assert waiting.result(20) is LockResult.WAITED and len(set(warnings_of_the_cache())) == 1
+
+
+def test_the_timeout_of_a_continued_wait_counts_from_its_beginning(path, in_thread):
+    with lock.acquire(path, "relu", None):
+        waiting = in_thread(result_of, path, 1000, since=time.monotonic() - 2000)
+        assert isinstance(waiting.exception(20), LockTimeoutError)
+
+
+def test_a_wait_ends_without_the_lock_once_ready_returns_true(path, in_thread):
+    is_there = threading.Event()
+    with lock.acquire(path, "relu", None):
+        waiting = [in_thread(result_of, path, 30, ready=is_there.is_set) for _number in range(3)]
+        is_there.set()
+        assert [waiter.result(20) for waiter in waiting] == [LockResult.READY] * 3
+        with pytest.raises(LockTimeoutError):
+            result_of(path, 0.05)  # the lock was held all the while
+
+
+def test_a_wait_ends_with_the_lock_if_ready_never_returns_true(path, in_thread):
+    with lock.acquire(path, "relu", None):
+        waiting = in_thread(result_of, path, 30, ready=lambda: False)
+        time.sleep(0.2)
+    assert waiting.result(20) is LockResult.WAITED
+
+
+def test_on_a_file_system_without_locks_every_process_goes_on(path, monkeypatch, caplog):
+    """As on NFS without its lock service: a lock only saves work."""
+
+    def refuse(*_arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    for _number in range(2):
+        with lock.acquire(path, "relu", None) as result, lock.acquire(path, "relu", None):
+            assert result is LockResult.FREE
+    assert f"relu: no lock at {path} (No locks available): others may build the same" in caplog.text

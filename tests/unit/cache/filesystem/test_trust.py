@@ -1,0 +1,120 @@
+"""Trust: which users' folders are used, and what is reported of the others."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support import text_files
+
+from opforge.cache.filesystem import trust
+
+ME = frozenset({0, os.geteuid()})
+STRANGER = 4242
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "cache"
+    path.mkdir(mode=0o700)
+    return path
+
+
+def problem_of(path, owners=ME):
+    problem = trust.folder_problem(str(path), owners)
+    assert problem is not None
+    return problem
+
+
+def test_a_private_folder_is_trusted(folder):
+    assert trust.folder_problem(str(folder), ME) is None
+
+
+def test_a_missing_folder_is_no_problem(folder):
+    assert trust.folder_problem(str(folder / "a" / "b"), ME) is None
+
+
+def test_a_file_is_problem_of(tmp_path):
+    path = text_files.write(tmp_path, "cache", "")
+    assert problem_of(path) == (f"{path} is not a folder", "Choose another folder, or give that file another name")
+    assert problem_of(path + "/below")[0] == f"{path} is not a folder"
+
+
+@pytest.mark.parametrize("mode", [0o707, 0o777, 0o1777])
+def test_a_folder_that_everybody_can_write_is_refused_with_the_command_that_fixes_it(folder, mode):
+    folder.chmod(mode)
+    assert problem_of(folder) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
+    os.system(problem_of(folder)[1].removeprefix("Run: "))
+    assert trust.folder_problem(str(folder), ME) is None
+
+
+def test_a_group_may_write_only_if_it_is_the_users_private_one(folder, monkeypatch):
+    folder.chmod(0o770)
+    monkeypatch.setattr(trust, "is_private_group", lambda _gid: True)
+    assert trust.folder_problem(str(folder), ME) is None
+    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
+    assert problem_of(folder)[0] == f"{folder} can be written by group {folder.stat().st_gid}"
+
+
+def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch):
+    import grp
+    import pwd
+    from types import SimpleNamespace as Fake
+
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: Fake(pw_gid=1000, pw_name="ann"))
+    for gid, name, members, private in [
+        (1000, "ann", [], True),
+        (1000, "ann", ["ann"], True),
+        (1000, "ann", ["bob"], False),
+        (1000, "users", [], False),
+        (50, "ann", [], False),
+    ]:
+        monkeypatch.setattr(grp, "getgrgid", lambda _gid, n=name, m=members: Fake(gr_name=n, gr_mem=m))
+        assert trust.is_private_group(gid) is private
+
+    def unknown(_uid):
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert not trust.is_private_group(1000)
+
+
+def test_a_parent_that_everybody_can_write_must_be_sticky(folder, tmp_path):
+    child = folder / "child"
+    child.mkdir(mode=0o700)
+    folder.chmod(0o1777)
+    assert trust.folder_problem(str(child), ME) is None
+    folder.chmod(0o777)
+    assert problem_of(child) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
+
+
+def test_a_link_is_judged_by_its_target(folder, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert trust.folder_problem(str(link), ME) is None
+    folder.chmod(0o777)
+    assert problem_of(link)[0] == f"{folder} can be written by everybody"
+
+
+def test_a_link_to_itself_is_a_problem(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    assert problem_of(link)[0]
+
+
+@as_root
+def test_another_users_folder_is_problem_of(folder):
+    os.chown(folder, STRANGER, STRANGER)
+    problem, advice = problem_of(folder)
+    assert problem == f"{folder} belongs to user {STRANGER}, not to you (user 0)"
+    assert advice == f"Choose a folder of your own, or take it over: sudo chown -R 0 {folder}"
+    (folder / "below").mkdir()
+    problem, advice = problem_of(folder / "below")
+    assert advice == "Choose a folder of your own"
+    assert trust.folder_problem(str(folder), ME | {STRANGER}) is None
+
+
+def test_trusted_ids_are_those_of_root_the_user_and_named_users_that_exist():
+    assert trust.trusted_ids() == {0, os.geteuid()}
+    assert trust.trusted_ids(["4242", "root", "no-such-user-here"]) == {0, os.geteuid(), 4242}

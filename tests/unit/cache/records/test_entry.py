@@ -1,0 +1,54 @@
+"""The check of an entry's library: what is trusted by its stamp, what is hashed, whose files are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+from support.store.fake_store import ME
+
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.records import entry as entries
+
+STRANGER = 4242
+
+
+def library_of(folder, size, **binary):
+    """Writes a library of `size` zero bytes; returns its entry, with these fields in its binary record."""
+    content = bytes(size)
+    path = folder / "a.so"
+    path.write_bytes(content)
+    path.chmod(0o500)
+    record = {"file": "a.so", "size": size, "sha256": hashlib.sha256(content).hexdigest(), **binary}
+    return entries.Entry("key", str(folder), record, "cache")
+
+
+def test_a_large_library_is_trusted_by_its_stamp_and_hashed_on_request(tmp_path):
+    entry = library_of(tmp_path, entries.FULL_CHECK_BYTES + 1, sha256="00")
+    entry.binary["stamp"] = list(Disk().stamp(entry.library))
+    assert entries.integrity_problem(entry, ME) is None
+    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its manifest's"
+    entry.binary["stamp"][1] += 1
+    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its manifest's"
+
+
+def test_a_small_library_is_hashed_whatever_its_stamp(tmp_path):
+    entry = library_of(tmp_path, entries.FULL_CHECK_BYTES, sha256="00")
+    entry.binary["stamp"] = list(Disk().stamp(entry.library))
+    assert entries.integrity_problem(entry, ME) is not None
+
+
+def test_an_entry_of_a_stranger_is_refused(tmp_path):
+    entry = library_of(tmp_path, 10)
+    problem = entries.integrity_problem(entry, frozenset({os.geteuid() + 1}))
+    assert problem == "its folder is a link, a file, or another user's"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")
+def test_a_library_of_a_stranger_is_refused_even_in_a_trusted_folder(tmp_path):
+    entry = library_of(tmp_path, 10)
+    os.chown(entry.library, STRANGER, STRANGER)
+    text = f"the library belongs to user {STRANGER}, who is not trusted here"
+    assert entries.integrity_problem(entry, ME | {0}) == text
+    assert entries.integrity_problem(entry, ME | {0, STRANGER}) is None

@@ -1,0 +1,109 @@
+"""Builds of one plan by several processes: one builds, the others use its entry or raise its error."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from support import polling
+
+from opforge.cache import publish
+from opforge.cache.filesystem import lock
+from opforge.cache.publish import SharedFailure
+from opforge.cache.records import failures
+from opforge.errors import CacheDirError, CompileError
+
+ATTRIBUTES = {"message": "a.cpp:1: error", "op": "relu", "log": "/log", "step": "", "command": [], "diagnostics": []}
+
+
+def fail(_folder):
+    raise CompileError("a.cpp:1: error", "relu", "/log")
+
+
+def test_nothing_is_left_in_staging_after_a_build(fake_op):
+    fake_op.build()
+    assert fake_op.staging_folders() == []
+
+
+def test_a_failed_build_leaves_nothing_but_its_error(fake_op):
+    with pytest.raises(CompileError):
+        fake_op.build(execute=fail)
+    assert fake_op.staging_folders() == []
+    failure = failures.since(fake_op.store.layout, "plan", 0, "s")
+    assert failure == failures.Failure("compile", ATTRIBUTES, "s")
+    fake_op.build()
+    assert failures.since(fake_op.store.layout, "plan", 0, "s") is None
+
+
+def test_a_waiter_raises_the_builders_failure(fake_op, in_thread, monkeypatch, warnings_of_the_cache):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def fail_later(folder):
+        entered.set()
+        assert go_on.wait(20)
+        fail(folder)
+
+    builder = in_thread(fake_op.build, execute=fail_later)
+    assert entered.wait(20)
+    waiter = in_thread(fake_op.build)
+    polling.wait_for(lambda: any(text.startswith("a: waiting for") for text in warnings_of_the_cache()))
+    go_on.set()
+    assert isinstance(builder.exception(20), CompileError)
+    shared = waiter.exception(20)
+    assert isinstance(shared, SharedFailure)
+    assert shared.failure == ("compile", ATTRIBUTES, "s") and str(shared) == "a.cpp:1: error"
+    assert fake_op.builds == 0
+
+
+def test_a_waiter_waits_on_if_only_another_state_of_the_sources_was_published(
+    fake_op, monkeypatch, in_thread, warnings_of_the_cache
+):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
+    looked = []
+    with lock.acquire(fake_op.store.layout.path("locks", "plan"), "a", None):
+        waiter = in_thread(fake_op.build, look_again=lambda: looked.append(1))
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 1)
+        os.makedirs(fake_op.store.layout.plan("plan"))
+        polling.wait_for(lambda: len(warnings_of_the_cache()) >= 2)  # of a second wait
+        assert len(looked) == 1 and fake_op.builds == 0
+    assert waiter.result(20).origin == "built" and len(looked) == 2
+
+
+def test_an_entry_that_another_process_published_during_the_wait_is_used(fake_op):
+    first = fake_op.build()
+    assert fake_op.build(look_again=lambda: first) is first
+    assert fake_op.builds == 1
+
+
+def test_the_first_publisher_wins(fake_op):
+    first = fake_op.build()
+    inode = os.stat(first.library).st_ino
+    second = fake_op.build()
+    assert second.origin == "cache" and second.key == first.key
+    assert os.stat(second.library).st_ino == inode
+
+
+def test_a_disk_that_returns_other_bytes_is_an_error(fake_op, monkeypatch, warnings_of_the_cache):
+    monkeypatch.setattr(publish, "integrity_problem", lambda *_arguments, **_options: "the digest differs")
+    with pytest.raises(
+        CacheDirError, match=r"reads back wrong \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
+    ):
+        fake_op.build()
+    assert fake_op.staging_folders() == []
+    assert warnings_of_the_cache()
+
+
+def test_a_description_folder_that_is_evicted_meanwhile_is_made_again(fake_op, monkeypatch):
+    real, folders = publish.make_folder, []
+
+    def make_and_evict(path):
+        real(path)
+        if "descriptions" in path and not folders:
+            folders.append(path)
+            os.rmdir(path)
+
+    monkeypatch.setattr(publish, "make_folder", make_and_evict)
+    entry = fake_op.build()
+    assert os.listdir(folders[0]) == [entry.key]

@@ -1,0 +1,52 @@
+"""Staging folders: removed once their builder is dead, and what a failed rename means."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import pytest
+from support import child_processes
+
+from opforge.cache import staging
+
+
+def test_the_folders_of_this_hosts_dead_builders_are_swept(fake_store, monkeypatch):
+    dead = child_processes.start_python("pass")
+    dead.communicate()
+    for host in ("box", "box.site.example"):
+        monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))
+        own = staging.new_folder(fake_store.layout, "plan" * 8)
+        monkeypatch.setattr("os.getpid", lambda: dead.pid)
+        abandoned = staging.new_folder(fake_store.layout, "plan" * 8)
+        monkeypatch.undo()
+        monkeypatch.setattr("os.uname", lambda host=host: types.SimpleNamespace(nodename=host))
+        assert staging.sweep(fake_store.layout) == 1
+        assert os.path.isdir(own) and not os.path.exists(abandoned)
+        os.rmdir(own)
+
+
+def test_the_folder_of_a_dead_builder_is_swept_though_another_process_has_its_id(fake_store):
+    own = staging.new_folder(fake_store.layout, "plan" * 8)
+    abandoned = own.replace(f".{os.getpid()}-", f".{os.getpid()}-9")  # a process that started at another time
+    os.mkdir(abandoned)
+    assert staging.sweep(fake_store.layout) == 1
+    assert os.path.isdir(own) and not os.path.exists(abandoned)
+
+
+def test_the_folder_of_another_host_is_swept_after_a_day(fake_store):
+    folder = fake_store.layout.path("staging", f"plan.another-host.{os.getpid()}.00")
+    os.mkdir(folder)
+    assert staging.sweep(fake_store.layout) == 0
+    os.utime(folder, (0, 0))
+    assert staging.sweep(fake_store.layout) == 1
+
+
+def test_a_failed_rename_is_no_entry_of_another_builder(fake_store, monkeypatch):
+    def refuse(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    finished = staging.new_folder(fake_store.layout, "plan" * 8)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        staging.publish(fake_store.layout, finished, "0" * 32)
