@@ -9,9 +9,9 @@ import types
 import pytest
 from support import sample_ops
 
-from opforge.builders.lookup import package_layers
-from opforge.builders.lookup.finder import find
+from opforge.builders.lookup.finder import find, layers_of
 from opforge.builders.spec.description import describe
+from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 
 
@@ -29,7 +29,7 @@ def package(tmp_path, monkeypatch):
     cls.__module__ = f"{name}.ops"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = cls("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(folder / package_layers.FOLDER), builder.build(), describe(builder.spec()).key)
+    layer.add(str(folder / PACKAGE_LAYER), builder.build(), describe(builder.spec()).key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     return cls
 
@@ -43,9 +43,7 @@ def test_a_package_serves_its_own_builders_and_no_setting_is_needed(package, tmp
 
 def test_another_packages_builders_are_not_served(package, tmp_path):
     other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert (
-        package_layers.layers_of(package) and not package_layers.layers_of(other) and find(other().spec()).entry is None
-    )
+    assert layers_of(package) and not layers_of(other) and find(other().spec()).entry is None
 
 
 def test_a_library_may_be_as_open_as_the_code_beside_it_and_no_more(package, tmp_path):
