@@ -1,4 +1,4 @@
-"""What setuptools calls for every project that is built where opforge is installed: it has to be quick and sure."""
+"""The hook that setuptools calls for every project, if opforge is installed: fast, and harmless to other projects."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 WHEEL_COMMAND = "setuptools.command.bdist_wheel"
-"""Which older releases leave to the package wheel."""
+"""A module that is missing in older releases of setuptools, which leave it to the package wheel."""
 
 
 def finalize(distribution: Any) -> None:
-    """Add `build_ops` to a project whose pyproject.toml has a table [tool.opforge]; any other is left alone.
+    """Adds `build_ops` to a project whose pyproject.toml has a table [tool.opforge]; ignores all other projects.
 
-    Raises setuptools' OptionError where the table is wrong, or setuptools too old.
+    Raises setuptools' OptionError if the table is wrong or setuptools is too old.
     """
     if not os.path.isfile("pyproject.toml"):
         return
@@ -24,7 +24,7 @@ def finalize(distribution: Any) -> None:
     try:
         table = load_file("pyproject.toml").get("tool", {}).get("opforge")
     except (ValueError, AttributeError):
-        return  # setuptools itself says what is wrong with it
+        return  # setuptools itself reports what is wrong with the file
     if table is not None:
         try:
             from .setuptools import from_table
@@ -33,8 +33,9 @@ def finalize(distribution: Any) -> None:
                 raise
             import setuptools
 
-            told = (
-                f"opforge: to put ops into a wheel takes setuptools 70.1 or newer, and this is {setuptools.__version__}"
+            message = (
+                f"opforge: setuptools is {setuptools.__version__}, and building ops into a wheel takes 70.1 or newer."
+                " Install it by: pip install --upgrade setuptools."
             )
-            raise setuptools.errors.OptionError(f"{told}. Install it by: pip install --upgrade setuptools.") from error
+            raise setuptools.errors.OptionError(message) from error
         distribution.cmdclass |= from_table(table, distribution)

@@ -1,4 +1,4 @@
-"""The tag of a wheel that carries entries: as wide as what they were measured to need allows, and no wider."""
+"""The tag of a wheel that holds built ops: the widest one that the needs of its libraries allow."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ RUNTIMES = (
     (38, "3.4.30", "1.3.13"),
     (39, "3.4.33", "1.3.15"),
 )
-"""glibc 2.MINOR -> the newest GLIBCXX and CXXABI that every mainstream system with this glibc or a newer one has.
+"""(glibc 2.MINOR, GLIBCXX, CXXABI): the newest of the two that every mainstream system with at least this glibc has.
 
-The lines are those that auditwheel tells apart, so that it agrees with our tags. Above the last one the tag is glibc's
-own; a library that needs a newer libstdc++ than the last line tells gets no such promise."""
+The steps are auditwheel's, so that it agrees with these tags. Above the last step the tag is that of the library's own
+glibc. A library that needs a newer libstdc++ than the last step's gets no manylinux tag.
+"""
 OLDEST = {"x86_64": 5}
 OLDEST_ELSEWHERE = 17
 """The first glibc 2.MINOR for which there is a manylinux tag."""
@@ -48,13 +49,13 @@ EVERYWHERE = (
     "libgcc_s.so.1",
     "ld-linux",
 )
-"""The libraries, by the start of their names, that a manylinux tag may take for granted."""
+"""Prefixes of the libraries that every system with a manylinux tag has."""
 WITH_TORCH = ("libtorch", "libc10")
-"""Those that torch has brought into the process."""
+"""Prefixes of the libraries that torch has loaded already."""
 
 
 class Tag(NamedTuple):
-    """A wheel's tag, and why its platform is no manylinux, where it is none."""
+    """A wheel's tag, and why its platform is not manylinux; `reason` is empty if it is."""
 
     python: str
     abi: str
@@ -63,19 +64,19 @@ class Tag(NamedTuple):
 
 
 def binary_records(layer: str) -> list[Mapping[str, Any]]:
-    """What the manifests of a layer say of their libraries. Raises OSError, ValueError."""
+    """Returns the binary records of the manifests in a layer. Raises OSError, ValueError."""
     entries = Layout(layer).path("entries")
-    results = sorted(os.listdir(entries)) if os.path.isdir(entries) else []
-    return [read_json(os.path.join(entries, result, MANIFEST))["binary"] for result in results]
+    keys = sorted(os.listdir(entries)) if os.path.isdir(entries) else []
+    return [read_json(os.path.join(entries, key, MANIFEST))["binary"] for key in keys]
 
 
 def wheel_tag(binaries: Sequence[Mapping[str, Any]]) -> Tag:
-    """The tag of a wheel with these libraries. Raises ValueError where they are for several machines."""
-    machines = sorted({str(one["machine"]) for one in binaries})
+    """Returns the tag of a wheel with these libraries. Raises ValueError if they are for several machines."""
+    machines = sorted({str(binary["machine"]) for binary in binaries})
     if len(machines) != 1:
         raise ValueError(f"it holds libraries for {' and '.join(machines)}, and a wheel is for one: build one for each")
     own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    python, abi = (own, own) if any(one["abi"] == TORCH for one in binaries) else ("py3", "none")
+    python, abi = (own, own) if any(binary["abi"] == TORCH for binary in binaries) else ("py3", "none")
     foreign = sorted(_foreign(binaries))
     minor = _glibc_minor(binaries, machines[0])
     reason = f"it needs {', '.join(foreign)}, which not every system has" if foreign else ""
@@ -86,14 +87,16 @@ def wheel_tag(binaries: Sequence[Mapping[str, Any]]) -> Tag:
 
 
 def _foreign(binaries: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {name for one in binaries for name in one["needs"] if not name.startswith((*EVERYWHERE, *WITH_TORCH))}
+    """Returns the libraries needed that not every system has."""
+    needs = (name for binary in binaries for name in binary["needs"])
+    return {name for name in needs if not name.startswith((*EVERYWHERE, *WITH_TORCH))}
 
 
 def _glibc_minor(binaries: Sequence[Mapping[str, Any]], machine: str) -> int | None:
-    """The oldest glibc 2.MINOR on whose systems all of these load; None where that cannot be promised."""
-    floors = [one["floors"] for one in binaries]
+    """Returns the oldest glibc 2.MINOR on whose systems all of these load, or None if there is none."""
+    floors = [binary["floors"] for binary in binaries]
     glibc, glibcxx, cxxabi = (
-        max(version_of(one.get(name, "0")) for one in floors) for name in ("GLIBC", "GLIBCXX", "CXXABI")
+        max(version_of(floor.get(name, "0")) for floor in floors) for name in ("GLIBC", "GLIBCXX", "CXXABI")
     )
     least = max(OLDEST.get(machine, OLDEST_ELSEWHERE), glibc[1] if len(glibc) > 1 else 0)
     last, newest_glibcxx, newest_cxxabi = RUNTIMES[-1]

@@ -1,1 +1,1 @@
-"""What is inside a built file: host code, device code by architecture and kernel, requirements."""
+"""Reads built files: their host code, their device code by architecture and kernel, and their requirements."""

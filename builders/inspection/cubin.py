@@ -1,4 +1,4 @@
-"""The kernels of a cubin, as the assembler noted them in its ELF sections."""
+"""Reads the kernels of a cubin from what the assembler recorded in its ELF sections."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .kernel import Kernel
 
 TEXT, INFO, SHARED = ".text.", ".nv.info", ".nv.shared."
 REGISTERS, FRAME, NOTES = 0x2F, 0x11, 0x55
-"""Attributes of .nv.info: (symbol, registers), (symbol, bytes of stack), and (kind, place) of single instructions."""
+"""Attributes of .nv.info: (symbol, registers), (symbol, bytes of stack), and (kind, offset) of single instructions."""
 SPILL = 1
 """The kind of an instruction that spills a register, or loads it back."""
 NO_VALUE, BYTE, SHORT, SIZED = 1, 2, 3, 4
-"""How an attribute's value is stored; all but the last fit into its head."""
+"""How an attribute's value is stored: all but the last are in its header."""
 NEW_LAYOUT = 8
-"""From this version of the format on, the architecture stands in the second byte of the flags."""
+"""The version of the format from which on the architecture is in the second byte of the flags."""
 
 
 def arch_of(data: bytes) -> str:
-    """The architecture of a cubin, such as sm_90; a letter (sm_90a) is not in the file."""
+    """Returns the architecture of a cubin, such as sm_90; a letter (sm_90a) is not in the file."""
     from elftools.elf.elffile import ELFFile
 
     elf = ELFFile(io.BytesIO(data))
@@ -31,7 +31,7 @@ def arch_of(data: bytes) -> str:
 
 
 def kernels(data: bytes, arch: str) -> list[Kernel]:
-    """Every kernel of a cubin. Raises ValueError where the file is damaged."""
+    """Returns every kernel of a cubin. Raises ValueError if the file is damaged."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
@@ -52,17 +52,18 @@ def kernels(data: bytes, arch: str) -> list[Kernel]:
 
 
 def _by_symbol(section: Any, names: list[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """Registers and stack bytes of each function."""
-    found: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
+    """Returns the registers, and the bytes of stack, of each function."""
+    values: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
     for attribute, value in _attributes(section.data() if section else b""):
-        if attribute in found and len(value) >= 8:
+        if attribute in values and len(value) >= 8:
             index, number = struct.unpack_from("<II", value)
             if index < len(names):
-                found[attribute][names[index]] = number
-    return found[REGISTERS], found[FRAME]
+                values[attribute][names[index]] = number
+    return values[REGISTERS], values[FRAME]
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields each attribute of a section with its value."""
     at = 0
     while at + 4 <= len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, at)
@@ -77,7 +78,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _kernel(name: str, arch: str, sections: dict[str, Any], registers: int | None, stack: int | None) -> Kernel:
     code = sections[TEXT + name]
     if registers is None:
-        registers = code["sh_info"] >> 24 or None  # where older assemblers keep it
+        registers = code["sh_info"] >> 24 or None  # older assemblers store it here
     shared = sections.get(SHARED + name)
     spills = None
     for attribute, value in _attributes(sections[f"{INFO}.{name}"].data()):
@@ -85,5 +86,5 @@ def _kernel(name: str, arch: str, sections: dict[str, Any], registers: int | Non
             kinds = [struct.unpack_from("<I", value, at)[0] for at in range(0, len(value) - 7, 8)]
             spills = (spills or 0) + kinds.count(SPILL)
     if spills is None and not stack:
-        spills = 0  # nothing to spill to
+        spills = 0  # without a stack there are none
     return Kernel(name, arch, code["sh_size"], registers, shared["sh_size"] if shared else 0, stack, spills)

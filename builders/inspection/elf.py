@@ -1,4 +1,4 @@
-"""What a built library says of itself: what it exports, what it needs, and the oldest system that can load it."""
+"""Reads what a built library exports, what it needs, and the oldest system that can load it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)$")
 
 
 def import_elftools() -> None:
-    """Import what `read_library` needs. While the compilers work there is time for it; afterwards somebody waits."""
-    with suppress(OSError):  # it may find no more files to open; `read_library` then says so where it is heard
+    """Imports what `read_library` needs: in a thread while the compilers run, so that it costs no time afterwards."""
+    with suppress(OSError):  # if no more files can be opened, `read_library` reports it
         import elftools.elf.elffile  # noqa: F401
 
 
 def read_library(path: str) -> dict[str, Any]:
-    """exports, needs (sonames), floors (GLIBC, GLIBCXX, CXXABI: the newest version that a symbol asks for), shims (the
-    functions of torch's C interface that it calls).
+    """Returns what a library exports and needs, JSON-able. Raises ValueError if the file is no ELF library.
 
-    Raises ValueError where the file is no ELF library.
+    `machine`; `exports`: names of functions; `needs`: sonames; `floors`: GLIBC, GLIBCXX and CXXABI with the newest
+    version that a symbol needs; `shims`: the functions of torch's C interface that it calls.
     """
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
@@ -53,8 +53,9 @@ def _exports(elf: Any) -> list[str]:
 
 def _shims(elf: Any) -> list[str]:
     table = elf.get_section_by_name(".dynsym")
-    missing = (one.name for one in (table.iter_symbols() if table else ()) if one["st_shndx"] == "SHN_UNDEF")
-    return sorted(name for name in missing if name.startswith(("aoti_torch_", "torch_")))
+    symbols = table.iter_symbols() if table else ()
+    undefined = (symbol.name for symbol in symbols if symbol["st_shndx"] == "SHN_UNDEF")
+    return sorted(name for name in undefined if name.startswith(("aoti_torch_", "torch_")))
 
 
 def _needs(elf: Any) -> list[str]:
@@ -67,9 +68,9 @@ def _floors(elf: Any) -> dict[str, str]:
     section = elf.get_section_by_name(".gnu.version_r")
     for _library, versions in section.iter_versions() if section else ():
         for version in versions:
-            found = VERSION.match(version.name)
-            if found and _order(found[2]) > _order(newest.get(found[1], "0")):
-                newest[found[1]] = found[2]
+            match = VERSION.match(version.name)
+            if match and _order(match[2]) > _order(newest.get(match[1], "0")):
+                newest[match[1]] = match[2]
     return dict(sorted(newest.items()))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel takes of the device."""
+"""The resources that a kernel uses on the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Kernel(NamedTuple):
-    """One kernel for one architecture. Bytes throughout; None where the file does not tell."""
+    """One kernel for one architecture. Sizes are bytes; None if the file does not state a value."""
 
     name: str
     arch: str
@@ -19,6 +19,6 @@ class Kernel(NamedTuple):
     stack: int | None
     """Local memory of a thread: spills, and arrays that do not fit into registers."""
     spills: int | None
-    """CUDA: instructions that spill or refill a register; HIP: registers spilt."""
+    """CUDA: instructions that spill a register or load it back; HIP: spilled registers."""
     scalar_registers: int | None = None
     """HIP only."""

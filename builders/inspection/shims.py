@@ -1,4 +1,4 @@
-"""Which torch a library on the stable ABI needs, by the functions that it asks for."""
+"""Which torch a library on the stable ABI needs, by the functions that it calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ FUNCTION = re.compile(r"\b(torch_\w+|aoti_torch_\w+)\s*\(")
 
 
 def versions(folder: str) -> dict[str, str]:
-    """Function -> the torch that brought it, as the header of the torch in `folder` tells; empty where it does not."""
+    """Returns the functions that were added after the interface's first version, each with torch's version.
+
+    They are read from the header of the torch in `folder`; empty if it has none.
+    """
     try:
         with open(os.path.join(folder, *SHIM), encoding="utf-8") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}
-    found: dict[str, str] = {}
+    added: dict[str, str] = {}
     since = ""
     for line in lines:
         guard = GUARD.match(line)
@@ -32,19 +35,22 @@ def versions(folder: str) -> dict[str, str]:
         elif line.startswith("#endif"):
             since = "" if "TORCH_FEATURE_VERSION" in line else since
         elif since:
-            found |= dict.fromkeys(FUNCTION.findall(line), since)
-    return found
+            added |= dict.fromkeys(FUNCTION.findall(line), since)
+    return added
 
 
 def torch_floor(undefined: Iterable[str]) -> dict[str, Any]:
-    """`used`: the functions of torch's C interface that a library asks for; `floor`: the torch that has all of them, as
-    far as the torch here can tell, or empty; `by_version`: which of them are newer than the interface itself.
+    """Returns which torch a library with these undefined names needs, JSON-able.
+
+    `used`: the functions of torch's C interface among them; `by_version`: those that were added after the interface's
+    first version, by torch's version; `floor`: the newest of these versions, empty if there is none. Functions that the
+    installed torch does not know are in `used` alone.
     """
     used = sorted(name for name in undefined if name.startswith(PREFIXES))
     folder = torch_folder()
-    known = versions(folder) if folder else {}
+    added = versions(folder) if folder else {}
     by_version: dict[str, list[str]] = {}
     for name in used:
-        if name in known:
-            by_version.setdefault(known[name], []).append(name)
+        if name in added:
+            by_version.setdefault(added[name], []).append(name)
     return {"used": used, "floor": max(by_version, key=version_of, default=""), "by_version": by_version}

@@ -1,4 +1,4 @@
-"""Kernels by the device compilers that this machine has: one library of kernel and face, its inputs, and its errors."""
+"""Kernels built by the installed device compilers: one library of device and host code, its inputs, its errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import pytest
 from support import sample_ops, text_files
-from support.compilers.installed_compilers import DEVICES, needs
+from support.compilers.installed_compilers import DEVICES, skip_if_missing
 
 from opforge.builders.lookup.finder import find
 from opforge.errors import CompileError, OpIncompatibleError
@@ -26,7 +26,7 @@ extern "C" __attribute__((visibility("default"))) int scale(float* x, int64_t n,
 }
 """
 HEADER = '#include <cstdint>\nextern "C" int scale(float* x, int64_t n, float by, void* stream);\n'
-FACE = """\
+BINDING = """\
 #include "scale.h"
 #include <cuda_runtime.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -51,29 +51,29 @@ extern "C" __attribute__((visibility("default"))) const char* source() { return 
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_kernel_and_its_face_become_one_library(name, missing_compilers, tmp_path):
-    needs(missing_compilers, name)
+def test_device_and_host_sources_become_one_library(name, missing_compilers, tmp_path):
+    skip_if_missing(missing_compilers, name)
     op = sample_ops.unique_name("scale")
-    for file, text in (("scale.cu", KERNEL), ("face.cpp", FACE.replace("@NAME@", op)), ("scale.h", HEADER)):
+    for file, text in (("scale.cu", KERNEL), ("binding.cpp", BINDING.replace("@NAME@", op)), ("scale.h", HEADER)):
         text_files.write(tmp_path, file, text)
-    attributes = {"sources": ["scale.cu", "face.cpp"], "devices": ["cuda", "hip"]}
+    attributes = {"sources": ["scale.cu", "binding.cpp"], "devices": ["cuda", "hip"]}
     builder = sample_ops.builder_class(tmp_path, op, **attributes)(DEVICES[name])
     entry = builder.build()
     assert entry.binary["target"] == DEVICES[name]
     assert {"opforge_describe", "opforge_register"} <= set(entry.binary["exports"])
     assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.binary["needs"]
-    assert not any("cudart" in one for one in entry.binary["needs"]), "the runtime is linked in"
+    assert not any("cudart" in library for library in entry.binary["needs"]), "the runtime is linked in"
     read = {(root, path) for root, path, *_ in entry.manifest()["inputs"]["files"]}
-    assert {("own", "scale.cu"), ("own", "face.cpp"), ("own", "scale.h")} <= read
+    assert {("own", "scale.cu"), ("own", "binding.cpp"), ("own", "scale.h")} <= read
     assert str(tmp_path) not in str(entry.manifest()["components"])
     assert find(builder.spec()).entry.origin == "cache"
     text_files.write(tmp_path, "scale.h", HEADER + "// changed\n")
-    assert find(builder.spec()).entry is None, "the header that both quote is one of its inputs"
+    assert find(builder.spec()).entry is None, "the header that both sources include is an input"
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, missing_compilers, tmp_path):
-    needs(missing_compilers, name)
+def test_a_plain_kernel_loads_without_a_device_and_its_launch_fails(name, missing_compilers, tmp_path):
+    skip_if_missing(missing_compilers, name)
     op = sample_ops.unique_name("plain")
     text_files.write(tmp_path, "scale.cu", KERNEL)
     text_files.write(tmp_path, "scale.h", HEADER)
@@ -85,19 +85,19 @@ def test_a_plain_kernel_loads_without_a_device_and_a_launch_says_no(name, missin
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_an_error_names_the_file_and_the_line_that_somebody_wrote(name, missing_compilers, tmp_path):
-    needs(missing_compilers, name)
+def test_an_error_names_the_line_of_the_original_source(name, missing_compilers, tmp_path):
+    skip_if_missing(missing_compilers, name)
     text_files.write(tmp_path, "wrong.cu", '#include "wrong.h"\n')
     header = text_files.write(tmp_path, "wrong.h", "#include <cuda_runtime.h>\n\ncudaNoSuch_t y;\n")
     cls = sample_ops.builder_class(tmp_path, "wrong", abi="c", sources=["wrong.cu"], devices=["cuda", "hip"])
-    with pytest.raises(CompileError) as refused:
+    with pytest.raises(CompileError) as error:
         cls(DEVICES[name]).build()
-    assert f"compile wrong.cu failed: {header}:3" in str(refused.value)
-    assert ">    3 | cudaNoSuch_t y;" in str(refused.value)
+    assert f"compile wrong.cu failed: {header}:3" in str(error.value)
+    assert ">    3 | cudaNoSuch_t y;" in str(error.value)
 
 
-def test_a_source_for_cuda_is_loaded_as_torch_would(missing_compilers, tmp_path, monkeypatch):
-    needs(missing_compilers, "nvcc")
+def test_a_cuda_source_is_loaded_by_opforge_load(missing_compilers, tmp_path, monkeypatch):
+    skip_if_missing(missing_compilers, "nvcc")
     import opforge
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
@@ -109,11 +109,11 @@ def test_a_source_for_cuda_is_loaded_as_torch_would(missing_compilers, tmp_path,
     assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
 
 
-def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
+def test_opencl_sources_are_in_the_library_unchanged(tmp_path):
     text_files.write(tmp_path, "twice.cl", OPENCL)
-    text_files.write(tmp_path, "face.cpp", READS_OPENCL)
+    text_files.write(tmp_path, "binding.cpp", READS_OPENCL)
     op = sample_ops.unique_name("twice")
-    cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "face.cpp"], devices=["opencl"])
+    cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "binding.cpp"], devices=["opencl"])
     entry = cls().build()
     assert entry.binary["needs"][0] == "libOpenCL.so.1"
     with open(entry.library, "rb") as file:
@@ -123,16 +123,16 @@ def test_opencl_sources_are_in_the_library_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "message"),
     [
         ("cuda:sm_20", "does not know sm_20 (compute capability 2.0); it knows sm_"),
         ("cuda:sm_990a", "does not know sm_990a (compute capability 99.0a)"),
     ],
 )
-def test_an_architecture_that_nvcc_does_not_know_is_named_with_those_it_does(target, says, missing_compilers, tmp_path):
-    needs(missing_compilers, "nvcc")
+def test_an_unknown_architecture_is_named_with_those_that_nvcc_knows(target, message, missing_compilers, tmp_path):
+    skip_if_missing(missing_compilers, "nvcc")
     text_files.write(tmp_path, "scale.cu", KERNEL)
     cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cu"], devices=["cuda"])
-    with pytest.raises(OpIncompatibleError) as refused:
+    with pytest.raises(OpIncompatibleError) as error:
         cls(target).build()
-    assert says in str(refused.value)
+    assert message in str(error.value)

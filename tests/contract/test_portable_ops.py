@@ -1,4 +1,4 @@
-"""Opforge's own ops, built by zig for older systems: loaded beside torch's C++ runtime, errors raised in Python."""
+"""Opforge's own ops, built by zig for older systems: they load beside torch's C++ runtime and raise Python errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 from support import child_processes
-from support.compilers.installed_compilers import has_libcxx
+from support.compilers.installed_compilers import skip_if_zig_is_slow
 
 from opforge.builders.cpu import BUILDERS
 from opforge.builders.toolchains import zig
@@ -40,28 +40,27 @@ for wrong in (lambda: op.multi_adam_([mine], [grad[:2]], states(), states(), ste
 
 @pytest.fixture(autouse=True)
 def with_zig():
-    """Where zig is, and has built its C++ library for this processor before, or may take its minutes."""
+    """Skips a test without zig, or if zig would have to build its libc++ first."""
     try:
         zig.find()
     except ToolchainNotFoundError as error:
         pytest.skip(str(error))
     if not LEVEL:
         pytest.skip(f"portable ops are built for x86-64 and aarch64, not for {os.uname().machine}")
-    if not os.environ.get("TEST_ZIG") and not has_libcxx():
-        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
+    skip_if_zig_is_slow()
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_op_of_the_host_is_built_for_older_systems(name):
     from opforge.accelerator.registry import make_accelerator
 
-    found = make_accelerator("cpu", "the test").get_op_builder(name)
-    binary = found(LEVEL, portable=True).build().binary
-    assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
+    cls = make_accelerator("cpu", "the test").get_op_builder(name)
+    binary = cls(LEVEL, portable=True).build().binary
+    assert not any("stdc++" in library or "gcc" in library for library in binary["needs"])
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
 
 
-def test_a_portable_optimizer_computes_as_torch_does_and_refuses_in_python():
+def test_a_portable_optimizer_computes_as_torch_does_and_raises_in_python():
     sizes, unknown = child_processes.run_python(STEP.replace("@LEVEL@", LEVEL), timeout=280).strip().splitlines()
     assert sizes.startswith("grads[0] has shape (2,), expected that of params[0], (5003,)")
     assert unknown.startswith("optimizer_id 7 is unknown, expected one given to create_adam")

@@ -1,4 +1,4 @@
-"""Every toolchain that this machine has keeps the same promises: it builds, says who it is, and lets no check abort."""
+"""The contract of all toolchains, for each installed one: it identifies itself, it builds, and no check aborts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import sys
 
 import pytest
 from support import child_processes, sample_ops, text_files
-from support.compilers.installed_compilers import DEVICES, HOSTS, has_libcxx, made, needs, use
+from support.compilers.installed_compilers import (
+    DEVICES,
+    HOSTS,
+    select,
+    skip_if_missing,
+    skip_if_zig_is_slow,
+    toolchain_of,
+)
 
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
@@ -21,34 +28,35 @@ pytestmark = pytest.mark.compile
 
 
 @pytest.mark.parametrize("name", [*HOSTS, *sorted(toolchains.TOOLCHAINS.keys() - {"host", "sycl"})])
-def test_it_says_who_it_is_without_a_path(name, missing_compilers, monkeypatch, tmp_path):
+def test_its_identity_names_a_version_and_no_path(name, missing_compilers, monkeypatch, tmp_path):
     if name != "opencl":
-        use(monkeypatch, missing_compilers, name)
-    found = made(name)
-    told = dict(found.identity())
-    assert any("version" in key and value for key, value in told.items())
-    assert not any(str(value).startswith("/") for value in told.values()), told
-    assert found.programs() and all(os.path.isabs(path) and stamp for path, stamp in found.programs().items())
-    assert dict(made(name).identity()) == told
+        select(monkeypatch, missing_compilers, name)
+    toolchain = toolchain_of(name)
+    identity = dict(toolchain.identity())
+    assert any("version" in key and value for key, value in identity.items())
+    assert not any(str(value).startswith("/") for value in identity.values()), identity
+    programs = toolchain.programs()
+    assert programs and all(os.path.isabs(path) and stamp for path, stamp in programs.items())
+    assert dict(toolchain_of(name).identity()) == identity
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_it_refuses_a_device_that_is_not_its_own(name, missing_compilers, monkeypatch):
-    use(monkeypatch, missing_compilers, name)
-    assert "for the CPU, not for cuda" in made(name).target_problem("cuda", ("sm_90",))
+def test_a_host_compiler_does_not_build_for_a_device(name, missing_compilers, monkeypatch):
+    select(monkeypatch, missing_compilers, name)
+    assert "for the CPU, not for cuda" in toolchain_of(name).target_problem("cuda", ("sm_90",))
 
 
 @pytest.mark.parametrize("name", [*DEVICES, "triton"])
-def test_a_device_compiler_refuses_the_cpu(name, missing_compilers):
-    needs(missing_compilers, name)
-    assert "not for cpu" in made(name).target_problem("cpu", ("x86-64",))
+def test_a_device_compiler_does_not_build_for_the_cpu(name, missing_compilers):
+    skip_if_missing(missing_compilers, name)
+    assert "not for cpu" in toolchain_of(name).target_problem("cpu", ("x86-64",))
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_a_failed_check_is_an_error_in_python_and_no_abort(name, missing_compilers, monkeypatch, tmp_path, relu_folder):
-    use(monkeypatch, missing_compilers, name)
-    if name == "zig" and not os.environ.get("TEST_ZIG") and not has_libcxx():
-        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
+def test_a_failed_check_raises_in_python_and_does_not_abort(name, missing_compilers, monkeypatch, relu_folder):
+    select(monkeypatch, missing_compilers, name)
+    if name == "zig":
+        skip_if_zig_is_slow()
     source = relu_folder / "relu.cpp"
     source.write_text(
         source.read_text().replace(
@@ -57,7 +65,7 @@ def test_a_failed_check_is_an_error_in_python_and_no_abort(name, missing_compile
             '    if (x.numel() == 3) throw std::runtime_error("from a worker"); });\n  Tensor y =',
         )
     )
-    told = child_processes.run_python(
+    output = child_processes.run_python(
         "import os, torch\n"
         "from support import sample_ops\n"
         "folder = os.environ['FOLDER']; name = os.path.basename(folder)\n"
@@ -66,35 +74,34 @@ def test_a_failed_check_is_an_error_in_python_and_no_abort(name, missing_compile
         "assert op.relu(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]\n"
         "for wrong in (torch.ones(2, dtype=torch.int64), torch.ones(3)):\n"
         "    try:\n        op.relu(wrong)\n"
-        "    except RuntimeError as error:\n        print('told:', error)\n",
+        "    except RuntimeError as error:\n        print('error:', error)\n",
         env={"FOLDER": str(relu_folder), "COMPILER": name},
         timeout=280,
     )
-    first, second = told.strip().splitlines()
+    first, second = output.strip().splitlines()
     assert "relu: float32 expected" in first
     assert "from a worker" in second
 
 
-def test_a_portable_library_asks_for_no_cxx_runtime_and_an_old_glibc(missing_compilers, relu_folder):
-    needs(missing_compilers, "zig")
-    if not os.environ.get("TEST_ZIG") and not has_libcxx():
-        pytest.skip("zig builds its libc++ first, which takes minutes: set TEST_ZIG=1 to wait for it")
+def test_a_portable_library_needs_no_cxx_runtime_and_an_old_glibc(missing_compilers, relu_folder):
+    skip_if_missing(missing_compilers, "zig")
+    skip_if_zig_is_slow()
     cls = sample_ops.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
     binary = cls("cpu:x86-64-v2", portable=True).build().binary
-    assert not any("stdc++" in one or "gcc" in one for one in binary["needs"])
+    assert not any("stdc++" in library or "gcc" in library for library in binary["needs"])
     assert "GLIBCXX" not in binary["floors"]
     assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
-    assert "torch_call_dispatcher" in binary["shims"], "what it asks of torch is on record"
+    assert "torch_call_dispatcher" in binary["shims"], "the functions of torch that it calls are recorded"
 
 
-def test_no_toolchain_for_a_device_says_which_there_are(tmp_path):
+def test_a_device_without_a_toolchain_is_an_error_that_names_the_others(tmp_path):
     text_files.write(tmp_path, "scale.cpp", "")
     cls = sample_ops.builder_class(tmp_path, "scale", abi="c", sources=["scale.cpp"], devices=["npu"])
     with pytest.raises(OpIncompatibleError, match="no toolchain for npu; it has one for cpu, cuda, hip, xpu, opencl"):
         cls("npu:910b").build()
 
 
-def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_one(tmp_path):
+def test_a_builder_may_name_a_toolchain_for_another_device(tmp_path):
     text_files.write(tmp_path, "scale.cpp", 'extern "C" __attribute__((visibility("default"))) int one() { return 1; }')
 
     class Npu(host.HostToolchain):
@@ -110,24 +117,24 @@ def test_a_target_that_nobody_builds_has_no_toolchain_but_a_builder_may_bring_on
     assert cls(Target("npu", ("910b",))).load().one() == 1
 
 
-def test_a_sysroot_is_known_by_what_is_in_it_and_not_by_its_place(tmp_path, monkeypatch):
-    toolchain_keys = []
+def test_the_path_of_a_sysroot_is_in_no_key(tmp_path, monkeypatch):
+    keys = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        for part in ("usr", "lib", "lib64"):
-            if os.path.isdir(f"/{part}"):
-                os.symlink(f"/{part}", folder / part)
+        for child in ("usr", "lib", "lib64"):
+            if os.path.isdir(f"/{child}"):
+                os.symlink(f"/{child}", folder / child)
         monkeypatch.setenv("OPFORGE_SYSROOT", str(folder))
         cls = sample_ops.plain_op(tmp_path / "src")
         builder = cls(portable=True)
-        toolchain_keys.append(make_plan(builder.spec(), find_toolchain(builder.spec(), current_store())).key)
+        keys.append(make_plan(builder.spec(), find_toolchain(builder.spec(), current_store())).key)
         assert builder.load().value() == 1
-    assert toolchain_keys[0] == toolchain_keys[1]
+    assert keys[0] == keys[1]
 
 
-def test_code_for_another_processor_runs_there(missing_compilers, tmp_path):
-    needs(missing_compilers, "zig")
+def test_a_library_for_another_processor_runs_in_an_emulator(missing_compilers, tmp_path):
+    skip_if_missing(missing_compilers, "zig")
     if not os.environ.get("TEST_ZIG"):
         pytest.skip("zig builds its libraries for aarch64 first, which takes minutes: set TEST_ZIG=1 to wait")
     if not shutil.which("qemu-aarch64") or not os.path.isdir("/usr/aarch64-linux-gnu"):
@@ -136,9 +143,11 @@ def test_code_for_another_processor_runs_there(missing_compilers, tmp_path):
 
     entry = sample_ops.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).build()
     assert entry.binary["machine"] == "aarch64"
-    calls = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
-    calls += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
-    main = text_files.write(tmp_path, "main.c", calls)
+    program_source = (
+        "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
+    )
+    program_source += ' printf("%d", h ? ((int (*)(void))dlsym(h, "value"))() : -1); }\n'
+    main = text_files.write(tmp_path, "main.c", program_source)
     program = str(tmp_path / "main")
     subprocess.run([zig.find(), "cc", "-target", "aarch64-linux-gnu.2.28", main, "-o", program], check=True)
     command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program, entry.library]

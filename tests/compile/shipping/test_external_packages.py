@@ -1,4 +1,4 @@
-"""The packages under examples/, each installed by itself, read-only, and tested by its own tests and our contract."""
+"""The packages in examples/, each installed read-only and tested by its own tests and by opforge's contract tests."""
 
 from __future__ import annotations
 
@@ -21,100 +21,101 @@ import opforge.accelerator
 pytestmark = pytest.mark.compile
 EXAMPLES = os.path.join(CHECKOUT, "examples")
 PACKAGES = ("opforge-opencl", "opforge-sycl")
-ASKED_FOR = {name: os.environ[name] for name in ("OPFORGE_TEST_SYCL",) if name in os.environ}
-"""What the packages' own tests are told, as it was before conftest.py took opforge's variables away."""
+PASSED = {name: os.environ[name] for name in ("OPFORGE_TEST_SYCL",) if name in os.environ}
+"""The variables that the packages' own tests get, read before conftest.py removes opforge's variables."""
 PUBLIC = {"opforge": opforge.__all__, "opforge.accelerator": opforge.accelerator.__all__, "opforge.errors": None}
-"""What the documentation promises: the modules, and the names in each (None: all)."""
+"""The documented modules, and the public names of each (None: all)."""
 
 
 def files(folder, ending):
-    return sorted(os.path.join(at, one) for at, _, names in os.walk(folder) for one in names if one.endswith(ending))
+    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in paths if path.endswith(ending))
 
 
-def outsiders(path):
-    """The imports of opforge's in a file that are no public names."""
+def private_imports(path):
+    """Yields the imports in a file of names of opforge that are not public."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read(), path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names = [(one.name, None) for one in node.names]
+            names = [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [(node.module, one.name) for one in node.names]
+            names = [(node.module, alias.name) for alias in node.names]
         else:
             continue
         for module, name in names:
             if module.partition(".")[0] == "opforge":
-                known = PUBLIC.get(module, ())
-                if known is not None and (not known or (name is not None and name not in known)):
+                public = PUBLIC.get(module, ())
+                if public is not None and (not public or (name is not None and name not in public)):
                     yield f"{path}:{node.lineno}: {module} {name or ''}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_uses_public_names_only(package):
+def test_a_package_imports_only_public_names(package):
     sources = files(os.path.join(EXAMPLES, package), ".py")
     assert len(sources) > 4
-    assert [wrong for path in sources for wrong in outsiders(path)] == []
+    assert [problem for path in sources for problem in private_imports(path)] == []
 
 
-def test_a_private_name_would_be_seen(tmp_path):
+def test_an_import_of_a_private_name_is_found(tmp_path):
     (tmp_path / "wrong.py").write_text("import opforge.cache\nfrom opforge import OpBuilder, settings\n")
-    assert len(list(outsiders(str(tmp_path / "wrong.py")))) == 2
+    assert len(list(private_imports(str(tmp_path / "wrong.py")))) == 2
 
 
 @pytest.fixture(scope="session", params=PACKAGES)
 def installed(request, tmp_path_factory):
-    """A package as `pip install` puts it, made read-only; gives (its checkout's copy, where it is installed)."""
+    """(copy of a package's source, folder that it is installed in): installed by pip, then made read-only."""
     root = tmp_path_factory.mktemp(request.param)
     source, site = root / "source", root / "site"
     shutil.copytree(os.path.join(EXAMPLES, request.param), source)  # setuptools builds inside the checkout
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-compile"]
-    done = subprocess.run([*pip, "--target", site, source], capture_output=True, text=True, timeout=120)
-    if "No module named pip" in done.stderr:
+    process = subprocess.run([*pip, "--target", site, source], capture_output=True, text=True, timeout=120)
+    if "No module named pip" in process.stderr:
         pytest.skip("this Python has no pip: apt install python3-venv")
-    assert done.returncode == 0, done.stderr
-    for at, _, names in os.walk(site):
+    assert process.returncode == 0, process.stderr
+    for folder, _, names in os.walk(site):
         for name in names:
-            os.chmod(os.path.join(at, name), 0o444)
-        os.chmod(at, 0o555)
+            os.chmod(os.path.join(folder, name), 0o444)
+        os.chmod(folder, 0o555)
     yield source, site
-    for at, _, _ in os.walk(site):
-        os.chmod(at, 0o755)
+    for folder, _, _ in os.walk(site):
+        os.chmod(folder, 0o755)
 
 
 def run_tests(site, *arguments):
-    """Run pytest where the package is installed, beside the opforge of this checkout, in this test's own cache."""
+    """Runs pytest with the installed package and the opforge of this checkout, with this test's own store."""
     path = os.pathsep.join([str(site), paths.SOURCE_TREE])
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *map(str, arguments)]
-    env = child_processes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", **ASKED_FOR)
+    env = child_processes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", **PASSED)
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
 
 
-def skip_as_it_did(told):
-    """Skip here too, with the reason, where a package skipped tests for want of a system package."""
-    missing = [line for line in told.splitlines() if line.startswith("SKIPPED") and "apt install" in line]
+def skip_if_skipped(output):
+    """Skips this test too, with the reason, if the package skipped tests because a system package is missing."""
+    missing = [line for line in output.splitlines() if line.startswith("SKIPPED") and "apt install" in line]
     if missing:
         pytest.skip(missing[0].partition(": ")[2])
 
 
-def test_a_packages_own_tests_pass_where_it_is_installed(installed):
+def test_the_tests_of_an_installed_package_pass(installed):
     source, site = installed
     before = text_files.tree(site)
-    done = run_tests(site, "-c", source / "pyproject.toml", "--rootdir", source, source / "tests")
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
-    assert text_files.tree(site) == before  # kernels are read in place, and nothing is written beside them
-    skip_as_it_did(done.stdout)
+    process = run_tests(site, "-c", source / "pyproject.toml", "--rootdir", source, source / "tests")
+    assert process.returncode == 0 and " passed" in process.stdout, process.stdout + process.stderr
+    assert text_files.tree(site) == before  # kernels are read in place, and nothing is written next to them
+    skip_if_skipped(process.stdout)
 
 
-def test_an_added_accelerator_keeps_the_contract(installed):
+def test_the_accelerator_of_a_package_passes_the_contract_tests(installed):
     source, site = installed
     if source.parent.name.startswith("opforge-sycl"):
-        assert "opforge.accelerators" not in (source / "pyproject.toml").read_text()  # it adds ops to one of ours
+        assert "opforge.accelerators" not in (source / "pyproject.toml").read_text()  # it only adds ops
         return
     contract = sorted(glob.glob(os.path.join(TESTS, "contract", "test_accelerator*.py")))
-    done = run_tests(site, "-c", os.path.join(CHECKOUT, "pyproject.toml"), *contract, "-k", "opencl")
-    assert done.returncode == 0, done.stdout + done.stderr
-    skip_as_it_did(done.stdout)
-    assert " passed" in done.stdout
+    process = run_tests(site, "-c", os.path.join(CHECKOUT, "pyproject.toml"), *contract, "-k", "opencl")
+    assert process.returncode == 0, process.stdout + process.stderr
+    skip_if_skipped(process.stdout)
+    assert " passed" in process.stdout
 
 
 SOURCES = {
@@ -147,7 +148,7 @@ def test_the_sources_of_a_package_are_described_by_its_kernel_root(installed):
     assert [tuple(item) for item in json.loads(output)] == sources
 
 
-def test_the_guide_shows_what_is_in_the_packages():
+def test_the_code_in_the_guide_is_that_of_the_packages():
     root = os.path.dirname(EXAMPLES)
     with open(os.path.join(root, "docs", "external.md"), encoding="utf-8") as file:
         blocks = re.findall(r"```\w+\n\s*# (examples/\S+)\n(.*?)```", file.read(), re.DOTALL)
@@ -155,6 +156,6 @@ def test_the_guide_shows_what_is_in_the_packages():
     missing = []
     for path, block in blocks:
         with open(os.path.join(root, path), encoding="utf-8") as file:
-            there = {line.strip() for line in file}
-        missing += [f"{path}: {line.strip()}" for line in block.splitlines() if line.strip() not in there]
+            lines = {line.strip() for line in file}
+        missing += [f"{path}: {line.strip()}" for line in block.splitlines() if line.strip() not in lines]
     assert missing == []

@@ -1,4 +1,4 @@
-"""What was built elsewhere: found by what it runs on, with no compiler here, and as the policy says."""
+"""Entries that were built on another machine: found without a compiler, and used as OPFORGE_PREBUILT says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ extern "C" __attribute__((visibility("default"))) int twice(float* x) {
 
 
 def ship(builder, folder, monkeypatch):
-    """Build, put the entry into a layer, and go to a machine whose store is empty and that has the layer."""
+    """Builds, adds the entry to a layer, and continues with that layer and an empty store, as on another machine."""
     entry = builder.build()
     layer.add(str(folder / "layer"), entry, describe(builder.spec()).key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder / "elsewhere"))
@@ -35,39 +35,42 @@ def ship(builder, folder, monkeypatch):
 
 
 @pytest.fixture
-def relu(tmp_path, monkeypatch):
+def prebuilt(tmp_path, monkeypatch):
+    """The builder class of an op with a prebuilt entry for cpu:x86-64."""
     cls = sample_ops.plain_op(tmp_path / "src")
     ship(cls("cpu:x86-64"), tmp_path, monkeypatch)
     return cls
 
 
-def test_a_prebuilt_is_preferred(relu, tmp_path):
-    assert relu("cpu:x86-64").build().origin == str(tmp_path / "layer")
+def test_a_prebuilt_entry_is_preferred(prebuilt, tmp_path):
+    assert prebuilt("cpu:x86-64").build().origin == str(tmp_path / "layer")
 
 
-def test_a_prebuilt_is_ignored_on_demand(relu, monkeypatch):
+def test_prebuilt_entries_are_ignored_on_request(prebuilt, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "ignore")
-    assert relu("cpu:x86-64").build().origin == "built"
+    assert prebuilt("cpu:x86-64").build().origin == "built"
 
 
-def test_where_a_prebuilt_is_required_nothing_is_compiled_and_each_reason_is_told(relu, tmp_path, monkeypatch):
+def test_if_prebuilt_entries_are_required_the_error_has_each_reason_and_nothing_is_compiled(
+    prebuilt, tmp_path, monkeypatch
+):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
-    assert relu("cpu:x86-64").load().value() == 1
+    assert prebuilt("cpu:x86-64").load().value() == 1
     sample_ops.set_value(tmp_path / "src", 2)
-    with pytest.raises(PrebuiltRequiredError) as refused:
-        relu("cpu:x86-64").load()
-    assert "value.h" in str(refused.value) and str(tmp_path / "layer") in str(refused.value)
-    answer = relu("cpu:x86-64").is_compatible()
-    assert not answer and "OPFORGE_PREBUILT=require" in str(answer)
+    with pytest.raises(PrebuiltRequiredError) as error:
+        prebuilt("cpu:x86-64").load()
+    assert "value.h" in str(error.value) and str(tmp_path / "layer") in str(error.value)
+    compatibility = prebuilt("cpu:x86-64").is_compatible()
+    assert not compatibility and "OPFORGE_PREBUILT=require" in str(compatibility)
 
 
-def test_a_policy_that_is_none_is_refused(relu, monkeypatch):
+def test_an_unknown_policy_is_an_error(prebuilt, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "maybe")
     with pytest.raises(SettingError, match="expected prefer, require or ignore"):
-        relu("cpu:x86-64").build()
+        prebuilt("cpu:x86-64").build()
 
 
-def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path, monkeypatch):
+def test_device_code_is_found_by_the_devices_that_run_it_without_a_compiler(tmp_path, monkeypatch):
     try:
         nvcc.find()
     except ToolchainNotFoundError as error:
@@ -79,17 +82,18 @@ def test_device_code_is_found_by_what_it_runs_on_with_no_compiler_here(tmp_path,
     built = ship(cls("cuda:sm_80+sm_90+ptx"), tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
-    here = []
-    monkeypatch.setattr(targets, "present", lambda device: tuple(here) if device == "cuda" else ())
+    present = []
+    monkeypatch.setattr(targets, "present", lambda device: tuple(present) if device == "cuda" else ())
     for device, fits in (("sm_86", True), ("sm_90", True), ("sm_120", True), ("sm_75", False)):
-        here[:] = [device]
+        present[:] = [device]
         entry, rejected = find(cls().spec())
         assert (entry and entry.key) == (built.key if fits else None)
         assert fits or any("and the cuda device here is sm_75" in skipped.reason for skipped in rejected)
-    told = explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")
-    assert not told["hit"] and "CUDA_HOME" in told["problem"], "without a compiler too it is told why none fits"
-    assert any("and the cuda device here is sm_75" in one["reason"] for one in told["rejected"])
-    here[:] = ["sm_86"]
+    explanation = explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")
+    assert not explanation["hit"]
+    assert "CUDA_HOME" in explanation["problem"], "the reasons are known without a compiler too"
+    assert any("and the cuda device here is sm_75" in skipped["reason"] for skipped in explanation["rejected"])
+    present[:] = ["sm_86"]
     assert explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")["path"]
     assert cls().load().origin == str(tmp_path / "layer")
-    assert find(cls("cuda:sm_80").spec(), exact=True).entry is None, "what is to be shipped is built for just that"
+    assert find(cls("cuda:sm_80").spec(), exact=True).entry is None, "exact: for another target"

@@ -1,4 +1,4 @@
-"""Layers inside installed packages: found by their own builders, trusted as far as the code beside them is."""
+"""Layers inside installed packages: found by the packages' own builders, trusted as their code is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opforge.cache.transfer import layer
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package with an op, and an entry for it in its own layer; gives the builder's class."""
+    """The builder class of an installed package whose layer has an entry for it."""
     folder = tmp_path / "site" / "mine"
     cls = sample_ops.plain_op(folder, value=7)
     name = sample_ops.unique_name("mine")
@@ -34,32 +34,33 @@ def package(tmp_path, monkeypatch):
     return cls
 
 
-def test_a_package_serves_its_own_builders_and_no_setting_is_needed(package, tmp_path, monkeypatch):
+def test_a_package_serves_its_own_builders_without_any_setting(package, tmp_path, monkeypatch):
     entry = find(package().spec()).entry
     assert entry.origin == str(tmp_path / "site" / "mine" / "_opforge_ops")
     monkeypatch.setenv("OPFORGE_PREBUILT", "ignore")
     assert find(package().spec()).entry is None
 
 
-def test_another_packages_builders_are_not_served(package, tmp_path):
+def test_builders_of_other_packages_are_not_served(package, tmp_path):
     other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert layers_of(package) and not layers_of(other) and find(other().spec()).entry is None
+    assert layers_of(package().spec().package)
+    assert not layers_of(other().spec().package) and find(other().spec()).entry is None
 
 
-def test_a_library_may_be_as_open_as_the_code_beside_it_and_no_more(package, tmp_path):
+def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path):
     folder = tmp_path / "site" / "mine"
     library = find(package().spec()).entry.library
-    os.chmod(library, 0o775)  # as pip leaves it where groups may write
-    builder = package()
-    assert find(builder.spec()).entry is None
-    assert any("can be written by others (mode 775)" in one.reason for one in builder.trace)
+    os.chmod(library, 0o775)  # as pip installs it with a umask that lets groups write
+    entry, rejected = find(package().spec())
+    assert entry is None
+    assert any("can be written by others (mode 775)" in skipped.reason for skipped in rejected)
     os.chmod(folder, 0o775)
     assert find(package().spec()).entry.library == library
     os.chmod(library, 0o777)
     assert find(package().spec()).entry is None
 
 
-def test_a_layer_that_is_named_comes_first(package, tmp_path, monkeypatch):
+def test_a_layer_of_the_setting_takes_precedence(package, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "named"))
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = package("cpu:x86-64" if os.uname().machine == "x86_64" else None)

@@ -1,4 +1,4 @@
-"""Wheels that carry ops: built by pip, installed where there is no compiler, loaded without a setting."""
+"""Wheels that hold ops: built by pip, installed without a compiler, loaded without any setting."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ IGNORED = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "do
 
 
 def build(source, folder, store, **env):
-    """The wheel of a copy of a source tree, built with this environment's packages; gives its path and pip's words."""
+    """Builds the wheel of a copy of a source tree in this environment; returns its path and pip's output."""
     tree = folder / "tree"
     shutil.copytree(source, tree, symlinks=True, ignore=IGNORED)
     command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-v", "-w", str(folder), "."]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OPFORGE_")}
     env = {**clean, "OPFORGE_CACHE_DIR": str(store), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **env}
-    done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=280)
-    wheels = [one for one in os.listdir(folder) if one.endswith(".whl")]
-    return os.path.join(folder, wheels[0]) if wheels else "", done.stdout + done.stderr
+    process = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=280)
+    wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
+    return os.path.join(folder, wheels[0]) if wheels else "", process.stdout + process.stderr
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The example's wheel, and opforge's own with one op in it."""
+    """(the example's wheel, opforge's own wheel with one op)."""
     example, own = tmp_path_factory.mktemp("example"), tmp_path_factory.mktemp("own")
     store = tmp_path_factory.mktemp("stores") / "store"
-    first, told = build(os.path.join(CHECKOUT, "examples", "prebuilt_op"), example, store)
-    assert first, told
-    ours = {"OPFORGE_BUILD_OPS": "CPULionBuilder", "OPFORGE_BUILD_TARGETS": "cpu:x86-64"}
-    second, told = build(CHECKOUT, own, store, **ours)
-    assert second, told
+    first, output = build(os.path.join(CHECKOUT, "examples", "prebuilt_op"), example, store)
+    assert first, output
+    variables = {"OPFORGE_BUILD_OPS": "CPULionBuilder", "OPFORGE_BUILD_TARGETS": "cpu:x86-64"}
+    second, output = build(CHECKOUT, own, store, **variables)
+    assert second, output
     return first, second
 
 
 @pytest.fixture(scope="module")
-def elsewhere(wheels, tmp_path_factory):
-    """A fresh environment with both wheels and a sight of torch, a home without a cache, no compiler: runs code."""
-    place = tmp_path_factory.mktemp("elsewhere")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place / "venv")], check=True)
-    python = str(place / "venv" / "bin" / "python")
+def fresh_environment(wheels, tmp_path_factory):
+    """A function that runs code in an environment with both wheels and torch, without a compiler or a cache."""
+    folder = tmp_path_factory.mktemp("fresh")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    python = str(folder / "venv" / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", *wheels]
     subprocess.run(pip, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
-    with open(os.path.join(site, "torch_here.pth"), "w") as file:
+    query = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", query], check=True, capture_output=True, text=True).stdout.strip()
+    with open(os.path.join(site, "torch.pth"), "w") as file:
         file.write(os.path.dirname(os.path.dirname(torch.__file__)) + "\n")
-    (place / "home").mkdir()
+    (folder / "home").mkdir()
 
     def run(code, **env):
-        bare = {"PATH": str(place / "home"), "HOME": str(place / "home"), **env}
-        return subprocess.run([python, "-I", "-c", code], env=bare, cwd=place, capture_output=True, text=True)
+        bare = {"PATH": str(folder / "home"), "HOME": str(folder / "home"), **env}
+        return subprocess.run([python, "-I", "-c", code], env=bare, cwd=folder, capture_output=True, text=True)
 
     run.site = site
     return run
@@ -90,12 +90,12 @@ print(prebuilt_op.squared_relu(torch.tensor([-1.0, 3.0])).tolist(), prebuilt_op.
 """
 
 
-def test_an_installed_op_loads_without_a_compiler_a_cache_or_a_setting(elsewhere):
-    done = elsewhere(SQUARED)
-    assert done.stdout == f"[0.0, 9.0] {elsewhere.site}/prebuilt_op/_opforge_ops\n", done.stderr
+def test_an_installed_op_loads_without_a_compiler_a_cache_or_any_setting(fresh_environment):
+    process = fresh_environment(SQUARED)
+    assert process.stdout == f"[0.0, 9.0] {fresh_environment.site}/prebuilt_op/_opforge_ops\n", process.stderr
 
 
-def test_opforge_itself_can_ship_its_ops(elsewhere):
+def test_the_wheel_of_opforge_can_hold_its_ops(fresh_environment):
     code = """
 import torch
 from opforge.builders.cpu.lion import CPULionBuilder
@@ -105,46 +105,49 @@ weight.grad = torch.ones(3)
 CPULion([weight], lr=0.5, weight_decay=0.0).step()
 print(CPULionBuilder().load().origin, weight.tolist())
 """
-    done = elsewhere(code)
-    assert done.stdout == f"{elsewhere.site}/opforge/_opforge_ops [0.5, 0.5, 0.5]\n", done.stderr
+    process = fresh_environment(code)
+    assert process.stdout == f"{fresh_environment.site}/opforge/_opforge_ops [0.5, 0.5, 0.5]\n", process.stderr
 
 
-def test_a_wheel_for_another_level_is_a_clear_error_and_says_what_it_holds(elsewhere):
+def test_the_error_for_a_level_that_the_wheel_lacks_says_what_it_holds(fresh_environment):
     code = """
 from prebuilt_op.builders import SquaredReluBuilder
 SquaredReluBuilder("cpu:x86-64-v2").build(exact=True)
 """
-    done = elsewhere(code, OPFORGE_PREBUILT="require")
-    assert "PrebuiltRequiredError" in done.stderr and "OPFORGE_PREBUILT=require forbids building" in done.stderr
+    process = fresh_environment(code, OPFORGE_PREBUILT="require")
+    assert "PrebuiltRequiredError" in process.stderr and "OPFORGE_PREBUILT=require forbids building" in process.stderr
     for level in ("x86-64", "x86-64-v3"):
-        assert f"it is built for cpu:{level}, and cpu:x86-64-v2 is wanted" in done.stderr
-    done = elsewhere(code)
-    assert "ToolchainNotFoundError: No C++ compiler was found." in done.stderr
-    assert "it is built for cpu:x86-64-v3, and cpu:x86-64-v2 is wanted" in done.stderr
+        assert f"it is built for cpu:{level}, and cpu:x86-64-v2 is wanted" in process.stderr
+    process = fresh_environment(code)
+    assert "ToolchainNotFoundError: No C++ compiler was found." in process.stderr
+    assert "it is built for cpu:x86-64-v3, and cpu:x86-64-v2 is wanted" in process.stderr
 
 
-def test_an_installed_source_that_was_edited_is_not_answered_by_the_wheel(elsewhere):
-    look = """
+def test_an_entry_of_the_wheel_is_not_used_after_its_source_was_edited(fresh_environment):
+    search = """
 from opforge.builders.lookup.finder import find
 from prebuilt_op.builders import SquaredReluBuilder
 builder = SquaredReluBuilder()
 entry, rejected = find(builder.spec())
 print(entry is not None, *(skipped.reason for skipped in rejected))
 """
-    path = os.path.join(elsewhere.site, "prebuilt_op", "csrc", "squared.h")
+    path = os.path.join(fresh_environment.site, "prebuilt_op", "csrc", "squared.h")
     with open(path) as file:
         text = file.read()
     try:
         with open(path, "a") as file:
             file.write("// edited\n")
-        assert elsewhere(look).stdout.startswith("False") and f"{path} has changed" in elsewhere(look).stdout
+        assert (
+            fresh_environment(search).stdout.startswith("False")
+            and f"{path} has changed" in fresh_environment(search).stdout
+        )
     finally:
         with open(path, "w") as file:
             file.write(text)
-    assert elsewhere(look).stdout.startswith("True"), "contents count, not times"
+    assert fresh_environment(search).stdout.startswith("True"), "contents are compared, not times"
 
 
-def test_the_wheel_holds_what_it_should_and_says_whom_it_serves(wheels):
+def test_the_wheel_has_the_right_files_and_tag(wheels):
     for wheel in wheels:
         name = os.path.basename(wheel)
         assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", name), name
@@ -155,18 +158,18 @@ def test_the_wheel_holds_what_it_should_and_says_whom_it_serves(wheels):
     assert "prebuilt_op/csrc/squared.h" in names and not any(name.endswith("CACHEDIR.TAG") for name in names)
 
 
-def test_auditwheel_agrees_with_the_tag(wheels):
+def test_auditwheel_finds_the_same_tag(wheels):
     pytest.importorskip("auditwheel", reason="needs auditwheel (pip install auditwheel)")
     for wheel in wheels:
         command = [sys.executable, "-m", "auditwheel", "show", wheel]
-        done = subprocess.run(command, capture_output=True, text=True)
-        said = " ".join(done.stdout.split())
-        (allowed,) = re.findall(r'constrains the platform tag to "(manylinux_2_\d+_x86_64)"', said)
-        assert wheel.endswith(f"-{allowed}.whl"), said
+        process = subprocess.run(command, capture_output=True, text=True)
+        output = " ".join(process.stdout.split())
+        (allowed,) = re.findall(r'constrains the platform tag to "(manylinux_2_\d+_x86_64)"', output)
+        assert wheel.endswith(f"-{allowed}.whl"), output
 
 
 def project(folder, table):
-    """A project of one package, which forgets to ship its source; its pyproject.toml ends with `table`."""
+    """Writes a project of one package that leaves its source out of the wheel; its pyproject.toml ends with `table`."""
     package = folder / "mine"
     package.mkdir(parents=True)
     text_files.write(package, "__init__.py", "")
@@ -176,8 +179,8 @@ def project(folder, table):
     return folder
 
 
-def test_a_source_that_is_left_out_of_the_wheel_fails_its_build(tmp_path, own_store):
+def test_a_source_that_the_wheel_lacks_fails_the_build(tmp_path, own_store):
     source = project(tmp_path / "project", '[tool.opforge]\nops = ["mine.ops:Op"]\ntargets = ["cpu:x86-64"]')
-    wheel, told = build(source, tmp_path, own_store)
-    assert wheel == "" and "names 'relu.cpp', which does not exist" in told
-    assert "opforge: building mine.ops:Op failed; the lines above say why" in told
+    wheel, output = build(source, tmp_path, own_store)
+    assert wheel == "" and "names 'relu.cpp', which does not exist" in output
+    assert "opforge: building mine.ops:Op failed; see the lines above" in output

@@ -1,4 +1,4 @@
-"""A compiler that only answers questions, and counts them; the toolchain that it makes."""
+"""Fake compilers that reply to the probe's commands and compile nothing; the toolchain of one on PATH."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from opforge.cache.layout import Layout
 
 PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 PASSED_ENV += ("SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS")
-"""The variables that compilers obey, written out: one that falls out of the toolchain's own list is missed."""
+"""The variables that compilers read, written out: a test notices if one is missing in the toolchain's own list."""
 RECORDING_SCRIPT = """\
-echo "$@" >> "$(dirname "$0")/asked"
+echo "$@" >> "$(dirname "$0")/runs"
 case "$*" in
   *--version*) echo "g++ (Fake) 12.2";;
   *-dumpmachine*) echo {machine};;
@@ -28,7 +28,7 @@ case "$*" in
         printf ' {include}\\nEnd of search list.\\n' >&2;;
 esac
 """
-"""Replies to the probe's commands, compiles nothing, and appends its arguments to the file `asked` beside it."""
+"""Replies to the probe's commands, compiles nothing, and appends its arguments to the file `runs` beside it."""
 SCRIPT = """\
 case "$*" in
   *--version*) echo "g++ (Fake) @VERSION@";;
@@ -46,13 +46,15 @@ def create(folder: Any, name: str = "g++", version: str = "12.2") -> str:
 
 
 def toolchain(tmp_path, store="store"):
+    """Returns the toolchain of the compiler on PATH, with a store of its own."""
     root = str(tmp_path / store)
     prepare(root, frozenset({0, os.geteuid()}))
     return host.HostToolchain(Layout(root), LaterDisk())
 
 
-def asked(bin):
-    path = bin / "asked"
+def run_count(bin):
+    """Returns how often a compiler with RECORDING_SCRIPT was run in this folder."""
+    path = bin / "runs"
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 

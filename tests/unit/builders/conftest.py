@@ -1,4 +1,4 @@
-"""A machine with one compiler, which is only pretended."""
+"""A PATH with one fake compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opforge.builders.toolchains import host
 
 @pytest.fixture
 def bin(tmp_path, monkeypatch):
-    """A folder that is all of PATH, with a g++ that answers questions about itself."""
+    """The first folder on PATH, with a g++ that replies to the probe's commands."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (tmp_path / "include").mkdir()

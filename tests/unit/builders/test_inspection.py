@@ -1,4 +1,4 @@
-"""Reading containers of device code byte by byte, and what is said where they cannot be read."""
+"""Reading containers of device code byte by byte, and the notes about what cannot be read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { 
 
 
 def part(kind, arch, body, flags=0x11, compressed=0):
+    """The bytes of one part of a fatbin."""
     head = struct.pack(fatbin.PART, kind, 0x101, 64, len(body), compressed, 0, 0, 9, arch, 0, 0, flags)
     return head.ljust(64, b"\0") + body
 
 
 def container(*parts):
-    whole = b"".join(parts)
-    return struct.pack(fatbin.HEADER, 0xBA55ED50, 1, 16, len(whole)) + whole
+    """The bytes of a fatbin."""
+    content = b"".join(parts)
+    return struct.pack(fatbin.HEADER, 0xBA55ED50, 1, 16, len(content)) + content
 
 
 def test_every_part_of_every_container_is_found():
@@ -31,35 +33,35 @@ def test_every_part_of_every_container_is_found():
         + b"\0" * 8
         + container(part(2, 100, b"\x7fELFx", 0x20_0011), part(2, 90, b"zz", 0x10_8011, 2))
     )
-    found = fatbin.cuda_images(section)
-    assert [one[:3] for one in found] == [
+    images = fatbin.cuda_images(section)
+    assert [image[:3] for image in images] == [
         ("PTX", "compute_90", len(PTX)),
         ("SASS", "sm_100f", 5),
         ("SASS", "sm_90a", 2),
     ]
-    assert found[0].data == PTX and found[1].data == b"\x7fELFx"
-    assert found[2].data is None and found[2].compression == "zstd"
+    assert images[0].data == PTX and images[1].data == b"\x7fELFx"
+    assert images[2].data is None and images[2].compression == "zstd"
     assert fatbin.cuda_images(container(part(1, 75, b"zz", 0x2011, 2)))[0].compression == "lz4"
 
 
 @pytest.mark.parametrize("length", [8, 30, 100])
-def test_a_container_that_is_cut_short_is_told(length):
-    with pytest.raises(ValueError, match="it holds a fatbin that is cut short"):
+def test_a_truncated_container_is_an_error(length):
+    with pytest.raises(ValueError, match="it holds a truncated fatbin"):
         fatbin.cuda_images(container(part(1, 90, PTX))[:length])
 
 
-def test_compressed_code_without_its_reader_is_said_and_not_guessed(tmp_path, monkeypatch):
+def test_compressed_code_without_cuobjdump_is_noted_and_not_guessed(tmp_path, monkeypatch):
     monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: None)
     path = tmp_path / "a.fatbin"
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
-    told = examine(str(path))
-    assert told["kind"] == "fatbin" and told["kernels"] == []
-    assert told["images"] == [{"kind": "SASS", "arch": "sm_90", "size": 2, "compression": "zstd"}]
-    (note,) = told["notes"]
+    report = examine(str(path))
+    assert report["kind"] == "fatbin" and report["kernels"] == []
+    assert report["images"] == [{"kind": "SASS", "arch": "sm_90", "size": 2, "compression": "zstd"}]
+    (note,) = report["notes"]
     assert note.startswith("the code for sm_90 is compressed, and there is no cuobjdump to read its kernels")
 
 
-def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
+def test_a_cuobjdump_that_fails_is_noted(tmp_path, monkeypatch):
     path = tmp_path / "a.fatbin"
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
     monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: "/bin/false")
@@ -70,20 +72,20 @@ def test_a_reader_that_fails_is_told(tmp_path, monkeypatch):
     assert notes[0].startswith(f"{tmp_path}/gone could not read the compressed code: ")
 
 
-def test_ptx_tells_its_target(tmp_path):
+def test_the_architecture_of_ptx_is_its_target(tmp_path):
     path = tmp_path / "a.ptx"
     path.write_bytes(b"// made by hand\n" + PTX)
-    told = examine(str(path))
-    assert told["kind"] == "PTX" and told["images"][0]["arch"] == "compute_90a"
+    report = examine(str(path))
+    assert report["kind"] == "PTX" and report["images"][0]["arch"] == "compute_90a"
 
 
-def test_bundles_of_hip_are_read_and_compressed_ones_told():
+def test_bundles_of_hip_are_read_and_compressed_ones_are_a_problem():
     triples = [b"host-x86_64-unknown-linux", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-"]
     head = fatbin.BUNDLE + struct.pack("<Q", 2)
     for triple, (offset, size) in zip(triples, [(200, 0), (200, 4)], strict=True):
         head += struct.pack("<QQQ", offset, size, len(triple)) + triple
-    found, problem = fatbin.hip_images(head.ljust(200, b"\0") + b"code")
-    assert found == [fatbin.Image("HSACO", "gfx90a:xnack-", 4, b"code")] and problem == ""
+    images, problem = fatbin.hip_images(head.ljust(200, b"\0") + b"code")
+    assert images == [fatbin.Image("HSACO", "gfx90a:xnack-", 4, b"code")] and problem == ""
     assert fatbin.hip_images(b"CCOB" + b"\0" * 60) == (
         [],
         "its HIP code is in a compressed bundle, which clang-offload-bundler reads",
@@ -91,7 +93,7 @@ def test_bundles_of_hip_are_read_and_compressed_ones_told():
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01\x01" + b"\0" * 60])
-def test_what_is_no_built_file_is_refused(tmp_path, content):
+def test_a_file_of_another_kind_is_an_error(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"no library|damaged|no ELF"):
@@ -100,20 +102,20 @@ def test_what_is_no_built_file_is_refused(tmp_path, content):
     assert done.exit_code == 1 and "cannot be inspected" in done.stderr
 
 
-def test_what_is_not_there_is_told(tmp_path, own_store):
+def test_a_missing_file_or_entry_is_an_error_with_what_to_do(tmp_path, own_store):
     done = CliRunner().invoke(command, [str(tmp_path / "none.so")])
     assert done.exit_code == 1 and "there is no such file or folder. Correct the path." in done.stderr
     done = CliRunner().invoke(command, ["CPULionBuilder", "--json"])
     assert done.exit_code == 1 and "Build it first: build-ops CPULionBuilder" in done.stdout
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = CliRunner().invoke(command, [str(tmp_path / "pipe")])
     assert done.exit_code == 1 and "it is neither a file nor a folder. Name a library, or an op." in done.stderr
 
 
-def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, monkeypatch):
+def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monkeypatch):
     header = tmp_path / "include" / "torch" / "csrc" / "stable" / "c"
     header.mkdir(parents=True)
     (header / "shim.h").write_text(
@@ -122,14 +124,14 @@ def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, mo
         "#if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_9_0\nX\naoti_torch_first(int);\n"
     )
     monkeypatch.setattr(shims, "torch_folder", lambda: str(tmp_path))
-    told = shims.torch_floor(["torch_too", "aoti_torch_first", "torch_never", "malloc"])
-    assert told["used"] == ["aoti_torch_first", "torch_never", "torch_too"] and told["floor"] == "2.10"
-    assert told["by_version"] == {"2.9": ["aoti_torch_first"], "2.10": ["torch_too"]}
+    floor = shims.torch_floor(["torch_too", "aoti_torch_first", "torch_never", "malloc"])
+    assert floor["used"] == ["aoti_torch_first", "torch_never", "torch_too"] and floor["floor"] == "2.10"
+    assert floor["by_version"] == {"2.9": ["aoti_torch_first"], "2.10": ["torch_too"]}
     assert shims.torch_floor(["malloc"])["floor"] == ""
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "said"),
+    ("argument", "code", "message"),
     [
         ("deadbeef", 1, "deadbeef cannot be inspected: no key in {store} begins with it, and no op has this name."),
         ("3f9", 1, "3f9 cannot be inspected: a key needs 6 letters, and no op has this name. To see the keys: opf"),
@@ -147,6 +149,6 @@ def test_the_torch_that_a_function_came_with_is_read_off_its_header(tmp_path, mo
         ),
     ],
 )
-def test_what_cannot_be_found_is_met_with_what_to_do(own_store, what, code, said):
-    done = CliRunner().invoke(command, what.split())
-    assert done.exit_code == code and said.format(store=own_store) in done.stderr
+def test_an_argument_that_names_nothing_is_an_error_with_what_to_do(own_store, argument, code, message):
+    done = CliRunner().invoke(command, argument.split())
+    assert done.exit_code == code and message.format(store=own_store) in done.stderr

@@ -9,47 +9,50 @@ import pytest
 from setuptools.dist import Distribution
 from setuptools.errors import OptionError
 
-from opforge.builders import setuptools as ours
+from opforge.builders import setuptools as setuptools_commands
 from opforge.builders import setuptools_hook
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Makes the working folder a project whose pyproject.toml says this; gives its distribution."""
+    """A function that makes the working folder a project with this pyproject.toml and returns its distribution."""
     monkeypatch.chdir(tmp_path)
 
-    def made(text):
+    def create(text):
         (tmp_path / "pyproject.toml").write_text(text)
         return Distribution({"name": "mine", "version": "1", "packages": ["mine"]})
 
-    return made
+    return create
 
 
-def test_a_project_without_the_table_is_left_alone(project):
+def test_a_project_without_the_table_gets_no_command(project):
     assert "build_ops" not in project("[project]\nname = 'mine'\nversion = '1'\n").cmdclass
-    assert "build_ops" not in project("this is no toml").cmdclass
+    assert "build_ops" not in project("this is not toml").cmdclass
 
 
 def test_the_table_adds_the_commands(project):
-    made = project('[tool.opforge]\nops = ["mine.ops:A", "mine.more:B", "other:C"]\ntargets = ["cpu:x86-64-v3"]\n')
-    command = made.get_command_obj("build_ops")
+    distribution = project(
+        '[tool.opforge]\nops = ["mine.ops:A", "mine.more:B", "other:C"]\ntargets = ["cpu:x86-64-v3"]\n'
+    )
+    command = distribution.get_command_obj("build_ops")
     assert command.config.targets == ("cpu:x86-64-v3",) and command.config.portable is False
     assert command.config.by_package() == {"mine": ["mine.ops:A", "mine.more:B"], "other": ["other:C"]}
-    assert "build_ops" in made.get_command_obj("build").get_sub_commands()
-    made.get_command_obj("bdist_wheel").ensure_finalized()
-    assert made.has_ext_modules() and made.get_command_obj("bdist_wheel").root_is_pure is False
-    assert made.get_command_obj("build_ops").layers()[0].endswith("/mine/_opforge_ops")
+    assert "build_ops" in distribution.get_command_obj("build").get_sub_commands()
+    distribution.get_command_obj("bdist_wheel").ensure_finalized()
+    assert distribution.has_ext_modules() and distribution.get_command_obj("bdist_wheel").root_is_pure is False
+    assert distribution.get_command_obj("build_ops").layers()[0].endswith("/mine/_opforge_ops")
 
 
-def test_a_project_of_ones_own_commands_keeps_them():
-    class Own(ours.build):
+def test_commands_of_the_project_are_subclassed():
+    class Own(setuptools_commands.build):
         """A command of the project."""
 
-    found = ours.commands(["mine.ops:A"], bases={"build": Own})
-    assert issubclass(found["build"], Own) and issubclass(found["bdist_wheel"], ours.bdist_wheel)
+    commands = setuptools_commands.commands(["mine.ops:A"], bases={"build": Own})
+    assert issubclass(commands["build"], Own)
+    assert issubclass(commands["bdist_wheel"], setuptools_commands.bdist_wheel)
 
 
-def test_in_an_editable_install_nothing_is_built_ahead(project):
+def test_an_editable_install_builds_nothing_ahead(project):
     command = project('[tool.opforge]\nops = ["mine.ops:A"]\n').get_command_obj("build_ops")
     command.editable_mode = True
     command.run()
@@ -57,7 +60,7 @@ def test_in_an_editable_install_nothing_is_built_ahead(project):
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ('ops = ["mine.ops:A"]\ntarget = []', r"\[tool.opforge\] has target, which is not known; expected ops = "),
         ('ops = "mine.ops:A"', "ops='mine.ops:A' is no list of names; expected"),
@@ -67,12 +70,12 @@ def test_in_an_editable_install_nothing_is_built_ahead(project):
         ("", "no op is named"),
     ],
 )
-def test_a_wrong_table_is_told(project, table, said):
-    with pytest.raises(OptionError, match=said):
+def test_a_wrong_table_is_an_error(project, table, message):
+    with pytest.raises(OptionError, match=message):
         project("[tool.opforge]\n" + table)
 
 
-def test_an_op_of_a_package_that_the_project_lacks_is_told(project):
+def test_an_op_of_a_package_that_the_project_lacks_is_an_error(project):
     command = project('[tool.opforge]\nops = ["other.ops:A"]\n').get_command_obj("build_ops")
     command.ensure_finalized()
     with pytest.raises(OptionError, match="there is no package 'other' in this project"):
@@ -80,17 +83,17 @@ def test_an_op_of_a_package_that_the_project_lacks_is_told(project):
 
 
 def test_a_machine_without_default_targets_must_name_them(monkeypatch):
-    monkeypatch.setattr(ours.platform, "machine", lambda: "x86_64")
-    assert ours.default_targets() == ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4")
-    monkeypatch.setattr(ours.platform, "machine", lambda: "riscv64")
-    with pytest.raises(OptionError, match="there are no default targets for riscv64: name them in `targets`"):
-        ours.default_targets()
+    monkeypatch.setattr(setuptools_commands.platform, "machine", lambda: "x86_64")
+    assert setuptools_commands.default_targets() == ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4")
+    monkeypatch.setattr(setuptools_commands.platform, "machine", lambda: "riscv64")
+    with pytest.raises(OptionError, match="there are no default targets for riscv64: set `targets`"):
+        setuptools_commands.default_targets()
 
 
-def test_a_setuptools_that_is_too_old_is_told(project, monkeypatch):
+def test_a_setuptools_that_is_too_old_is_an_error(project, monkeypatch):
     monkeypatch.setitem(sys.modules, setuptools_hook.WHEEL_COMMAND, None)
     monkeypatch.delitem(sys.modules, "opforge.builders.setuptools")
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(OptionError) as error:
         project('[tool.opforge]\nops = ["mine.ops:Op"]\n')
-    assert "takes setuptools 70.1 or newer, and this is " in str(refused.value)
-    assert str(refused.value).endswith("Install it by: pip install --upgrade setuptools.")
+    assert "and building ops into a wheel takes 70.1 or newer. " in str(error.value)
+    assert str(error.value).endswith("Install it by: pip install --upgrade setuptools.")

@@ -1,10 +1,8 @@
-"""What a plan comes to: its key, its commands, and where its sources and headers are found."""
+"""The commands of a plan, and the flags and variables that its key depends on."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 
 import pytest
 from support import sample_ops, text_files
@@ -14,17 +12,15 @@ from opforge.builders import toolchains
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.description import describe
 from opforge.builders.spec.op_spec import root_paths
-from opforge.errors import (
-    SourceNotFoundError,
-)
+from opforge.errors import SourceNotFoundError
 
 
-def test_the_variables_that_compilers_obey_are_all_known_here():
+def test_the_list_of_variables_that_compilers_read_is_complete():
     assert set(PASSED_ENV) == set(toolchains.PASSED_ENV)
 
 
 @pytest.mark.parametrize("name", PASSED_ENV)
-def test_variables_that_compilers_obey_are_in_the_key(tmp_path, bin, monkeypatch, name):
+def test_variables_that_compilers_read_are_in_the_key(tmp_path, bin, monkeypatch, name):
     cls = sample_ops.plain_op(tmp_path / "src")
     before = plan_of(cls(), tmp_path).key
     monkeypatch.setenv(name, str(tmp_path / "tools"))
@@ -43,20 +39,20 @@ def test_flags_from_the_environment_are_in_the_key_and_in_the_commands(tmp_path,
     assert "-DFROM=the environment" in step.argv
 
 
-def test_the_commands_end_with_one_library(tmp_path, bin):
+def test_the_commands_have_the_plans_flags_and_end_with_one_library(tmp_path, bin):
     builder = sample_ops.plain_op(
         tmp_path / "src", libraries=["m"], extra_link_args=["-s"], define_macros={"A": "1", "B": ""}
     )()
-    compile_, link = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "plain.so")
-    assert compile_.title == "compile plain.cpp" and link.title == "link plain"
-    assert compile_.argv[1:3] == ("-DA=1", "-DB")
-    assert "-fno-gnu-unique" in compile_.argv and "-Wl,-Bsymbolic" in link.argv
-    assert compile_.depfile and "-MD" in compile_.argv and "-MMD" not in compile_.argv
-    assert link.argv[-2:] == ("-o", "plain.so") and "-lm" in link.argv and "-s" in link.argv
-    assert all(isinstance(part, str) for step in (compile_, link) for part in step.argv)
+    compiling, linking = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "plain.so")
+    assert compiling.title == "compile plain.cpp" and linking.title == "link plain"
+    assert compiling.argv[1:3] == ("-DA=1", "-DB")
+    assert "-fno-gnu-unique" in compiling.argv and "-Wl,-Bsymbolic" in linking.argv
+    assert compiling.depfile and "-MD" in compiling.argv and "-MMD" not in compiling.argv
+    assert linking.argv[-2:] == ("-o", "plain.so") and "-lm" in linking.argv and "-s" in linking.argv
+    assert all(isinstance(part, str) for step in (compiling, linking) for part in step.argv)
 
 
-def test_two_sources_of_one_name_have_two_objects(tmp_path, bin):
+def test_two_sources_of_the_same_name_have_two_objects(tmp_path, bin):
     for folder in ("a", "b"):
         (tmp_path / "src" / folder).mkdir(parents=True)
         text_files.write(tmp_path / "src" / folder, "x.cpp", "")
@@ -65,7 +61,7 @@ def test_two_sources_of_one_name_have_two_objects(tmp_path, bin):
     assert len({step.output for step in steps}) == 3
 
 
-def test_debugging_keeps_the_folders_in_the_binary_and_otherwise_they_are_mapped_away(tmp_path, bin):
+def test_folders_are_kept_out_of_the_binary_unless_it_is_for_debugging(tmp_path, bin):
     cls = sample_ops.plain_op(tmp_path / "src")
     for builder, mapped in ((cls(), True), (cls(debug=True), False), (cls(sanitize="address"), False)):
         step = toolchain(tmp_path).steps(plan_of(builder, tmp_path), root_paths(builder.spec()), "x.so")[0]
@@ -80,9 +76,9 @@ def test_a_missing_source_names_every_folder_that_was_searched(tmp_path, bin):
         f"\n  - {tmp_path}/src\n  - {kernel_roots.OPFORGE.path}\n"
         "Correct the name, or add the folder that holds it."
     )
-    for act in (lambda: describe(cls().spec()), lambda: plan_of(cls(), tmp_path)):
+    for use in (lambda: describe(cls().spec()), lambda: plan_of(cls(), tmp_path)):
         with pytest.raises(SourceNotFoundError, match=re.escape(message)):
-            act()
+            use()
 
 
 def test_a_missing_include_folder_is_named(tmp_path, bin):
@@ -90,51 +86,3 @@ def test_a_missing_include_folder_is_named(tmp_path, bin):
         cls = sample_ops.plain_op(tmp_path / "src", include_dirs=[folder])
         with pytest.raises(SourceNotFoundError, match=re.escape(f"names {folder!r}, which does not exist")):
             plan_of(cls(), tmp_path)
-
-
-def test_an_earlier_root_overrides_a_later_one(tmp_path):
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        text_files.write(tmp_path / name, "b.cpp", "")
-    text_files.write(tmp_path / "second", "c.cpp", "")
-    places = [kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
-    assert kernel_roots.locate("op", ["b.cpp", "c.cpp"], places) == (("first", "b.cpp"), ("second", "c.cpp"))
-
-
-def test_an_absolute_name_is_placed_below_the_nearest_root(tmp_path):
-    (tmp_path / "inner").mkdir()
-    path = text_files.write(tmp_path / "inner", "a.cpp", "")
-    places = [
-        kernel_roots.KernelRoot("outer", str(tmp_path)),
-        kernel_roots.KernelRoot("inner", str(tmp_path / "inner")),
-    ]
-    assert kernel_roots.locate("op", [path], places) == (("inner", "a.cpp"),)
-    assert kernel_roots.locate("op", [path], places[:1]) == (("outer", "inner/a.cpp"),)
-    assert kernel_roots.locate("op", [path], []) == (("system", path[1:]),)
-    with pytest.raises(SourceNotFoundError):
-        kernel_roots.locate("op", [str(tmp_path / "gone.cpp")], places)
-
-
-def test_a_package_that_is_not_installed_is_called_so():
-    with pytest.raises(SourceNotFoundError, match=r"\(the package no_such_package_here is not installed\)"):
-        kernel_roots.package_root("x", "no_such_package_here")
-    with pytest.raises(SourceNotFoundError, match=r"names 'json/csrc', which does not exist"):
-        kernel_roots.package_root("x", "json")
-
-
-def test_pythons_headers_are_found_where_sysconfig_says(tmp_path, monkeypatch):
-    import sysconfig
-
-    from opforge.builders.spec import installed_torch
-
-    installed_torch.python_include.cache_clear()
-    try:
-        assert installed_torch.python_include() == os.path.realpath(sysconfig.get_path("include"))
-        installed_torch.python_include.cache_clear()
-        monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
-        monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / f"its-{name}"))
-        assert installed_torch.python_include() == str(tmp_path / "its-include"), (
-            "where no header lies at the usual place"
-        )
-    finally:
-        installed_torch.python_include.cache_clear()

@@ -1,4 +1,4 @@
-"""Who a host compiler is: asked once, another when any part of it changes; and what is said where it is of no use."""
+"""The probe of a host compiler: it runs once, notices every change, and a compiler that does not work is reported."""
 
 from __future__ import annotations
 
@@ -8,35 +8,31 @@ import re
 import pytest
 from support import text_files
 from support.compilers import fake_compiler
-from support.compilers.fake_compiler import RECORDING_SCRIPT, asked, toolchain
+from support.compilers.fake_compiler import RECORDING_SCRIPT, run_count, toolchain
 
 from opforge.builders.toolchains import host, probe
 from opforge.cache.current import prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.errors import (
-    SettingError,
-    ToolchainError,
-    ToolchainNotFoundError,
-)
+from opforge.errors import SettingError, ToolchainError, ToolchainNotFoundError
 
 
-def test_the_compiler_is_asked_once_and_remembered_across_processes(tmp_path, bin):
+def test_a_compiler_is_probed_once_and_its_info_is_kept_across_processes(tmp_path, bin):
     first = toolchain(tmp_path).identity()
-    questions = asked(bin)
-    assert questions > 0
-    probe.reset()  # as a new process would begin
+    runs = run_count(bin)
+    assert runs > 0
+    probe.reset()  # as in a new process
     assert toolchain(tmp_path).identity() == first
-    assert asked(bin) == questions
+    assert run_count(bin) == runs
 
 
 def test_the_identity_has_no_path_of_the_compiler(tmp_path, bin):
-    said = toolchain(tmp_path).identity()
-    assert str(bin) not in str(said)
-    assert dict(said)["version"] == "g++ (Fake) 12.2"
+    identity = toolchain(tmp_path).identity()
+    assert str(bin) not in str(identity)
+    assert dict(identity)["version"] == "g++ (Fake) 12.2"
 
 
-def test_a_compiler_replaced_in_place_is_another(tmp_path, bin):
+def test_a_compiler_that_is_replaced_in_place_has_another_identity(tmp_path, bin):
     first = toolchain(tmp_path).identity()
     text_files.write_script(
         bin, "g++", RECORDING_SCRIPT.format(machine="x86_64-linux-gnu", include=tmp_path / "include") + "# newer"
@@ -45,14 +41,14 @@ def test_a_compiler_replaced_in_place_is_another(tmp_path, bin):
     assert dict(first)["g++ sha256"] != dict(second)["g++ sha256"]
 
 
-def test_a_linker_replaced_in_place_is_another(tmp_path, bin):
+def test_a_linker_that_is_replaced_in_place_changes_the_identity(tmp_path, bin):
     text_files.write_script(bin, "ld", "exit 0")
     first = toolchain(tmp_path).identity()
     text_files.write_script(bin, "ld", "exit 1")
     assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first)["ld sha256"]
 
 
-def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
+def test_a_linker_earlier_on_path_changes_the_identity(tmp_path, bin, monkeypatch):
     text_files.write_script(bin, "ld", "exit 0")
     first = toolchain(tmp_path).identity()
     (tmp_path / "earlier").mkdir()
@@ -64,7 +60,7 @@ def test_another_linker_earlier_on_path_is_another(tmp_path, bin, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["as", "ld"])
-def test_a_program_that_appears_earlier_on_path_is_seen_by_the_next_process(tmp_path, bin, monkeypatch, name):
+def test_a_program_that_appears_earlier_on_path_is_noticed_by_the_next_process(tmp_path, bin, monkeypatch, name):
     (tmp_path / "early").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/early:{os.environ['PATH']}")
     text_files.write_script(bin, name, "exit 0")
@@ -82,16 +78,16 @@ def test_programs_that_compiler_path_names_are_in_the_identity(tmp_path, bin, mo
     assert dict(toolchain(tmp_path).identity())["ld sha256"] != dict(first).get("ld sha256")
 
 
-def test_the_identity_does_not_depend_on_what_was_set_when_it_was_first_asked(tmp_path, bin, monkeypatch):
+def test_the_identity_does_not_depend_on_variables_that_were_set_at_the_first_probe(tmp_path, bin, monkeypatch):
     monkeypatch.setenv("CPATH", "/somewhere/else")
     toolchain(tmp_path).identity()
     monkeypatch.delenv("CPATH")
-    said = []
+    results = []
     for store in ("store", "another store"):
         probe.reset()
-        one = toolchain(tmp_path, store)
-        said.append((one.identity(), one.search_folders()))
-    assert said[0] == said[1]
+        compiler = toolchain(tmp_path, store)
+        results.append((compiler.identity(), compiler.search_folders()))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(
@@ -106,17 +102,16 @@ def test_the_identity_does_not_depend_on_what_was_set_when_it_was_first_asked(tm
         '{"format": 1, "stamps": {"/": 1}, "identity": [1]}',
     ],
 )
-def test_a_garbled_record_of_a_compiler_is_asked_anew(tmp_path, bin, text):
-    first = toolchain(tmp_path)
-    said = first.identity()
+def test_a_compiler_with_a_damaged_record_is_probed_again(tmp_path, bin, text):
+    first = toolchain(tmp_path).identity()
     folder = tmp_path / "store" / "v1" / "toolchains"
     (record,) = folder.iterdir()
     record.write_text(text)
     probe.reset()
-    assert toolchain(tmp_path).identity() == said
+    assert toolchain(tmp_path).identity() == first
 
 
-def test_no_compiler_says_which_packages_to_install(tmp_path, bin):
+def test_the_error_for_a_missing_compiler_names_packages_to_install(tmp_path, bin):
     (bin / "g++").unlink()
     os.environ["PATH"] = str(bin)
     message = (
@@ -127,7 +122,7 @@ def test_no_compiler_says_which_packages_to_install(tmp_path, bin):
         toolchain(tmp_path)
 
 
-def test_a_cxx_that_is_not_there_is_named(tmp_path, bin, monkeypatch):
+def test_a_cxx_that_does_not_exist_is_named(tmp_path, bin, monkeypatch):
     monkeypatch.setenv("CXX", "/no/such/g++ -m32")
     with pytest.raises(
         ToolchainNotFoundError, match=r"Looked for:\n  - CXX=/no/such/g\+\+ -m32\nCorrect CXX, or unset it"
@@ -135,7 +130,7 @@ def test_a_cxx_that_is_not_there_is_named(tmp_path, bin, monkeypatch):
         toolchain(tmp_path)
 
 
-def test_cxx_may_carry_arguments_which_are_in_the_identity(tmp_path, bin, monkeypatch):
+def test_arguments_in_cxx_are_in_the_identity(tmp_path, bin, monkeypatch):
     plain = toolchain(tmp_path).identity()
     monkeypatch.setenv("CXX", f"{bin}/g++ -stdlib=libc++")
     chosen = toolchain(tmp_path)
@@ -145,7 +140,7 @@ def test_cxx_may_carry_arguments_which_are_in_the_identity(tmp_path, bin, monkey
 
 
 @pytest.mark.parametrize("name", ["CXX", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"])
-def test_flags_with_an_open_quote_are_a_setting_error(tmp_path, bin, monkeypatch, name):
+def test_flags_with_an_unbalanced_quote_are_a_setting_error(tmp_path, bin, monkeypatch, name):
     monkeypatch.setenv(name, "-DA='1")
     with pytest.raises(
         SettingError, match=re.escape(f'{name}="-DA=\'1" cannot be used: expected flags with balanced quotes')
@@ -153,7 +148,7 @@ def test_flags_with_an_open_quote_are_a_setting_error(tmp_path, bin, monkeypatch
         toolchain(tmp_path).flags()
 
 
-def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path, bin, monkeypatch):
+def test_a_compiler_that_fails_is_reported_with_its_message(tmp_path, bin, monkeypatch):
     text_files.write_script(bin, "g++", "echo 'licence expired' >&2; exit 3")
     message = (
         f"The compiler {bin}/g++ cannot be used: `{bin}/g++ --version` ended with 3: licence expired."
@@ -163,53 +158,53 @@ def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path, bin, mon
         toolchain(tmp_path).identity()
 
 
-def test_a_compiler_that_is_no_program_is_reported(tmp_path, bin):
+def test_a_compiler_that_cannot_be_executed_is_reported(tmp_path, bin):
     (bin / "g++").write_bytes(b"\0\0not a program")
     (bin / "g++").chmod(0o755)
     with pytest.raises(ToolchainError, match=r"`\S+ --version` did not run to its end \(.*Exec format error"):
         toolchain(tmp_path).identity()
 
 
-def test_a_target_of_another_machine_is_refused_with_both_named(tmp_path, bin):
-    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
-    assert objection == f"{bin}/g++ compiles for x86_64, not for aarch64"
+def test_the_problem_with_a_target_names_it_and_the_compilers_own(tmp_path, bin):
+    problem = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
+    assert problem == f"{bin}/g++ compiles for x86_64, not for aarch64"
     assert toolchain(tmp_path).target_problem("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
     assert toolchain(tmp_path).target_problem("cpu", ("x86-64-v3",)) is None
     assert toolchain(tmp_path).target_problem("cpu", ()) is None
 
 
-def test_a_compiler_for_another_system_says_so(tmp_path, bin):
+def test_a_compiler_for_another_system_is_a_problem(tmp_path, bin):
     text_files.write_script(
         bin, "g++", RECORDING_SCRIPT.format(machine="arm64-apple-darwin23", include=tmp_path / "include")
     )
-    objection = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
-    assert objection == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
+    problem = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
+    assert problem == f"{bin}/g++ builds for apple-darwin23, and this version builds libraries for Linux"
 
 
-def test_a_compiler_that_has_just_been_installed_is_asked_again(tmp_path, bin):
-    """Its stamp could stay as it is when it is replaced once more."""
+def test_a_compiler_that_has_just_been_installed_is_probed_again(tmp_path, bin):
+    """It could be replaced once more and keep its stamp."""
     root = str(tmp_path / "store")
     prepare(root, frozenset({0, os.geteuid()}))
     host.HostToolchain(Layout(root), Disk()).identity()
-    questions = asked(bin)
+    runs = run_count(bin)
     host.HostToolchain(Layout(root), Disk()).identity()
-    assert asked(bin) == 2 * questions
+    assert run_count(bin) == 2 * runs
 
 
 @pytest.mark.parametrize(("variable", "spelling"), [("LDFLAGS", "-B{}"), ("CXXFLAGS", "-B {}")])
-def test_a_program_that_a_flag_names_is_part_of_the_compilers_identity(tmp_path, bin, monkeypatch, variable, spelling):
+def test_a_program_that_a_flag_names_is_in_the_identity(tmp_path, bin, monkeypatch, variable, spelling):
     """The fake compiler finds programs by COMPILER_PATH, as a real one does by -B."""
     before = toolchain(tmp_path).identity()
     folder = tmp_path / "other"
     folder.mkdir()
     text_files.write_script(folder, "as", "echo another assembler")
     monkeypatch.setenv(variable, spelling.format(folder))
-    said = fake_compiler.SCRIPT.replace("@VERSION@", "12.2")
+    replies = fake_compiler.SCRIPT.replace("@VERSION@", "12.2")
     search = (
         'for word in "$@"; do case "$word" in'
         ' -B?*) COMPILER_PATH="${word#-B}";; -B) ;; /*) COMPILER_PATH="$word";; esac; done\n'
     )
-    text_files.write_script(bin, "g++", f'echo "$@" >> "{bin}/asked"\n{search}{said}')
+    text_files.write_script(bin, "g++", f'echo "$@" >> "{bin}/runs"\n{search}{replies}')
     after = toolchain(tmp_path).identity()
     changed = {name for name, value in after if dict(before).get(name) != value}
     assert "as sha256" in changed

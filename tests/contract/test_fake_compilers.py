@@ -1,4 +1,4 @@
-"""Device compilers that are only pretended: another version, no answer, a refusal, none at all."""
+"""Fake device compilers: another version, one that fails, one that hangs, none at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from support import sample_ops, text_files
-from support.compilers.installed_compilers import made
+from support.compilers.installed_compilers import toolchain_of
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.op_spec import root_paths
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.compile
 
 @pytest.fixture
 def bin(tmp_path, monkeypatch):
-    """A folder that is all of PATH but for the system's tools, and no other way to a device compiler."""
+    """The first folder on PATH; device compilers are found in no other way."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "HIP_PATH", "CMPLR_ROOT", "ONEAPI_ROOT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(nvcc, "_packaged", list)
+    monkeypatch.setattr(nvcc, "packaged_paths", list)
     return folder
 
 
@@ -44,10 +44,10 @@ esac
 
 def fake_nvcc(folder, build="1", host="exit 0"):
     text_files.write_script(folder, "nvcc", NVCC.replace("@BUILD@", build).replace("@HOST@", host))
-    return made("nvcc")
+    return toolchain_of("nvcc")
 
 
-def test_another_version_of_a_compiler_is_another_toolchain(bin):
+def test_another_version_of_a_compiler_has_another_identity(bin):
     first = fake_nvcc(bin)
     assert first.release == "14.2" and first.target_problem("cuda", ("sm_90", "sm_150a", "ptx")) is None
     assert "does not know sm_150z" in first.target_problem("cuda", ("sm_150z",))
@@ -55,57 +55,57 @@ def test_another_version_of_a_compiler_is_another_toolchain(bin):
     assert first.identity() != second.identity()
 
 
-def test_a_host_compiler_that_nvcc_refuses_is_named_with_the_way_out(bin):
-    words = "unsupported GNU version! gcc versions later than 15 are not supported!"
-    refusing = fake_nvcc(bin, host=f"echo 'x.h:1:2: error: #error -- {words} Use at your own risk' >&2; exit 1")
-    said = refusing.target_problem("cuda", ("sm_90",))
-    assert f"nvcc 14.2 does not accept {refusing.host.argv[0]}: {words}; set NVCC_CCBIN" in said
+def test_a_host_compiler_that_nvcc_does_not_accept_is_a_problem_with_what_to_do(bin):
+    message = "unsupported GNU version! gcc versions later than 15 are not supported!"
+    toolchain = fake_nvcc(bin, host=f"echo 'x.h:1:2: error: #error -- {message} Use at your own risk' >&2; exit 1")
+    problem = toolchain.target_problem("cuda", ("sm_90",))
+    assert f"nvcc 14.2 does not accept {toolchain.host.argv[0]}: {message}; set NVCC_CCBIN" in problem
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("exit 1", "ended with 1: it printed nothing"),
         ("echo 'fatal: broken' >&2; exit 3", "ended with 3: fatal: broken"),
         ("echo unheard of", "prints 'unheard of', no release"),
     ],
 )
-def test_an_nvcc_that_does_not_work_is_said_to(body, says, bin):
+def test_an_nvcc_that_does_not_work_is_an_error(body, message, bin):
     text_files.write_script(bin, "nvcc", body)
-    with pytest.raises(ToolchainError) as refused:
-        made("nvcc").identity()
-    assert says in str(refused.value) and "Set CUDA_HOME" in str(refused.value)
+    with pytest.raises(ToolchainError) as error:
+        toolchain_of("nvcc").identity()
+    assert message in str(error.value) and "Set CUDA_HOME" in str(error.value)
 
 
-def test_a_compiler_that_hangs_is_given_up(bin, monkeypatch):
+def test_a_compiler_that_hangs_is_stopped(bin, monkeypatch):
     from opforge.builders.toolchains import probe
 
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
     text_files.write_script(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="did not run to its end"):
-        made("nvcc").identity()
+        toolchain_of("nvcc").identity()
 
 
 @pytest.mark.parametrize(
-    ("name", "program", "how"),
+    ("name", "language", "advice"),
     [
         ("nvcc", "CUDA", "pip install nvidia-cuda-nvcc"),
         ("sycl", "SYCL", "setvars.sh"),
         ("hipcc", "HIP", "apt install hipcc"),
     ],
 )
-def test_a_compiler_that_is_not_here_says_how_to_get_it(name, program, how, tmp_path, monkeypatch, bin):
+def test_the_error_for_a_missing_compiler_says_how_to_install_it(name, language, advice, tmp_path, monkeypatch, bin):
     for tool in ("g++", "as", "ld"):
         os.symlink(shutil.which(tool), bin / tool)
     monkeypatch.setenv("PATH", str(bin))
     if name == "hipcc" and os.path.exists("/opt/rocm/bin/hipcc"):
-        pytest.skip("ROCm is in /opt/rocm, where it is found whatever PATH says")
-    with pytest.raises(ToolchainNotFoundError) as refused:
-        made(name)
-    assert f"No {program} compiler was found." in str(refused.value) and how in str(refused.value)
+        pytest.skip("ROCm is in /opt/rocm: there it is found without PATH")
+    with pytest.raises(ToolchainNotFoundError) as error:
+        toolchain_of(name)
+    assert f"No {language} compiler was found." in str(error.value) and advice in str(error.value)
 
 
-def test_a_home_that_holds_no_compiler_is_an_error_and_no_silence(monkeypatch, tmp_path):
+def test_a_cuda_home_without_nvcc_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match="which has no bin/nvcc\nCorrect CUDA_HOME, or unset it"):
         nvcc.find()
@@ -114,18 +114,18 @@ def test_a_home_that_holds_no_compiler_is_an_error_and_no_silence(monkeypatch, t
 def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):
     text_files.write_script(bin, "icpx", "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.2.0 (2031.2.0.1)'")
     text_files.write(tmp_path, "scale.sycl", "")
-    text_files.write(tmp_path, "face.cpp", "")
-    cls = sample_ops.builder_class(tmp_path, "scale", sources=["scale.sycl", "face.cpp"], devices=["xpu"])
+    text_files.write(tmp_path, "binding.cpp", "")
+    cls = sample_ops.builder_class(tmp_path, "scale", sources=["scale.sycl", "binding.cpp"], devices=["xpu"])
     builder = cls("xpu:pvc+bmg")
-    found = find_toolchain(builder.spec(), current_store())
-    plan = make_plan(builder.spec(), found)
+    toolchain = find_toolchain(builder.spec(), current_store())
+    plan = make_plan(builder.spec(), toolchain)
     steps = {
         step.title: list(step.argv)
-        for step in found.steps(plan, root_paths(builder.spec(), found.root_paths()), "scale.so")
+        for step in toolchain.steps(plan, root_paths(builder.spec(), toolchain.root_paths()), "scale.so")
     }
     assert steps["compile scale.sycl"][0] == str(bin / "icpx")
     assert "-fsycl-targets=spir64_gen,spir64" in steps["compile scale.sycl"]
-    assert steps["compile face.cpp"][0].endswith("g++")
+    assert steps["compile binding.cpp"][0].endswith("g++")
     assert steps["link scale"][0] == str(bin / "icpx") and "-device bmg,pvc" in steps["link scale"]
     assert "libtorch_xpu.so" in plan.stubs and ("USE_XPU", "") in plan.defines
-    assert "spir64_gen" not in str(found.device_flags((), ())), "without a name there is SPIR-V alone"
+    assert "spir64_gen" not in str(toolchain.device_flags((), ())), "without an architecture there is only SPIR-V"

@@ -1,0 +1,39 @@
+"""Where sources and kernel folders are found: in the first root that has them."""
+
+from __future__ import annotations
+
+import pytest
+from support import text_files
+
+from opforge.builders.spec import kernel_roots
+from opforge.errors import SourceNotFoundError
+
+
+def test_an_earlier_root_overrides_a_later_one(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        text_files.write(tmp_path / name, "b.cpp", "")
+    text_files.write(tmp_path / "second", "c.cpp", "")
+    roots = [kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("first", "second")]
+    assert kernel_roots.locate("op", ["b.cpp", "c.cpp"], roots) == (("first", "b.cpp"), ("second", "c.cpp"))
+
+
+def test_an_absolute_path_is_named_below_the_nearest_root(tmp_path):
+    (tmp_path / "inner").mkdir()
+    path = text_files.write(tmp_path / "inner", "a.cpp", "")
+    roots = [
+        kernel_roots.KernelRoot("outer", str(tmp_path)),
+        kernel_roots.KernelRoot("inner", str(tmp_path / "inner")),
+    ]
+    assert kernel_roots.locate("op", [path], roots) == (("inner", "a.cpp"),)
+    assert kernel_roots.locate("op", [path], roots[:1]) == (("outer", "inner/a.cpp"),)
+    assert kernel_roots.locate("op", [path], []) == (("system", path[1:]),)
+    with pytest.raises(SourceNotFoundError):
+        kernel_roots.locate("op", [str(tmp_path / "gone.cpp")], roots)
+
+
+def test_a_package_that_is_not_installed_or_lacks_the_folder_is_named():
+    with pytest.raises(SourceNotFoundError, match=r"\(the package no_such_package_here is not installed\)"):
+        kernel_roots.package_root("x", "no_such_package_here")
+    with pytest.raises(SourceNotFoundError, match=r"names 'json/csrc', which does not exist"):
+        kernel_roots.package_root("x", "json")
