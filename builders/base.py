@@ -12,7 +12,6 @@ from opforge.accelerator.target import Target
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError
-from opforge.events import emit
 
 from . import loader
 from .lookup import finder
@@ -188,7 +187,8 @@ class OpBuilder:
                 if last or os.path.exists(entry.library):
                     raise
                 continue
-            emit("load", op=spec.name, seconds=time.perf_counter() - began, path=entry.library, origin=entry.origin)
+            seconds = time.perf_counter() - began
+            finder.log_event("load", op=spec.name, seconds=seconds, path=entry.library, origin=entry.origin)
             return entry, self._bind(module)
         raise AssertionError("unreachable")
 

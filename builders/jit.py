@@ -8,7 +8,6 @@ from typing import Any
 
 from opforge.cache.current import open_store, writable_store
 from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.cache.keys import key_of
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
@@ -221,6 +220,8 @@ def load_inline(
         sycl = SYCL_HEADERS + sycl if sycl else ""
     texts = {"main.cpp": text, "cuda.cu": cuda, "sycl.sycl": sycl}
     written = {file: content for file, content in texts.items() if content.strip()}
+    from opforge.cache.keys import key_of
+
     folder = writable_store(open_store(build_directory) if build_directory else None).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )

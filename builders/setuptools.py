@@ -24,7 +24,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.errors import ExecError, OptionError
 
-from .lookup.package_layers import FOLDER
+from opforge.cache.layout import PACKAGE_LAYER
+
 from .wheel_tag import Tag, binary_records, wheel_tag
 
 __all__ = ["commands"]
@@ -105,7 +106,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
             os.unlink(tag)  # it would exclude the installed ops from backups
 
     def _layer(self, package: str) -> str:
-        return os.path.abspath(os.path.join(self.build_lib or "", package, FOLDER))
+        return os.path.abspath(os.path.join(self.build_lib or "", package, PACKAGE_LAYER))
 
     def layers(self) -> list[str]:
         """Returns the folders of the built ops, in the build folder."""

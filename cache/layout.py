@@ -29,6 +29,9 @@ TAG = (
     "# This folder holds compiled ops that opforge can build again. It may be deleted at any time.\n"
 )
 
+PACKAGE_LAYER = "_opforge_ops"
+"""The layer that an installed package carries: this folder below the package's own."""
+
 
 class Layout(NamedTuple):
     """The paths of one store."""

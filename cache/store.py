@@ -6,16 +6,17 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
 from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from .filesystem.trust import PackageLayer
-from .keys import root_paths_digest
 from .layout import Layout
 from .records import stat_record
 from .records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
-from .records.inputs import Inputs
+
+if TYPE_CHECKING:
+    from .records.inputs import Inputs
 
 log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000
@@ -119,6 +120,8 @@ class Store:
         except OSError:
             rejected.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
             return None
+        from .keys import root_paths_digest  # not on the path of a hit
+
         here = root_paths_digest(root_paths) + ".json"
         names.sort(key=lambda name: not name.endswith(here))
         candidates = []
@@ -222,10 +225,14 @@ class Store:
 
     def stat_record_path(self, plan_key: str, entry_key: str, root_paths: Mapping[str, str]) -> str:
         """Returns the path of the stat record of a plan and an entry, for roots at these paths."""
+        from .keys import root_paths_digest
+
         return os.path.join(self.layout.plan(plan_key), f"{entry_key}-{root_paths_digest(root_paths)}.json")
 
     def write_stat_record(self, plan_key: str, record: Mapping[str, Any], root_paths: Mapping[str, str]) -> None:
         """Writes a stat record and removes the plan's oldest. If that fails, the next look-up hashes more files."""
+        from .keys import root_paths_digest
+
         folder, here = self.layout.plan(plan_key), root_paths_digest(root_paths) + ".json"
         try:
             make_folder(folder)
@@ -251,6 +258,8 @@ def _full_check_stamp(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inputs_of(entry: Entry) -> Inputs | None:
+    from .records.inputs import Inputs  # not on the path of a hit
+
     try:
         return Inputs.from_json(entry.manifest()["inputs"])
     except UNREADABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
+from opforge.accelerator.host.cpuid import cpu_level
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
 from opforge.accelerator.interface.rng import OneGenerator
 from opforge.accelerator.target import Target
@@ -98,9 +98,13 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return Target("cpu", (level,) if level else ())
 
     def _model(self) -> str:
+        from opforge.accelerator.host.cpuinfo import read_cpuinfo
+
         return read_cpuinfo(self.root).model or self.name
 
     def _simd(self) -> tuple[str, ...]:
+        from opforge.accelerator.host.cpuinfo import read_cpuinfo
+
         return read_cpuinfo(self.root).simd
 
     # random numbers: the functions for the host's one generator are in `torch` itself

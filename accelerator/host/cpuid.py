@@ -10,6 +10,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import os
+from functools import cache
 
 LEAF_FUNCTION = "__x86_get_cpuid_feature_leaf"
 _LEAF = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint)
@@ -54,3 +55,14 @@ def level() -> str | None:
                 return reached
         reached = name
     return reached
+
+
+@cache
+def cpu_level(root: str = "/") -> str:
+    """Returns the level that code may be built for here, such as `x86-64-v3` or `aarch64`; empty if none is known."""
+    reported = level() if root == "/" else None
+    if reported:
+        return reported
+    from .cpuinfo import read_cpuinfo  # not on the path of a hit
+
+    return read_cpuinfo(root).level

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from . import cpuid
-
 _LEVELS = (
     ("x86-64", frozenset({"lm", "cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"})),
     ("x86-64-v2", frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})),
@@ -52,12 +50,6 @@ class CPUInfo:
         prefixes, others = _VECTOR.get(self.machine, ((), frozenset()))
         features = {flag for flag in self.flags if flag.startswith(prefixes) or flag in others}
         return tuple(sorted(features | {"sse3"} if "pni" in self.flags else features))
-
-
-@cache
-def cpu_level(root: str = "/") -> str:
-    """Returns the level that code can be built for, such as `x86-64-v3` or `aarch64`; empty if none is known."""
-    return (cpuid.level() if root == "/" else None) or read_cpuinfo(root).level
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,17 +14,16 @@ from opforge.builders import toolchains
 from opforge.builders.spec import abi
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
+from opforge.cache.filesystem.trust import PackageLayer
+from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.store import Rejected
 from opforge.errors import BuildResourceError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
-from opforge.events import emit
 
 from . import memo
-from .package_layers import layers_of
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
-    from opforge.cache.filesystem.trust import PackageLayer
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
@@ -57,6 +58,14 @@ def find(
     return Found(entry, tuple(dict.fromkeys(rejected)))
 
 
+def log_event(event: str, **fields: object) -> None:
+    """Logs an event of a load. Without a log, `opforge.events` is not even imported: a hit has no time for it."""
+    if os.environ.get("OPFORGE_LOG"):
+        from opforge.events import emit
+
+        emit(event, **fields)
+
+
 def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected]) -> Entry | None:
     """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
 
@@ -70,13 +79,13 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     finally:
         rejected += dict.fromkeys(seen)  # a layer is asked once for each level of the CPU
     if entry:
-        emit("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
+        log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
     reasons = ["it was requested"] if force else [*map(str, rejected)]
-    emit("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
+    log_event("miss", op=spec.name, seconds=time.perf_counter() - began, reasons=reasons)
     return None
 
 
@@ -128,6 +137,18 @@ def _toolchain_first(
         return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
     except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
         return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
+
+
+def layers_of(package: str) -> tuple[PackageLayer, ...]:
+    """Returns the layers inside an imported package; none if it carries no ops, or is no package."""
+    layers = []
+    for folder in getattr(sys.modules.get(package), "__path__", ()):
+        root = os.path.join(folder, PACKAGE_LAYER)
+        if os.path.isdir(root):
+            # Whoever can write the package's code is trusted with its libraries: that code is running already.
+            own = os.stat(folder)
+            layers.append(PackageLayer(root, own.st_uid, own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)))
+    return tuple(layers)
 
 
 def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:

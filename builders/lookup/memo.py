@@ -20,7 +20,6 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.kernel_roots import is_own
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
-from opforge.cache.keys import KEY_LENGTH
 from opforge.cache.records import stat_record
 from opforge.cache.records.entry import Entry
 
@@ -124,7 +123,7 @@ def memo_path(spec: OpSpec, store: Store, root_paths: Mapping[str, str], program
     requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
     value = [FORMAT, spec, requires, variables, _working_folder(), sorted(root_paths.items()), sorted(programs)]
     # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
-    name = hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
+    name = hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return f"{store.layout.path('answers')}/{name}.json"
 
 
@@ -145,7 +144,8 @@ def _program_folders() -> list[str]:
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
-_code: dict[tuple[str, ...], list[int]] = {}
+_code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_stamps(toolchains.HOST_CODE)}
+"""The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
 
 
 def _code_stamps(spec: OpSpec) -> list[int]:

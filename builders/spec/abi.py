@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
 
 from .installed_torch import python_tag, torch_folder, torch_version
+
+if TYPE_CHECKING:
+    from opforge.cache.records.inputs import RootedPath
 
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
@@ -39,6 +41,8 @@ def version_constant(op: str, version: str) -> str:
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
     """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
+    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
+
     if abi == PLAIN:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
         return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
-from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
+
+if TYPE_CHECKING:
+    from opforge.cache.records.inputs import RootedPath
 
 
 class Rooted(Protocol):
@@ -128,6 +130,8 @@ def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
     """Each name as the first root that has it, in the roots' order. Raises SourceNotFoundError, naming all of them."""
+    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
+
     roots = tuple(roots)
     found = []
     for name in names:
@@ -144,6 +148,8 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
 
 
 def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
+    from opforge.cache.records.inputs import RootedPath
+
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     found = holding(path, roots)

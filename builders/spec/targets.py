@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from opforge.accelerator.host.cpuinfo import cpu_level, read_cpuinfo
+from opforge.accelerator.host.cpuid import cpu_level
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, SettingError
 
@@ -110,6 +110,8 @@ def cpu_problem(arch: Sequence[str]) -> str | None:
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [name for name in arch if name not in runs]
     if missing:
+        from opforge.accelerator.host.cpuinfo import read_cpuinfo
+
         offers = level or read_cpuinfo().machine or "no known level"
         return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
     return None

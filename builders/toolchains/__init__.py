@@ -37,7 +37,7 @@ PASSED_ENV = (
 PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
 """Every variable that the plan of a host op may depend on. They are here so that a hit need not import host.py."""
 _BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PLAN_CODE = tuple(
+HOST_CODE = tuple(
     os.path.join(_BUILDERS, *name.split("/"))
     for name in (
         "planner.py",
@@ -76,7 +76,7 @@ def plan_environment(spec: OpSpec) -> tuple[str, ...]:
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
     """Returns the files of opforge, or of the package that the toolchain comes from, that shape the spec's plan."""
     import_path = _import_path(spec)
-    code = (*_PLAN_CODE, *_PORTABLE_CODE) if spec.portable else _PLAN_CODE
+    code = (*HOST_CODE, *_PORTABLE_CODE) if spec.portable else HOST_CODE
     if import_path in ("", HOST):
         return code
     import sys

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 
 from .entry import is_binary_record
-from .inputs import Dependency, Inputs, RootedPath
+
+if TYPE_CHECKING:
+    from .inputs import Dependency, Inputs, RootedPath
 
 FORMAT = 1
 RACY_NS = 2_000_000_000

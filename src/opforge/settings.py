@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from opforge.errors import SettingError
 
-from .units import AGE_EXPECTED, SIZE_EXPECTED, parse_age, parse_size
-
 _LINUX = sys.platform == "linux"
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
@@ -116,6 +114,8 @@ def cache_max_size() -> int | None:
 
     None if it is 0: there is no limit.
     """
+    from .units import SIZE_EXPECTED, parse_size  # not on the path of a hit
+
     return int(_quantity("OPFORGE_CACHE_MAX_SIZE", "10GiB", parse_size, SIZE_EXPECTED)) or None
 
 
@@ -124,6 +124,8 @@ def cache_max_age() -> float | None:
 
     None if it is 0: there is no limit.
     """
+    from .units import AGE_EXPECTED, parse_age  # not on the path of a hit
+
     return _quantity("OPFORGE_CACHE_MAX_AGE", "180d", parse_age, AGE_EXPECTED) or None
 
 

@@ -9,9 +9,9 @@ import types
 import pytest
 from support import sample_ops
 
-from opforge.builders.lookup import package_layers
-from opforge.builders.lookup.finder import find
+from opforge.builders.lookup.finder import find, layers_of
 from opforge.builders.spec.description import describe
+from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 
 
@@ -29,7 +29,7 @@ def package(tmp_path, monkeypatch):
     cls.__module__ = f"{name}.ops"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = cls("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(folder / package_layers.FOLDER), builder.build(), describe(builder.spec()).key)
+    layer.add(str(folder / PACKAGE_LAYER), builder.build(), describe(builder.spec()).key)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     return cls
 
@@ -43,8 +43,8 @@ def test_a_package_serves_its_own_builders_without_any_setting(package, tmp_path
 
 def test_builders_of_other_packages_are_not_served(package, tmp_path):
     other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert package_layers.layers_of(package().spec().package)
-    assert not package_layers.layers_of(other().spec().package) and find(other().spec()).entry is None
+    assert layers_of(package().spec().package)
+    assert not layers_of(other().spec().package) and find(other().spec()).entry is None
 
 
 def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path):

@@ -152,15 +152,6 @@ def test_no_library_module_prints_exits_or_changes_the_environment():
     assert forbidden == []
 
 
-def lines(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read().splitlines()
-
-
-def test_no_file_has_more_than_400_lines():
-    assert {path: len(lines(path)) for path in modules() if len(lines(path)) > 400} == {}
-
-
 @pytest.mark.parametrize("name", ["utils", "helper", "helpers", "manager", "common", "misc"])
 def test_no_module_has_a_name_without_meaning(name):
     assert [path for path in modules() if os.path.basename(path) == f"{name}.py"] == []

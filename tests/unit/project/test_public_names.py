@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -53,6 +55,28 @@ def test_every_public_name_has_a_docstring():
     callables = dict(public_callables())
     assert len(callables) > 100
     assert [name for name, value in callables.items() if not inspect.getdoc(value)] == []
+
+
+def undocumented_methods(module):
+    """Returns the public methods of a module's public classes without a docstring of their own or of a base."""
+    names = []
+    for kind in vars(module).values():
+        if not inspect.isclass(kind) or kind.__module__ != module.__name__ or kind.__name__.startswith("_"):
+            continue
+        for name, attribute in vars(kind).items():
+            is_method = isinstance(attribute, (FunctionType, property, classmethod, staticmethod))
+            documented = any(getattr(vars(base).get(name), "__doc__", None) for base in kind.__mro__)
+            if is_method and not name.startswith("_") and not documented:
+                names.append(f"{module.__name__}.{kind.__qualname__}.{name}")
+    return names
+
+
+def test_every_public_method_or_a_method_that_it_overrides_has_a_docstring():
+    paths = (module.name for module in pkgutil.walk_packages(opforge.__path__, "opforge."))
+    # Kernels are compiled by Triton. __main__ would run the command line.
+    paths = [path for path in paths if ".kernels." not in path and not path.endswith("__main__")]
+    assert len(paths) > 100
+    assert [name for path in paths for name in undocumented_methods(importlib.import_module(path))] == []
 
 
 def test_every_public_function_names_its_arguments():

@@ -25,7 +25,7 @@ def level_in_process(*launcher: str, **environment: str) -> str:
 
 
 def test_the_level_is_that_of_the_kernels_list():
-    assert cpuid.level() == cpuinfo.read_cpuinfo().level == cpuinfo.cpu_level()
+    assert cpuid.level() == cpuinfo.read_cpuinfo().level == cpuid.cpu_level()
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_the_kernels_list_is_used_if_the_c_library_has_no_record(monkeypatch):
     monkeypatch.setattr(cpuid, "LEAF_FUNCTION", "no_such_function")
     assert cpuid.level() is None
     monkeypatch.setattr(cpuinfo, "read_cpuinfo", lambda root: cpuinfo.CPUInfo("", frozenset(), "aarch64"))
-    cpuinfo.cpu_level.cache_clear()
+    cpuid.cpu_level.cache_clear()
     try:
-        assert cpuinfo.cpu_level() == "aarch64"
+        assert cpuid.cpu_level() == "aarch64"
     finally:
-        cpuinfo.cpu_level.cache_clear()
+        cpuid.cpu_level.cache_clear()
