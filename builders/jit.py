@@ -123,9 +123,9 @@ def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[st
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
-def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
+def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:
     """One path or several, as torch's functions take them. Raises BuilderError."""
-    return words(op, argument, [given] if isinstance(given, (str, os.PathLike)) else given)
+    return words(op, argument, [value] if isinstance(value, (str, os.PathLike)) else value)
 
 
 def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:

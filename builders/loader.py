@@ -129,7 +129,7 @@ def _register_fakes(
     import torch
 
     for name, fake in fakes.items():
-        public = next((f"{one}::{name}" for one in namespaces if hasattr(getattr(torch.ops, one), name)), None)
+        public = next((f"{space}::{name}" for space in namespaces if hasattr(getattr(torch.ops, space), name)), None)
         if public is None:
             unknown = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
             advice = f"The library defines: {', '.join(names)}" if names else unknown

@@ -97,7 +97,7 @@ class PrebuiltKernels:
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
         try:
             packed = self._packing[name](
-                *[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments]
+                *[value if isinstance(value, (int, float)) else value.data_ptr() for value in arguments]
             )
         except struct.error as error:
             raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
