@@ -35,6 +35,11 @@ _fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
 
+def reset() -> None:
+    """Forgets which entries are loaded: the next load of one opens and registers it again."""
+    _loaded.clear()
+
+
 def _replace_lock() -> None:
     """In a forked child, the thread that held the lock is gone: nobody would release it."""
     global lock

@@ -31,7 +31,7 @@ def host_problem(binary: Mapping[str, Any]) -> str | None:
     libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
     if libc and version_of(floors.get("GLIBC", "0")) > version_of(libc.split()[-1]):
         return f"it needs glibc {floors['GLIBC']}, and this system has {libc.split()[-1]}"
-    library = _libstdcxx()
+    library = installed_libstdcxx()
     if library and version_of(floors.get("GLIBCXX", "0")) > library:
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
     return _torch_problem(binary)
@@ -74,8 +74,8 @@ def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
 
 
 @cache
-def _libstdcxx() -> tuple[int, ...] | None:
-    """The newest GLIBCXX version of the libstdc++ in this process, which its file name states; None if unknown."""
+def installed_libstdcxx() -> tuple[int, ...] | None:
+    """Returns the newest GLIBCXX version of the libstdc++ in this process, which its file name states, or None."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             match = re.search(r"(/\S*/libstdc\+\+\.so\S*)", file.read())

@@ -162,7 +162,7 @@ def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better
 def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, monkeypatch, tmp_path):
     here["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(finder, "_entry_problem", lambda record: None)
+    monkeypatch.setattr(finder, "entry_problem", lambda record: None)
     text_files.write(tmp_path, "scale.cu", "")
     builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
         "cuda:sm_100"

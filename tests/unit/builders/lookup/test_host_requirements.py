@@ -15,7 +15,7 @@ def machine(monkeypatch):
     """One of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
     monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.36")
-    monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: (3, 4, 30))
+    monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: (3, 4, 30))
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: "/site/torch")
     monkeypatch.setattr(host_requirements, "torch_version", lambda _folder: "2.10.1+cpu")
     monkeypatch.setattr(host_requirements, "python_tag", lambda: "cpython-311")
@@ -76,7 +76,7 @@ def test_without_torch_an_op_that_needs_it_says_so_and_a_plain_one_fits(monkeypa
 
 
 def test_a_libstdcxx_that_does_not_tell_its_version_is_no_objection(monkeypatch):
-    monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: None)
+    monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: None)
     assert host_requirements.host_problem(record(floors={"GLIBCXX": "3.4.99"})) is None
 
 
