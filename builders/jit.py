@@ -142,7 +142,7 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 class _UserBuilder(OpBuilder):
-    """A builder made from arguments, in a cache folder of its own where one was asked for."""
+    """A builder made from arguments, in a cache folder of its own if one was requested."""
 
     directory: str | None = None
 

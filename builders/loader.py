@@ -119,12 +119,10 @@ def are_unchanged(files: Stamps) -> bool:
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
-    if not where:
-        return {}
     import importlib
 
     module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
 
 
@@ -219,7 +217,7 @@ def _describe(library: int) -> list[str]:
 
 
 def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Whether an op of this name and overload exists, asked as torch.ops asks: without an exception on the way."""
+    """Whether an op of this name and overload exists. Looked up as torch.ops does, without an exception on the way."""
     namespace, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
