@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.current import open_store, writable_store
-from opforge.cache.filesystem.files import make_folder, write_file
+from opforge.cache.filesystem.files import make_folder, read_file, temp_path, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
@@ -114,6 +114,19 @@ def load(
     }
     builder = _builder(attributes, debug, sanitize, _own_cache(build_directory))
     return builder.load(verbose)
+
+
+def _write_source(path: str, content: bytes) -> None:
+    """Make a file hold this content. What lies there may have been edited, emptied, or put there by someone else."""
+    try:
+        if not os.path.islink(path) and read_file(path) == content:
+            return
+    except (OSError, ValueError):
+        pass
+    make_folder(os.path.dirname(path))
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.rename(path, temp_path(path))  # a folder cannot be replaced by a file
+    write_file(path, content)
 
 
 def _own_cache(build_directory: str | None) -> str | None:
@@ -233,9 +246,7 @@ def load_inline(
     )
     try:
         for file, content in written.items():
-            if not os.path.exists(os.path.join(folder, file)):
-                make_folder(folder)
-                write_file(os.path.join(folder, file), content.encode())
+            _write_source(os.path.join(folder, file), content.encode())
     except OSError as error:
         from .resources import exhausted_resource
 

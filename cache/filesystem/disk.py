@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing, in `Disk.flat_stamps`."""
+
+
+CHUNK = 1 << 20
+"""Bytes that are read and hashed at a time."""
 
 
 class Stamp(NamedTuple):
@@ -27,11 +32,11 @@ class Disk:
     def stamp(self, path: str) -> Stamp | None:
         """Returns the stamp of a file or folder, following links; None if there is none."""
         try:
-            stat = os.stat(path)
+            status = os.stat(path)
         except (OSError, ValueError):
             return None
         # Half the time that Stamp(...) takes: a hit takes about forty stamps.
-        return tuple.__new__(Stamp, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
+        return tuple.__new__(Stamp, (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
 
     def flat_stamps(self, paths: Iterable[str]) -> list[int]:
         """Returns the stamps of many paths in one flat list, four numbers a path: ABSENT if there is nothing.
@@ -52,10 +57,21 @@ class Disk:
     def digest(self, path: str) -> str | None:
         """Returns the SHA-256 of a file's bytes in hex; None if it cannot be read."""
         try:
-            with open(path, "rb") as file:
-                return hashlib.sha256(file.read()).hexdigest()
+            # Without O_NONBLOCK a pipe in a file's place would block for ever.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            digest = hashlib.sha256()
+            while chunk := os.read(handle, CHUNK):
+                digest.update(chunk)
+            return digest.hexdigest()
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
 
     def exists(self, path: str) -> bool:
         """Returns whether anything has this name; a dangling link counts."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from typing import Any
+
+MAX_FILE_BYTES = 64 << 20
+"""No record of the store is larger: a manifest that names ten thousand files has 2 MB."""
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 """What reading a damaged file and using its fields can raise: others may have written to the file."""
@@ -51,17 +55,25 @@ def write_file(path: str, data: bytes) -> None:
         raise
 
 
-def read_json(path: str) -> Any:
-    """Returns the value in a JSON file of the store. Raises OSError, ValueError or RecursionError.
+def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Returns the bytes of a file of the store. Raises OSError, or ValueError for what opforge cannot have written.
 
-    A pipe in the file's place does not block. Four system calls: a file object makes nine, which a hit would notice.
+    Anything may have been put in the file's place. A pipe does not block, a device or a huge sparse file is not read.
+    Four system calls: a file object makes nine, which a hit would notice.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        data = os.read(handle, os.fstat(handle).st_size)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
+            raise ValueError(f"{path} is no regular file of at most {max_bytes} bytes")
+        return os.read(handle, status.st_size)
     finally:
         os.close(handle)
-    return json.loads(data)
+
+
+def read_json(path: str) -> Any:
+    """Returns the value in a JSON file of the store. Raises OSError, ValueError or RecursionError."""
+    return json.loads(read_file(path))
 
 
 def size_of(folder: str) -> int:

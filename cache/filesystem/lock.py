@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from opforge.errors import LockTimeoutError
 from opforge.events import emit
 
-from .files import write_file
+from .files import UNREADABLE, read_json, write_file
 
 if TYPE_CHECKING:
     import filelock
@@ -123,21 +123,19 @@ def _write_owner(path: str, label: str) -> None:
 def progress(path: str, text: str) -> None:
     """Tells waiters how far the build is, such as "3 of 5, log ..."."""
     try:
-        with open(path + ".owner", "rb") as file:
-            fields = json.load(file)
+        fields = read_json(path + ".owner")
         fields["at"] = text
         write_file(path + ".owner", json.dumps(fields).encode())
-    except (OSError, ValueError):
+    except UNREADABLE:
         log.debug("the progress at the lock %s could not be written", path)
 
 
 def owner(path: str) -> str:
     """Returns who holds the lock, in words."""
     try:
-        with open(path + ".owner", "rb") as file:
-            fields = json.load(file)
+        fields = read_json(path + ".owner")
         since = time.strftime("%H:%M:%S", time.localtime(fields["since"]))
         at = f", {fields['at']}" if fields.get("at") else ""
         return f"process {fields['pid']} on {fields['host']}, which has been building since {since}{at}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return "another process that is building it"

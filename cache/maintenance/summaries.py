@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, read_file, read_json, write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import MANIFEST, is_binary_record
 
@@ -42,12 +42,11 @@ class Summaries:
         self._summaries: dict[str, tuple[list[int], Summary]] = {}
         self._new: list[str] = []
         try:
-            with open(self._path, "rb") as file:
-                for line in file:
-                    self._lines += 1
-                    self._add(line)
-        except OSError:
-            return  # none yet
+            for line in read_file(self._path).splitlines():
+                self._lines += 1
+                self._add(line)
+        except (OSError, ValueError):
+            return  # none yet, or no file of ours
 
     def _add(self, line: bytes) -> None:
         try:

@@ -14,13 +14,15 @@ import shutil
 from collections.abc import Mapping
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 
 from . import size_log, stat_record
 from .inputs import Inputs
 
+MAX_OBJECT_BYTES = 2 << 30
+"""A larger object is compiled again."""
 KEPT = 8
 """How many objects a unit keeps: the newest."""
 
@@ -50,8 +52,7 @@ def reuse(
             )
             if not verdict.holds or not inputs.files:  # a record that names no file would hold for ever
                 continue
-            with open(os.path.join(folder, name[:-5] + ".o"), "rb") as file:
-                content = file.read()
+            content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
         except UNREADABLE:
             continue
         if bytes_digest(content) == name[:-5]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from opforge.cache.filesystem.files import size_of, temp_path
+from opforge.cache.filesystem.files import read_file, size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
@@ -25,7 +25,7 @@ MAX_BYTES = 64 << 10
 def append(layout: Layout, change: int) -> None:
     """Appends a change in bytes. Without a file nothing is appended, since the next `total` walks."""
     try:
-        handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return
     try:
@@ -39,10 +39,8 @@ def append(layout: Layout, change: int) -> None:
 def total(layout: Layout) -> int:
     """Returns the bytes by the log's lines, or by a walk if they cannot be used."""
     try:
-        with open(layout.path(FILE), "rb") as file:
-            lines = file.read(MAX_BYTES + 1)
         counted, changed = None, 0
-        for line in lines.splitlines() if len(lines) <= MAX_BYTES else ():
+        for line in read_file(layout.path(FILE), MAX_BYTES).splitlines():
             if line[:1] == b"=":
                 counted = int(line[1:])
             else:
