@@ -1,4 +1,4 @@
-"""Triton kernels as data: what is declared, what is refused, which kernel a row takes, what a target becomes."""
+"""Declarations of Triton kernels, errors in them, the kernel that a row takes, and the targets of their builders."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KERNEL = Kernel("scale", "k.py", "scale", {"x": "*bf16:16", "count": "i64", "by"
 
 
 def builders() -> list[type[TritonOpBuilder]]:
-    found = []
-    for place in TRITON_BUILDERS.values():
-        module, _, name = place.partition(":")
-        found.append(getattr(importlib.import_module(module), name))
-    return found
+    classes = []
+    for import_path in TRITON_BUILDERS.values():
+        module, _, name = import_path.partition(":")
+        classes.append(getattr(importlib.import_module(module), name))
+    return classes
 
 
-def test_every_declared_kernel_is_well_formed_and_named_once():
+def test_every_declared_kernel_is_valid_and_every_op_has_its_own_name():
     names = []
     for builder in builders():
         check_kernels(builder.__name__, builder.kernels)
@@ -44,7 +44,7 @@ def test_arguments_are_packed_into_slots_of_eight_bytes():
     assert struct.calcsize(every.packing()) == 8 * len(every.arguments)
 
 
-def test_the_text_of_a_kernel_holds_all_that_decides_its_code():
+def test_the_text_of_a_kernel_contains_every_field_that_affects_its_code():
     texts = {
         KERNEL.text(),
         KERNEL._replace(function="other").text(),
@@ -61,7 +61,7 @@ def test_the_text_of_a_kernel_holds_all_that_decides_its_code():
 
 
 @pytest.mark.parametrize(
-    ("kernels", "said"),
+    ("kernels", "message"),
     [
         ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a name of its own"),
         ([KERNEL._replace(arguments={"x": "*bf17"})], "scale: x has the type '*bf17'. Expected '*' and one of i1, i8"),
@@ -70,13 +70,13 @@ def test_the_text_of_a_kernel_holds_all_that_decides_its_code():
         ([KERNEL._replace(warps=12)], "scale: warps=12. Expected a power of two, such as 4"),
     ],
 )
-def test_a_wrong_declaration_is_refused(kernels, said):
+def test_a_wrong_declaration_is_an_error(kernels, message):
     with pytest.raises(BuilderError) as caught:
         check_kernels("ScaleBuilder", kernels)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_builder_without_kernels_is_refused():
+def test_a_builder_without_kernels_is_an_error():
     class Empty(TritonOpBuilder):
         name = "empty"
 
@@ -92,7 +92,7 @@ def test_a_row_takes_the_smallest_block_that_holds_it():
 
 
 @pytest.mark.parametrize(
-    ("asked", "becomes"),
+    ("requested", "compiled"),
     [
         ("cuda:sm_80+sm_90+sm_100", "cuda:sm_80+sm_90a+sm_100a"),
         ("cuda:sm_86", "cuda:sm_86"),
@@ -102,15 +102,15 @@ def test_a_row_takes_the_smallest_block_that_holds_it():
         ("hip:gfx90a+gfx942", "hip:gfx90a+gfx942"),
     ],
 )
-def test_a_target_says_what_triton_compiles_for(asked, becomes):
-    builder = builders()[0](asked)
-    assert str(builder.target) == becomes
-    assert Target.parse(becomes) == builder.target
-    if asked.startswith("cuda"):
+def test_a_builders_target_names_what_triton_compiles_for(requested, compiled):
+    builder = builders()[0](requested)
+    assert str(builder.target) == compiled
+    assert Target.parse(compiled) == builder.target
+    if requested.startswith("cuda"):
         assert compiled_archs(builder.target.arch) == builder.target.arch
 
 
-def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
+def test_declaring_and_describing_an_op_imports_no_kernel_file():
     import sys
 
     for builder in builders():
@@ -119,7 +119,7 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
 
 
 @pytest.mark.parametrize(
-    ("metadata", "asks"),
+    ("metadata", "requirement"),
     [
         ({}, ""),
         ({"num_ctas": 1, "launch_pdl": False, "global_scratch_size": 0}, ""),
@@ -129,13 +129,22 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
         ({"global_scratch_size": 128}, "global_scratch_size=128"),
     ],
 )
-def test_a_kernel_that_asks_for_more_than_a_plain_launch_is_refused(metadata, asks):
-    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == asks
+def test_a_kernel_that_requires_more_than_a_plain_launch_is_recognized(metadata, requirement):
+    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == requirement
 
 
-def test_code_whose_parameters_are_not_those_declared_is_refused():
-    told = [".u64 .ptr .global .align 1 f_param_0", ".u8 f_param_1", ".f32 f_param_2", ".u64 .ptr .global f_param_3"]
-    ptx = ".visible .entry f(\n" + ",\n".join(f"\t.param {one}" for one in told) + "\n)\n.reqntid 128\n{"
+def test_code_with_other_parameters_than_the_declared_ones_is_an_error():
+    parameters = [
+        ".u64 .ptr .global .align 1 f_param_0",
+        ".u8 f_param_1",
+        ".f32 f_param_2",
+        ".u64 .ptr .global f_param_3",
+    ]
+    ptx = (
+        ".visible .entry f(\n"
+        + ",\n".join(f"\t.param {parameter}" for parameter in parameters)
+        + "\n)\n.reqntid 128\n{"
+    )
     assert hidden_parameters(ptx, ["*fp32:16", "i1", "fp32"]) == 1
     assert hidden_parameters(ptx, ["*fp32:16", "i1", "fp32", "i64"]) == 0
     for kinds in (["*fp32", "i1"], ["*fp32", "i32", "fp32"], ["*fp32", "i1", "fp32", "*i8", "i64"]):
