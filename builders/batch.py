@@ -52,15 +52,15 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
-    """About how many seconds each plan takes: as long as it took before, or by how much there is to compile."""
+    """Returns the expected seconds of each plan's build: what it took before, or by how much there is to compile."""
     took: dict[tuple[str, str], float] = {}
-    for one in listing.entries(layout):
-        took[one.op, one.target] = max(one.seconds, took.get((one.op, one.target), 0.0))
-    found = []
+    for entry in listing.entries(layout):
+        took[entry.op, entry.target] = max(entry.seconds, took.get((entry.op, entry.target), 0.0))
+    expected = []
     for plan in plans:
         parts = len(plan.sources) * len(plan.target.partition(":")[2].split("+"))
-        found.append(took.get((plan.op, plan.target)) or UNIT_SECONDS * parts)
-    return found
+        expected.append(took.get((plan.op, plan.target)) or UNIT_SECONDS * parts)
+    return expected
 
 
 def in_parallel(
@@ -104,10 +104,10 @@ def in_parallel(
                     ended.put(exhausted_resource("build-ops", OSError(errno.EAGAIN, "")) or error)
                 break
         for _ in order:
-            one = ended.get()
-            if isinstance(one, BaseException):
-                raise one
-            yield one
+            outcome = ended.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield outcome
     finally:
         shared.stop()
         deadline = time.monotonic() + SHUTDOWN_SECONDS

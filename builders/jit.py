@@ -65,8 +65,8 @@ def load(
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
     `extra_cflags` and its like. `abi` is read off the sources where it is
     not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
-    `build_directory` names a cache folder for this op; by default it is shared with all others. `is_python_module` and
-    `keep_intermediates` change nothing here: a library with no Python module gives its ops all the same.
+    `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
+    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module gives its ops.
 
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
@@ -112,8 +112,13 @@ def load(
         "fakes": dict(fakes or {}),
         "signatures": dict(signatures or {}),
     }
-    builder = _builder(attributes, debug, sanitize, build_directory or None)
+    builder = _builder(attributes, debug, sanitize, _own_cache(build_directory))
     return builder.load(verbose)
+
+
+def _own_cache(build_directory: str | None) -> str | None:
+    """The cache folder below a `build_directory`, which may hold other files; None for the shared one."""
+    return os.path.join(build_directory, "opforge") if build_directory else None
 
 
 def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -123,9 +128,9 @@ def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[st
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
-def _paths(op: str, argument: str, given: Any) -> tuple[str, ...]:
+def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:
     """One path or several, as torch's functions take them. Raises BuilderError."""
-    return words(op, argument, [given] if isinstance(given, (str, os.PathLike)) else given)
+    return words(op, argument, [value] if isinstance(value, (str, os.PathLike)) else value)
 
 
 def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
@@ -137,7 +142,7 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 class _UserBuilder(OpBuilder):
-    """A builder made from arguments, in a cache folder of its own where one was asked for."""
+    """A builder made from arguments, in a cache folder of its own if one was requested."""
 
     directory: str | None = None
 
@@ -222,7 +227,8 @@ def load_inline(
     written = {file: content for file, content in texts.items() if content.strip()}
     from opforge.cache.keys import key_of
 
-    folder = writable_store(open_store(build_directory) if build_directory else None).layout.path(
+    own_cache = _own_cache(build_directory)
+    folder = writable_store(open_store(own_cache) if own_cache else None).layout.path(
         "sources", key_of([name, *sorted(written.items())])
     )
     try:

@@ -28,6 +28,6 @@ def schema_advice(torch: Any, schemas: list[str]) -> str:
         for value in (*parsed.arguments, *parsed.returns):
             for kind in (value.type, *value.type.containedTypes()):
                 if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
-                    known = "Write Tensor, int (for int64_t), float (for double), bool or str"
-                    return f"{str(kind)!r} in the schema {schema!r} is no type. {known}"
+                    types = "Write Tensor, int (for int64_t), float (for double), bool or str"
+                    return f"{str(kind)!r} in the schema {schema!r} is no type. {types}"
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"

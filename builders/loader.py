@@ -35,6 +35,11 @@ _fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 
 
+def reset() -> None:
+    """Forgets which entries are loaded: the next load of one opens and registers it again."""
+    _loaded.clear()
+
+
 def _replace_lock() -> None:
     """In a forked child, the thread that held the lock is gone: nobody would release it."""
     global lock
@@ -114,12 +119,10 @@ def are_unchanged(files: Stamps) -> bool:
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
-    if not where:
-        return {}
     import importlib
 
     module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
 
 
@@ -129,7 +132,7 @@ def _register_fakes(
     import torch
 
     for name, fake in fakes.items():
-        public = next((f"{one}::{name}" for one in namespaces if hasattr(getattr(torch.ops, one), name)), None)
+        public = next((f"{space}::{name}" for space in namespaces if hasattr(getattr(torch.ops, space), name)), None)
         if public is None:
             unknown = "torch knows no such op of it: fake kernels are for what TORCH_LIBRARY blocks define"
             advice = f"The library defines: {', '.join(names)}" if names else unknown
@@ -214,7 +217,7 @@ def _describe(library: int) -> list[str]:
 
 
 def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Whether an op of this name and overload exists, asked as torch.ops asks: without an exception on the way."""
+    """Whether an op of this name and overload exists. Looked up as torch.ops does, without an exception on the way."""
     namespace, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None

@@ -101,9 +101,6 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         process = subprocess.run(command, cwd=self.build_lib, env={"OPFORGE_PREBUILT": "ignore", **os.environ})
         if process.returncode:
             raise ExecError(f"opforge: building {', '.join(ops) or 'the ops'} failed; see the lines above")
-        tag = os.path.join(layer, "CACHEDIR.TAG")
-        if os.path.exists(tag):
-            os.unlink(tag)  # it would exclude the installed ops from backups
 
     def _layer(self, package: str) -> str:
         return os.path.abspath(os.path.join(self.build_lib or "", package, PACKAGE_LAYER))

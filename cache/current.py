@@ -11,7 +11,7 @@ from opforge.errors import CacheDirError, LayerError
 
 from .filesystem import trust
 from .filesystem.files import make_folder, write_file
-from .layout import TAG, VERSION, Layout
+from .layout import INDEX, TAG, TAG_NAME, VERSION, Layout
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -109,11 +109,15 @@ def prepare(root: str, owners: Collection[int]) -> None:
     problem = find_problem(root, owners)
     if problem:
         raise problem
+    others = _other_names(root)
+    if others:
+        advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
+        raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge's", advice)
     try:
         make_folder(root)
         for name in FOLDERS:
             make_folder(os.path.join(root, VERSION, name))
-        tag = os.path.join(root, "CACHEDIR.TAG")
+        tag = os.path.join(root, TAG_NAME)
         if not os.path.exists(tag):
             write_file(tag, TAG.encode())
         from .staging import new_folder  # not on the path of a hit
@@ -124,6 +128,17 @@ def prepare(root: str, owners: Collection[int]) -> None:
     except OSError as error:
         advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
         raise CacheDirError(root, f"it cannot be written ({error.strerror})", advice) from error
+
+
+def _other_names(root: str) -> list[str]:
+    """The names in a folder that is no store yet: a store made there would mix its files with the user's."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return []  # missing, which is well, or unreadable, which the next step reports
+    if TAG_NAME in names or VERSION in names:
+        return []
+    return [name for name in names if name != INDEX]
 
 
 def private_fallback(refused: CacheDirError) -> str:

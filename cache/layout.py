@@ -24,6 +24,9 @@ import os
 from typing import NamedTuple
 
 VERSION = "v1"
+INDEX = "index"
+"""The entry points of other packages; see accelerator/entry_points.py."""
+TAG_NAME = "CACHEDIR.TAG"
 TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This folder holds compiled ops that opforge can build again. It may be deleted at any time.\n"

@@ -39,7 +39,7 @@ def run(gpu: Gpu, only: str = "") -> Iterator[Figure]:
 
 
 @cache
-def _loaded(builder: type[Any], target: str) -> Any:
+def loaded_op(builder: type[Any], target: str) -> Any:
     return builder(target=target).load()
 
 
@@ -54,7 +54,7 @@ def _flag(gpu: Gpu) -> Tensor:
 
 def _adams(gpu: Gpu, lists: list[list[Tensor]], copies: list[Tensor]) -> dict[str, Call]:
     """Returns our contenders, over params, grads and both moments."""
-    adam, flag = _loaded(FusedAdamBuilder, gpu.target), _flag(gpu)
+    adam, flag = loaded_op(FusedAdamBuilder, gpu.target), _flag(gpu)
     return {
         OURS: lambda: adam.fused_adam_(flag, *lists, copies, **ADAM),
         TRITON: lambda: ops.fused_adam_(flag, *lists, copies, **ADAM),
@@ -150,7 +150,7 @@ def _low(gpu: Gpu) -> list[Figure]:
 
 def _lion(gpu: Gpu) -> list[Figure]:
     size = gpu.elements_that_fit(1 << 29, 12)
-    lists, flag, lion = _tensors(gpu, 3, [size]), _flag(gpu), _loaded(FusedLionBuilder, gpu.target)
+    lists, flag, lion = _tensors(gpu, 3, [size]), _flag(gpu), loaded_op(FusedLionBuilder, gpu.target)
     calls: dict[str, Call] = {
         OURS: lambda: lion.fused_lion_(flag, *lists, [], **NUMBERS),
         TRITON: lambda: ops.fused_lion_(flag, *lists, [], **NUMBERS),
@@ -160,7 +160,7 @@ def _lion(gpu: Gpu) -> list[Figure]:
 
 def _lamb(gpu: Gpu) -> list[Figure]:
     size = gpu.elements_that_fit(1 << 29, 16)
-    lists, flag, lamb = _tensors(gpu, 4, [size]), _flag(gpu), _loaded(FusedLambBuilder, gpu.target)
+    lists, flag, lamb = _tensors(gpu, 4, [size]), _flag(gpu), loaded_op(FusedLambBuilder, gpu.target)
     ratios = torch.ones(1, device=gpu.device)
     calls: dict[str, Call] = {
         OURS: lambda: lamb.fused_lamb_(flag, *lists, [], ratios=ratios, **LAMB),

@@ -206,7 +206,7 @@ def _match(
     fitting = [spec.target] if exact else lower_targets(spec.target)
     for target in fitting:
         key = description._replace(target=str(target)).key
-        entry = store.match(key, _entry_problem, paths, VOUCHED, rejected, own, package_layers)
+        entry = store.match(key, entry_problem, paths, VOUCHED, rejected, own, package_layers)
         if entry:
             return entry
     for target in other_levels(spec.target, fitting):
@@ -243,7 +243,7 @@ def _match_device(
         def problem(record: Mapping[str, Any], jit: bool = jit) -> str | None:
             if exact and record["target"] != str(target):
                 return f"it is built for {record['target']}, and {target} is wanted"
-            return _entry_problem(record) or device_problem(record, target.arch, jit)
+            return entry_problem(record) or device_problem(record, target.arch, jit)
 
         entry = store.match(key, problem, paths, VOUCHED, seen, own, package_layers)
         if entry:
@@ -252,7 +252,8 @@ def _match_device(
     return None
 
 
-def _entry_problem(record: Mapping[str, Any]) -> str | None:
+def entry_problem(record: Mapping[str, Any]) -> str | None:
+    """Returns why an entry with this record cannot be loaded on this host, or None."""
     from .host_requirements import host_problem
 
     return host_problem(record) or (None if has_required_fields(record) else INCOMPLETE)

@@ -1,4 +1,4 @@
-"""What a built library asks of the machine that loads it, compared with what is here: each "no" with its reason."""
+"""Whether a built library can be loaded on this machine: processor, glibc, libstdc++, torch, Python."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from opforge.versions import version_of
 
 
 def host_problem(binary: Mapping[str, Any]) -> str | None:
-    """Why a library cannot be loaded here, from its manifest alone and before dlopen; None where it can.
+    """Returns why a library cannot be loaded here, from its record and before dlopen; None if it can be.
 
-    Whether a device here runs its device code is `device_objection`'s to tell.
+    Its device code is checked by `device_problem`.
     """
     device, _, arch = str(binary["target"]).partition(":")
     if device == "cpu" and arch:
-        objection = cpu_problem(arch.split("+"))
-        if objection:
-            return objection
+        problem = cpu_problem(arch.split("+"))
+        if problem:
+            return problem
     elif binary["machine"] != os.uname().machine:
         return f"its host code is for {binary['machine']}, and this machine is {os.uname().machine}"
     floors = binary["floors"]
     libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
     if libc and version_of(floors.get("GLIBC", "0")) > version_of(libc.split()[-1]):
         return f"it needs glibc {floors['GLIBC']}, and this system has {libc.split()[-1]}"
-    library = _libstdcxx()
+    library = installed_libstdcxx()
     if library and version_of(floors.get("GLIBCXX", "0")) > library:
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
     return _torch_problem(binary)
@@ -44,8 +44,8 @@ def _torch_problem(binary: Mapping[str, Any]) -> str | None:
     if folder is None:
         return "it needs torch, and torch is not installed"
     here = torch_version(folder)
-    if not binary["target"].startswith("cpu") and (lacks := missing_library_problem(binary["needs"])):
-        return lacks
+    if not binary["target"].startswith("cpu") and (problem := missing_library_problem(binary["needs"])):
+        return problem
     if binary["abi"] == STABLE:
         if version_of(here)[:2] < version_of(binary["torch_target"]):
             return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"
@@ -69,17 +69,17 @@ def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
         loaded = [ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY) for name in names]
     except OSError:
         return None  # under another name, which dlopen may know how to resolve
-    missing = [one for one in binary.get("shims", ()) if not any(hasattr(library, one) for library in loaded)]
+    missing = [shim for shim in binary.get("shims", ()) if not any(hasattr(library, shim) for library in loaded)]
     return f"it calls torch's {missing[0]}, which torch {here} does not have" if missing else None
 
 
 @cache
-def _libstdcxx() -> tuple[int, ...] | None:
-    """The newest GLIBCXX version of the libstdc++ in this process, which its file name states; None if unknown."""
+def installed_libstdcxx() -> tuple[int, ...] | None:
+    """Returns the newest GLIBCXX version of the libstdc++ in this process, which its file name states, or None."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            found = re.search(r"(/\S*/libstdc\+\+\.so\S*)", file.read())
+            match = re.search(r"(/\S*/libstdc\+\+\.so\S*)", file.read())
     except OSError:
         return None
-    name = re.search(r"\.so\.6\.0\.(\d+)$", os.path.realpath(found[1])) if found else None
+    name = re.search(r"\.so\.6\.0\.(\d+)$", os.path.realpath(match[1])) if match else None
     return (3, 4, int(name[1])) if name else None

@@ -111,7 +111,7 @@ def files_in_flags(words: Sequence[str], flags: Collection[str]) -> set[str]:
 def assembled_files(paths: Iterable[str], words: Iterable[str], folders: Sequence[str]) -> set[str]:
     """Returns the files that `.incbin` may read in these sources, if one of them has the directive.
 
-    Macros may put the directive's name together, so every quoted name of an existing file counts.
+    A macro may put the name of such a file together, so every quoted name of an existing file counts.
 
     Args:
         paths: The sources.

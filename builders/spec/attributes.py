@@ -48,23 +48,23 @@ METHODS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 """A method of DeepSpeed's builders -> the attributes that its result stands for."""
 
 
-def resolve(declared: Any, names: Iterable[str], known: Collection[str]) -> dict[str, Any]:
+def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> dict[str, Any]:
     """Returns the attributes that the DeepSpeed methods among `names` stand for, with what they return.
 
-    Raises BuilderError for a name that is another word for one of the `known` attributes, or a misspelt one.
+    Raises BuilderError for a name that is another word for one of the `expected` attributes, or a misspelt one.
     """
-    builder, found = type(declared).__name__, dict[str, Any]()
+    builder, values = type(declared).__name__, dict[str, Any]()
     for name in names:
         value = getattr(declared, name)
         if name in METHODS and callable(value):
             for attribute, part in METHODS[name](_called(builder, name, value)).items():
-                found[attribute] = _joined(found.get(attribute), part)
+                values[attribute] = _joined(values.get(attribute), part)
         elif name in OTHER_WORDS:
             raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {OTHER_WORDS[name]}")
-        elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        elif near := difflib.get_close_matches(name, expected, n=1, cutoff=0.8):
             own = "or begin an attribute of your own with an underscore"
             raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {near[0]}, {own}")
-    return found
+    return values
 
 
 def _called(builder: str, name: str, method: Callable[[], Any]) -> list[str]:

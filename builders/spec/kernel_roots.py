@@ -1,4 +1,4 @@
-"""Kernel roots: named folders that hold sources and headers, ours or another package's, read where they lie."""
+"""Kernel roots: named folders of sources and headers, opforge's own or another package's, read in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rooted(Protocol):
-    """A class with kernel roots: of an op's builder, nothing else is needed here."""
+    """A class with kernel roots, such as an op's builder."""
 
     name: ClassVar[str]
     kernel_roots: ClassVar[Sequence[KernelRoot]]
@@ -27,12 +27,12 @@ OWN = "own"
 
 
 def is_own(root: str) -> bool:
-    """Whether this is the name of a root that belongs to one op alone: its own folder, or an include folder of it."""
+    """Returns whether a root belongs to one op alone: the builder's own folder, or an include folder of the op."""
     return root == OWN or root.startswith("include")
 
 
 class KernelRoot(NamedTuple):
-    """A folder of kernels. `name` stands for it in keys; `include` is where its headers lie, below it."""
+    """A folder of kernels. Keys hold its `name`, not its path. `include` is the folder of its headers, below it."""
 
     name: str
     path: str
@@ -40,9 +40,9 @@ class KernelRoot(NamedTuple):
 
 
 def package_root(name: str, package: str, folder: str = "csrc", include: str = "include") -> KernelRoot:
-    """The kernel root `folder` inside an installed package, which is located but not imported.
+    """Returns the kernel root `folder` inside an installed package. The package is not imported.
 
-    Raises SourceNotFoundError where the package or the folder is missing.
+    Raises SourceNotFoundError if the package or the folder is missing.
     """
     import importlib.util
 
@@ -61,16 +61,16 @@ def package_root(name: str, package: str, folder: str = "csrc", include: str = "
 def kernel_root(
     prefix: str, package: str, folder: str = "", include: str = "include"
 ) -> Callable[[RootedClass], RootedClass]:
-    """Make a folder of an installed package a kernel root of a builder class, under a prefix of its own.
+    """Returns a decorator that makes a folder of an installed package a kernel root of a builder class.
 
         @kernel_root("sycl", "my_package")
         class SYCLOpBuilder(OpBuilder): ...
 
-    The class and its subclasses then look for `sources`, `include_dirs` and quoted headers there too, before the roots
-    that they had; and `sycl_kernel_path("csrc/x.sycl")`, `sycl_kernel_include("csrc/includes")` give the path of such
-    a file or folder in the first root of that prefix which has it. It is read in place; the package is located, not
-    imported, and never written to. Raises BuilderError for a prefix that cannot be used, SourceNotFoundError where the
-    package or the folder is missing.
+    The class and its subclasses then search that folder for `sources`, `include_dirs` and quoted headers, before the
+    roots that they had. `sycl_kernel_path("csrc/x.sycl")` and `sycl_kernel_include("csrc/includes")` return the path of
+    a file or folder in the first root of that prefix that has it. The folder is read in place: the package is neither
+    imported nor written to. Raises BuilderError for a prefix that cannot be used, SourceNotFoundError if the package or
+    the folder is missing.
     """
 
     def add(cls: RootedClass) -> RootedClass:
@@ -79,12 +79,12 @@ def kernel_root(
                 cls.__name__, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl"
             )
         root = package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include)
-        if any(one.name == root.name for one in cls.kernel_roots):
+        if any(root.name == other.name for other in cls.kernel_roots):
             raise BuilderError(cls.__name__, f"it has the kernel root {root.name!r} already", "Declare it once")
         cls.kernel_roots = (root, *cls.kernel_roots)
-        # As its subclasses may have roots before these, the class that is asked is the one whose roots are searched.
-        setattr(cls, f"{prefix}_kernel_path", classmethod(lambda asked, path: _first(asked, prefix, path)))
-        setattr(cls, f"{prefix}_kernel_include", classmethod(lambda asked, path: _first(asked, prefix, path)))
+        # Subclasses may have earlier roots: the roots of the class that the method is called on are searched.
+        setattr(cls, f"{prefix}_kernel_path", classmethod(lambda kind, path: _first(kind, prefix, path)))
+        setattr(cls, f"{prefix}_kernel_include", classmethod(lambda kind, path: _first(kind, prefix, path)))
         return cls
 
     return add
@@ -94,9 +94,9 @@ def _first(cls: type[Rooted], prefix: str, path: str) -> str:
     """The path in the first root of the prefix that has it; an absolute path as it is."""
     roots = [root.path for root in cls.kernel_roots if root.name.partition(":")[0] == prefix]
     for root in roots:
-        found = os.path.normpath(os.path.join(root, path))
-        if os.path.exists(found):
-            return found
+        candidate = os.path.normpath(os.path.join(root, path))
+        if os.path.exists(candidate):
+            return candidate
     raise SourceNotFoundError(cls.name or cls.__name__, path, roots)
 
 
@@ -106,16 +106,16 @@ OPFORGE = KernelRoot("opforge", os.path.join(_ABOVE_BUILDERS, "ops", "csrc"))
 
 
 def folder_of(cls: type) -> str:
-    """The folder of the file that defines a builder class; the working folder for one from a prompt or a notebook."""
+    """Returns the folder of the file that defines a class; the working folder for a class from a prompt or notebook."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     try:
         return os.path.abspath(os.path.dirname(file)) if file else os.getcwd()
-    except FileNotFoundError:  # the working folder has been removed: whatever lies in it is missing
+    except FileNotFoundError:  # the working folder has been removed: so every file in it is missing
         return os.sep
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:
-    """See that each name stands for one folder. Raises BuilderError."""
+    """Raises BuilderError if one name stands for two folders."""
     paths: dict[str, str] = {}
     for root in roots:
         if paths.setdefault(root.name, root.path) != root.path:
@@ -124,27 +124,27 @@ def check(builder: str, roots: Iterable[KernelRoot]) -> None:
 
 
 def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
-    """Those of the roots that the absolute path lies in."""
+    """Returns the roots that an absolute path lies in."""
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
-    """Each name as the first root that has it, in the roots' order. Raises SourceNotFoundError, naming all of them."""
+    """Returns the path of each name below the first root that has it. Raises SourceNotFoundError, naming all roots."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
     roots = tuple(roots)
-    found = []
+    located = []
     for name in names:
         if os.path.isabs(name):
-            found.append(_below(op, os.path.normpath(name), roots))
+            located.append(_below(op, os.path.normpath(name), roots))
             continue
         for root in roots:
             if os.path.exists(os.path.join(root.path, name)):
-                found.append(RootedPath(root.name, os.path.normpath(name)))
+                located.append(RootedPath(root.name, os.path.normpath(name)))
                 break
         else:
             raise SourceNotFoundError(op, name, [root.path for root in roots])
-    return tuple(found)
+    return tuple(located)
 
 
 def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
@@ -152,8 +152,8 @@ def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
 
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
-    found = holding(path, roots)
-    if not found:
+    above = holding(path, roots)
+    if not above:
         return RootedPath("system", path.lstrip(os.sep))
-    nearest = max(found, key=lambda root: len(root.path))
+    nearest = max(above, key=lambda root: len(root.path))
     return RootedPath(nearest.name, os.path.relpath(path, nearest.path))

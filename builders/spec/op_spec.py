@@ -141,8 +141,10 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
         return lambda name: getattr(declared, name)
     from . import attributes
 
-    known = {name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"}
-    values = attributes.resolve(declared, names, known)
+    attributes_of_ours = {
+        name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"
+    }
+    values = attributes.resolve(declared, names, attributes_of_ours)
     return lambda name: values[name] if name in values else getattr(declared, name)
 
 

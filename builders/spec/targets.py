@@ -97,11 +97,11 @@ def lower_targets(target: Target) -> list[Target]:
     return [Target("cpu", (level,)) for level in reversed(reached)]
 
 
-def other_levels(target: Target, known: Sequence[Target]) -> list[Target]:
-    """Returns the targets of the same processor's other levels, except those in `known`."""
+def other_levels(target: Target, others: Sequence[Target]) -> list[Target]:
+    """Returns the targets of the same processor's other levels, except those in `others`."""
     if target.device != "cpu" or len(target.arch) != 1 or target.arch[0] not in LEVELS:
         return []
-    return [level for level in (Target("cpu", (name,)) for name in LEVELS) if level not in known]
+    return [level for level in (Target("cpu", (name,)) for name in LEVELS) if level not in others]
 
 
 def cpu_problem(arch: Sequence[str]) -> str | None:

@@ -104,8 +104,8 @@ class Hipcc(DeviceToolchain):
     def arch_problem(self, arch: Sequence[str]) -> str | None:
         for code in arch:
             if not self.accepts(code, f"--offload-arch={code}", *NOTHING):
-                known = ", ".join(self.info["known"]) or "none that it names"
-                return f"hipcc {self.info['release']} does not know {code}; it knows {known}. Install a newer ROCm"
+                codes = ", ".join(self.info["known"]) or "none that it names"
+                return f"hipcc {self.info['release']} does not know {code}; it knows {codes}. Install a newer ROCm"
         return None
 
     def part(self, abi: str) -> DevicePart:

@@ -77,8 +77,8 @@ class Nvcc(DeviceToolchain):
         watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
         # PyPI's packages have their libraries in a folder that their own nvcc does not search.
         libraries = [*folders["-L"], os.path.join(root, "lib")]
-        known = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
-        known += probe.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
+        codes = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
+        codes += probe.run(self.argv, "--list-gpu-code", advice=ADVICE).split()
         return {
             "identity": {"version": f"nvcc {version[2]}"}
             | {f"{name} sha256": digest for name, digest in digests.items()},
@@ -90,7 +90,7 @@ class Nvcc(DeviceToolchain):
             "include": include,
             "lib": [os.path.realpath(folder) for folder in libraries if os.path.isdir(folder)],
             "release": version[1],
-            "known": known,
+            "known": codes,
             "refuses_host": self._host_problem(),
         }
 
@@ -119,13 +119,13 @@ class Nvcc(DeviceToolchain):
 
     def _code_problem(self, code: str) -> str | None:
         """Returns why nvcc cannot build for one architecture, or None if it can."""
-        known: list[str] = self.info["known"]
+        codes: list[str] = self.info["known"]
         major, minor, letter = archs.numbers(code)
         base = code.removesuffix(letter) if letter else code
         # Older releases do not list the variants with a letter: whether nvcc accepts one is tried.
-        if base in known and (not letter or code in known or self.accepts(code, "--dryrun", *_gencode(code), *NOTHING)):
+        if base in codes and (not letter or code in codes or self.accepts(code, "--dryrun", *_gencode(code), *NOTHING)):
             return None
-        offers = sorted({name for name in known if name.startswith("sm_")}, key=archs.numbers)
+        offers = sorted({name for name in codes if name.startswith("sm_")}, key=archs.numbers)
         return (
             f"nvcc {self.release} does not know {code} (compute capability {major}.{minor}{letter}); it knows"
             f" {', '.join(offers)}. Install a CUDA toolkit that does, or name another by --target or"

@@ -16,7 +16,7 @@ from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 
 from .kernels import Kernel, check_kernels, kernel_texts
-from .launching import PrebuiltKernels, TritonOp
+from .launching import Kernels, PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
@@ -76,14 +76,13 @@ class TritonOpBuilder(OpBuilder):
 
         if self._jit_op is None:
             kernels = JitKernels(self.name, self.kernels, self.spec().roots)
-            self._jit_op = self._with_functions(TritonOp(self.name, kernels, "jit", None))
+            self._jit_op = self._op(kernels, "jit", None)
         return self._jit_op
 
     _jit_op: TritonOp | None = None
 
     def _bind(self, library: Any) -> TritonOp:
-        kernels = PrebuiltKernels(self.name, library, self.kernels)
-        return self._with_functions(TritonOp(self.name, kernels, library.origin, library))
+        return self._op(PrebuiltKernels(self.name, library, self.kernels), library.origin, library)
 
-    def _with_functions(self, op: TritonOp) -> TritonOp:
-        return op.add_functions(python_functions(self.python_functions, op.kernels))
+    def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:
+        return TritonOp(self.name, kernels, python_functions(self.python_functions, kernels), origin, library)

@@ -43,14 +43,14 @@ class JitKernels:
         if 0 in grid:
             return
         function = getattr(module(self._files[kernel.source]), kernel.function)
-        given = dict(zip(kernel.arguments, arguments, strict=True))
+        values = dict(zip(kernel.arguments, arguments, strict=True))
         for argument, kind in kernel.arguments.items():
-            value = given[argument] if isinstance(given[argument], (int, float)) else given[argument].data_ptr()
+            value = values[argument] if isinstance(values[argument], (int, float)) else values[argument].data_ptr()
             if kind.endswith(":16") and value % 16:
                 reason = f"{argument} was declared to be divisible by 16, and is {value}"
                 raise KernelLaunchError(self.op, name, reason)
         constants = {name: _constant(value) for name, value in kernel.constants.items()}
-        function[grid](**given, **constants, num_warps=kernel.warps, num_stages=kernel.stages)
+        function[grid](**values, **constants, num_warps=kernel.warps, num_stages=kernel.stages)
 
 
 def _constant(value: Any) -> Any:

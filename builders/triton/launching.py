@@ -40,15 +40,12 @@ class Kernels(Protocol):
 class TritonOp:
     """A loaded Triton op: its functions as attributes. `kernels` launches a kernel by name, for tests and tools."""
 
-    def __init__(self, name: str, kernels: Kernels, origin: str, library: Any) -> None:
+    def __init__(
+        self, name: str, kernels: Kernels, functions: Mapping[str, Callable[..., Any]], origin: str, library: Any
+    ) -> None:
         self.__name__, self.kernels, self.origin, self.library = name, kernels, origin, library
         self.path = library.path if library else ""
-        self._functions: dict[str, Callable[..., Any]] = {}
-
-    def add_functions(self, functions: Mapping[str, Callable[..., Any]]) -> TritonOp:
-        """Returns this op, with more functions."""
-        self._functions.update(functions)
-        return self
+        self._functions = dict(functions)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._functions:
@@ -97,7 +94,7 @@ class PrebuiltKernels:
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
         try:
             packed = self._packing[name](
-                *[one if isinstance(one, (int, float)) else one.data_ptr() for one in arguments]
+                *[value if isinstance(value, (int, float)) else value.data_ptr() for value in arguments]
             )
         except struct.error as error:
             raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error

@@ -25,9 +25,22 @@ def make_folder(path: str) -> None:
                 raise
 
 
+def temp_path(path: str) -> str:
+    """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
+    return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+
+
+def is_temp_name(name: str) -> bool:
+    """Returns whether a file or folder has a name that `temp_path` makes: only such a one may be swept."""
+    stem, _, digits = name.removesuffix(".tmp").rpartition(".")
+    writer = stem.rpartition(".")[2]
+    is_hex = len(digits) == 8 and all(digit in "0123456789abcdef" for digit in digits)
+    return name.endswith(".tmp") and is_hex and writer.isdecimal() and len(writer) < len(stem)
+
+
 def write_file(path: str, data: bytes) -> None:
     """Writes a whole file by one rename, readable by this user alone. No reader ever sees a part of it."""
-    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    temporary = temp_path(path)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.layout import Layout
+from opforge.cache.filesystem.files import is_temp_name
+from opforge.cache.layout import INDEX, TAG_NAME, Layout
 from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
@@ -166,16 +168,23 @@ def _garbage(layout: Layout, now: float) -> list[Eviction]:
 
 
 def _temp_files(layout: Layout, now: float) -> list[Eviction]:
-    """Returns the files that `write_file` had begun when its process was killed."""
-    temp_files = []
-    for parent, folders, names in os.walk(layout.root):
-        if parent == layout.path():
-            folders[:] = [name for name in folders if name not in ("entries", "quarantine", "staging")]
-        for path in (os.path.join(parent, name) for name in names if name.endswith(".tmp")):
-            status = listing.stat_of(path)
-            if status and now - status.st_mtime > TEMP_FILE_SECONDS:
-                temp_files.append(_eviction("", path, "its writer is gone"))
-    return temp_files
+    """Returns the files that `write_file` had begun when its process was killed.
+
+    Only the folders that opforge makes are searched. The root may be a folder that the user named, and holds other
+    files: of these only what has the tag's own temporary name is opforge's.
+    """
+    files = [child.path for child in listing.children(layout.root) if child.name.startswith(f"{TAG_NAME}.")]
+    for top in (layout.path(), os.path.join(layout.root, INDEX)):
+        for parent, folders, names in os.walk(top) if not os.path.islink(top) else ():
+            if parent == layout.path():
+                folders[:] = [name for name in folders if name not in ("entries", "quarantine", "staging")]
+            files += [os.path.join(parent, name) for name in names]
+    old = []
+    for path in filter(lambda path: is_temp_name(os.path.basename(path)), files):
+        status = listing.stat_of(path)
+        if status and stat.S_ISREG(status.st_mode) and now - status.st_mtime > TEMP_FILE_SECONDS:
+            old.append(_eviction("", path, "its writer is gone"))
+    return old
 
 
 def _eviction(area: str, path: str, reason: str) -> Eviction:

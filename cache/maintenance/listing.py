@@ -56,7 +56,12 @@ def subfolders(path: str) -> list[os.DirEntry[str]]:
 
 
 def children(path: str) -> list[os.DirEntry[str]]:
-    """Returns what is in a folder, by name; nothing if it does not exist or may not be read."""
+    """Returns what is in a folder, by name; nothing if it does not exist, may not be read, or is a link.
+
+    A link could lead out of the store, and what is listed may be removed.
+    """
+    if os.path.islink(path):
+        return []
     try:
         with os.scandir(path) as scanned:
             return sorted(scanned, key=lambda child: child.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from opforge.cache.filesystem.files import size_of
+from opforge.cache.filesystem.files import size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
@@ -55,7 +55,7 @@ def total(layout: Layout) -> int:
 def measure(layout: Layout) -> int:
     """Walks the store and begins the log anew with the bytes that were counted; returns them."""
     path = layout.path(FILE)
-    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    temporary = temp_path(path)
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:

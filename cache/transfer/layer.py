@@ -6,12 +6,14 @@ are one machine's. Every user may read it, and only its owner may write it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 import time
 
-from opforge.cache.layout import TAG, Layout
+from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import Entry
 from opforge.errors import CacheDirError
@@ -29,11 +31,12 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
     try:
         for path in (layer.path("entries"), layer.description(description)):
             _make_folder(path, layer.root)
-        _make_file(os.path.join(layer.root, "CACHEDIR.TAG"), TAG)
         _sweep(layer.path("entries"))
         if not os.path.isdir(layer.entry(entry.key)):
-            _copy(entry.folder, layer.entry(entry.key))
+            _copy(entry, layer.entry(entry.key))
         _make_file(os.path.join(layer.description(description), entry.key), "")
+    except CacheDirError:
+        raise
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
     return entry._replace(folder=layer.entry(entry.key))
@@ -43,18 +46,25 @@ def _sweep(entries: str) -> None:
     """Removes the temporary folders of processes that were killed while they copied."""
     for name in os.listdir(entries):
         path = os.path.join(entries, name)
-        status = stat_of(path) if name.endswith(".tmp") else None
-        if status and time.time() - status.st_mtime > TEMP_FOLDER_SECONDS:
+        status = stat_of(path) if is_temp_name(name) else None
+        if status and stat.S_ISDIR(status.st_mode) and time.time() - status.st_mtime > TEMP_FOLDER_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _copy(source: str, target: str) -> None:
-    temporary = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+def _copy(entry: Entry, target: str) -> None:
+    """Copies an entry's folder by one rename.
+
+    Until then nobody else may open it: with a descriptor from before the modes are set, a member of the group could
+    change the library after it was checked.
+    """
+    temporary = temp_path(target)
     try:
-        os.mkdir(temporary)
-        for name in os.listdir(source):
-            shutil.copyfile(os.path.join(source, name), os.path.join(temporary, name))
-            _set_mode(os.path.join(temporary, name), 0o555 if name.endswith(".so") else 0o644)
+        os.mkdir(temporary, 0o700)
+        for name in os.listdir(entry.folder):
+            is_library = name == entry.binary["file"]
+            digest = _copy_file(os.path.join(entry.folder, name), os.path.join(temporary, name), is_library)
+            if is_library and digest != entry.binary["sha256"]:
+                raise CacheDirError(entry.folder, "its library has changed while it was copied", "Build the op again")
         _set_mode(temporary, 0o755)
         os.rename(temporary, target)
     except OSError:
@@ -64,9 +74,23 @@ def _copy(source: str, target: str) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _copy_file(source: str, target: str, is_library: bool) -> str:
+    """Copies a file. Returns the SHA-256 of what the new file holds, read back through its own descriptor."""
+    handle = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "r+b") as copy, open(source, "rb") as original:
+        shutil.copyfileobj(original, copy)
+        copy.flush()
+        os.fchmod(handle, 0o555 if is_library else 0o644)
+        copy.seek(0)
+        digest = hashlib.sha256()
+        while chunk := copy.read(1 << 20):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
 def _make_folder(path: str, root: str) -> None:
     """Makes a folder of the layer; makes it and its parents, from `root` down, readable for every user."""
-    os.makedirs(path, exist_ok=True)
+    make_folder(path)  # with mode 0700: whatever the umask, nobody else can put a file there meanwhile
     while len(path) >= len(root):
         _set_mode(path, 0o755)
         path = os.path.dirname(path)

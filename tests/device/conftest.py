@@ -1,4 +1,4 @@
-"""These tests need an accelerator; without it they are skipped, with what is missing."""
+"""These tests need an accelerator. Without it they are skipped, and the reason says what is missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def pytest_configure(config):
-    """An unknown torch may warn of what it likes: where these tests alone are asked for, not even an import fails."""
-    asked = [os.path.abspath(str(one).partition("::")[0]) for one in config.args]
-    if all(one == HERE or one.startswith(HERE + os.sep) for one in asked):
+    """If only these tests are run, warnings do not fail even an import: the machine's torch may warn of anything."""
+    paths = [os.path.abspath(str(argument).partition("::")[0]) for argument in config.args]
+    if all(path == HERE or path.startswith(HERE + os.sep) for path in paths):
         config.addinivalue_line("filterwarnings", "default")
 
 
@@ -26,8 +26,8 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def brought_along(own_store, monkeypatch):
-    """Ops that were built elsewhere: the one setting of the machine's that these tests keep. Gives the variable."""
+def layers_of_machine(own_store, monkeypatch):
+    """OPFORGE_CACHE_LAYERS, which may name ops built elsewhere: the only variable of the machine that is kept."""
     if LAYERS:
         monkeypatch.setenv("OPFORGE_CACHE_LAYERS", LAYERS)
     return LAYERS
@@ -35,7 +35,7 @@ def brought_along(own_store, monkeypatch):
 
 @pytest.fixture(scope="session")
 def cuda_op():
-    """Loads one of the CUDA ops by its builder's name, for the GPU that is here; skips where it cannot be had."""
+    """Loads a CUDA op by its builder's name, for the GPU of this machine; skips the test if there is none."""
     torch = pytest.importorskip("torch")
     from opforge.builders.cuda import BUILDERS
     from opforge.builders.toolchains import nvcc

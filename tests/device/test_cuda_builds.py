@@ -1,4 +1,4 @@
-"""On a CUDA device: what is built for it runs on it, and a failed check in its face is an error in Python."""
+"""A CUDA op built for the device of this machine runs on it, and a failed check is an error in Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scale(tmp_path):
 
 
 @pytest.mark.parametrize("target", [None, "cuda:native", "cuda:sm_80+ptx"])
-def test_it_runs_on_the_device_that_is_here(scale, target):
+def test_an_op_runs_on_the_device_of_this_machine(scale, target):
     import torch
 
     if target == "cuda:sm_80+ptx" and torch.cuda.get_device_capability() < (8, 0):

@@ -1,5 +1,4 @@
-"""What is given to the ops on a GPU that is not usual: nothing, NaN and infinity, odd addresses, another stream or
-device, more than 2^31 elements."""
+"""Unusual inputs of the ops on a GPU: no tensors, NaN, infinity, unaligned addresses, other streams, huge tensors."""
 
 from __future__ import annotations
 
@@ -20,36 +19,37 @@ ADAM = {**LION, "eps": 1e-6, "step": 1, "adamw_mode": True, "bias_correction": T
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-40, 3e38, 1.0)
 
 
-def go() -> torch.Tensor:
+def zero_flag() -> torch.Tensor:
+    """Returns a noop flag that does not stop the update."""
     return torch.zeros(1, dtype=torch.int32, device="cuda")
 
 
-def test_no_tensors_and_empty_ones_are_nothing_to_do(cuda_op):
+def test_calls_without_tensors_and_with_empty_ones_do_nothing(cuda_op):
     adam, empty = cuda_op("FusedAdamBuilder"), torch.empty(0, device="cuda")
-    adam.fused_adam_(go(), [], [], [], [], [], **ADAM)
-    adam.fused_adam_(go(), *([empty.clone()] for _ in range(4)), [], **ADAM)
+    adam.fused_adam_(zero_flag(), [], [], [], [], [], **ADAM)
+    adam.fused_adam_(zero_flag(), *([empty.clone()] for _ in range(4)), [], **ADAM)
     quantizer = cuda_op("QuantizerBuilder")
     codes, params = quantizer.quantize(torch.empty(4, 0, device="cuda"), 4, 8, quantizer.Symmetric)
     assert codes.shape == (4, 0) and params.shape == (4, 1)
     torch.cuda.synchronize()
 
 
-def test_nan_and_infinity_stay_where_they_are(cuda_op):
-    """In the elements that hold them, and as the host's kernel has them."""
+def test_nan_and_infinity_affect_only_their_own_elements(cuda_op):
+    """The results are those of the CPU's kernel."""
     from opforge.builders.cpu.fused_adam import FusedAdamBuilder
 
     here = [torch.ones(4096) for _ in range(4)]
     here[1][100 : 100 + len(SPECIAL)] = torch.tensor(SPECIAL)
     here[3][200 : 200 + len(SPECIAL)] = torch.tensor(SPECIAL)
     there = [[tensor.cuda()] for tensor in here]
-    cuda_op("FusedAdamBuilder").fused_adam_(go(), *there, [], **ADAM)
-    FusedAdamBuilder().load().fused_adam_(torch.zeros(1, dtype=torch.int32), *([one] for one in here), [], **ADAM)
-    for one, (other,) in zip(here, there, strict=True):
-        torch.testing.assert_close(other.cpu(), one, rtol=1e-5, atol=1e-6, equal_nan=True)
+    cuda_op("FusedAdamBuilder").fused_adam_(zero_flag(), *there, [], **ADAM)
+    FusedAdamBuilder().load().fused_adam_(torch.zeros(1, dtype=torch.int32), *([tensor] for tensor in here), [], **ADAM)
+    for tensor, (other,) in zip(here, there, strict=True):
+        torch.testing.assert_close(other.cpu(), tensor, rtol=1e-5, atol=1e-6, equal_nan=True)
     assert there[0][0][:100].isfinite().all() and there[0][0][300:].isfinite().all()
 
 
-def test_a_group_with_nan_or_infinity_comes_back_as_nan_and_the_others_do_not(cuda_op):
+def test_only_a_group_with_nan_or_infinity_is_dequantized_to_nan(cuda_op):
     op, values = cuda_op("QuantizerBuilder"), torch.randn(8, 512, device="cuda", dtype=torch.bfloat16)
     values[2, 5], values[6, 511] = math.nan, math.inf
     for bits in (8, 4):
@@ -60,7 +60,7 @@ def test_a_group_with_nan_or_infinity_comes_back_as_nan_and_the_others_do_not(cu
 
 @triton_parts.needs_triton
 @pytest.mark.parametrize("columns", [1024, 20_000])
-def test_softmax_and_norms_of_nan_and_infinity_are_torchs(columns):
+def test_softmax_and_norms_of_nan_and_infinity_agree_with_torch(columns):
     x = torch.randn(6, columns, device="cuda")
     x[1, 3], x[2, 3], x[3, 3], x[4] = math.nan, math.inf, -math.inf, -math.inf
     weight = torch.ones(columns, device="cuda")
@@ -70,7 +70,7 @@ def test_softmax_and_norms_of_nan_and_infinity_are_torchs(columns):
 
 
 @triton_parts.needs_triton
-def test_rows_that_begin_anywhere_and_have_gaps_are_read_where_they_lie():
+def test_unaligned_rows_and_rows_with_gaps_are_read_correctly():
     whole = torch.randn(64, 4099, device="cuda")
     for x in (whole[:, 1:4097], whole[:, 3:], whole.view(-1)[1 : 1 + 64 * 4098].view(64, 4098), whole.t()):
         torch.testing.assert_close(ops.softmax(x), torch.softmax(x, -1))
@@ -78,20 +78,20 @@ def test_rows_that_begin_anywhere_and_have_gaps_are_read_where_they_lie():
 
 
 @triton_parts.needs_triton
-def test_triton_optimizers_take_nothing_and_odd_addresses():
-    ops.fused_adam_(go(), [], [], [], [], [], **ADAM)
+def test_triton_optimizers_accept_no_tensors_and_unaligned_ones():
+    ops.fused_adam_(zero_flag(), [], [], [], [], [], **ADAM)
     shifted = [[torch.rand(5001, device="cuda")[1:]] for _ in range(4)]
-    plain = [[one.clone() for one in some] for some in shifted]
-    for many in (shifted, plain):
-        ops.fused_adam_(go(), *many, [], **ADAM)
-    for (one,), (other,) in zip(shifted, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+    aligned = [[tensor.clone() for tensor in tensors] for tensors in shifted]
+    for lists in (shifted, aligned):
+        ops.fused_adam_(zero_flag(), *lists, [], **ADAM)
+    for (tensor,), (other,) in zip(shifted, aligned, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-6, atol=1e-7)
 
 
 @triton_parts.needs_triton
 def test_a_triton_kernel_waits_for_its_stream():
     x, stream = torch.randn(64, 1024, device="cuda"), torch.cuda.Stream()
-    ops.softmax(x)  # its code is on the device
+    ops.softmax(x)  # loads its code
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
@@ -102,7 +102,7 @@ def test_a_triton_kernel_waits_for_its_stream():
 
 
 @triton_parts.needs_triton
-def test_a_triton_kernel_runs_where_its_tensors_are():
+def test_a_triton_kernel_runs_on_the_device_of_its_tensors():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     x = torch.randn(64, 1024, device="cuda:1")
@@ -133,7 +133,7 @@ def test_rows_beyond_two_to_the_31st_element_are_computed():
         del y
 
 
-def test_codes_beyond_two_to_the_31st_are_there_and_back(cuda_op):
+def test_codes_beyond_two_to_the_31st_are_encoded_and_decoded(cuda_op):
     needs_memory(10 * HUGE)
     op, values = cuda_op("QuantizerBuilder"), torch.zeros(HUGE, device="cuda", dtype=torch.bfloat16)
     values[-4096:] = torch.randn(4096, device="cuda")

@@ -1,4 +1,4 @@
-"""The fused ops on a GPU: the same results as the host's kernels, graphs, streams, devices, more than 2^31 elements."""
+"""The fused ops on a GPU: the results of the CPU's kernels, graphs, streams, devices, more than 2^31 elements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(package, name):
 
 @pytest.fixture(scope="module")
 def pairs(needs_a_gpu):
-    """Op's name -> (the GPU's module, the host's)."""
+    """Op's name -> (the GPU's op, the CPU's op)."""
     names = ("FusedAdam", "FusedLion", "FusedLamb", "Quantizer")
     return {name: tuple(load(package, f"{name}Builder") for package in (cuda, cpu)) for name in names}
 
@@ -70,12 +70,12 @@ def inputs(name, size, dtypes, seed=0):
 
 @pytest.mark.parametrize("name", ["FusedAdam", "FusedLion", "FusedLamb"])
 @pytest.mark.parametrize("dtypes", [(a, b, c) for a in DTYPES for b in DTYPES for c in DTYPES])
-def test_the_gpu_gives_what_the_host_gives(pairs, name, dtypes):
+def test_the_gpus_results_agree_with_the_cpus(pairs, name, dtypes):
     here = [inputs(name, size, dtypes, seed=i) for i, size in enumerate(SIZES)]
     if name == "FusedLion":
-        for _param, grad, first in here:  # near to zero, a direction's sign is a matter of rounding
-            doubtful = (0.9 * first.double() + 0.1 * grad.double()).abs() < 1e-6
-            first[doubtful], grad[doubtful] = 1.0, 1.0
+        for _param, grad, first in here:  # near zero, a direction's sign depends on rounding
+            near_zero = (0.9 * first.double() + 0.1 * grad.double()).abs() < 1e-6
+            first[near_zero], grad[near_zero] = 1.0, 1.0
     there = [[tensor.cuda() for tensor in tensors] for tensors in here]
     shifted = [
         [torch.empty(t.numel() + 1, dtype=t.dtype, device="cuda")[1:].copy_(t) for t in tensors] for tensors in here
@@ -84,22 +84,22 @@ def test_the_gpu_gives_what_the_host_gives(pairs, name, dtypes):
     step(pairs[name][0], name, there)
     step(pairs[name][0], name, shifted)
     for tensors, others, third in zip(here, there, shifted, strict=True):
-        for one, other, last in zip(tensors, others, third, strict=True):
-            slack = 2 * torch.finfo(one.dtype).eps if name == "FusedLamb" else torch.finfo(one.dtype).eps
+        for tensor, other, unaligned in zip(tensors, others, third, strict=True):
+            eps = 2 * torch.finfo(tensor.dtype).eps if name == "FusedLamb" else torch.finfo(tensor.dtype).eps
             torch.testing.assert_close(
-                other.cpu(), one, rtol=max(slack, 1e-5 if name == "FusedLamb" else 1e-6), atol=1e-6
+                other.cpu(), tensor, rtol=max(eps, 1e-5 if name == "FusedLamb" else 1e-6), atol=1e-6
             )
-            torch.testing.assert_close(last.cpu(), other.cpu(), rtol=max(slack, 1e-5), atol=1e-6)
+            torch.testing.assert_close(unaligned.cpu(), other.cpu(), rtol=max(eps, 1e-5), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["FusedAdam", "FusedLion", "FusedLamb"])
-def test_a_thousand_tensors_copies_and_the_flag(pairs, name):
+def test_a_thousand_tensors_are_updated_with_copies_unless_the_flag_is_set(pairs, name):
     here = [inputs(name, 1 + i % 300, (torch.float32,) * 3, seed=i) for i in range(1000)]
     there = [[tensor.cuda() for tensor in tensors] for tensors in here]
     kept = [tensors[0].clone() for tensors in there]
     copies = [torch.empty_like(tensors[0], dtype=torch.bfloat16) for tensors in there]
     step(pairs[name][0], name, there, copies, noop=1)
-    assert all(torch.equal(tensors[0], one) for tensors, one in zip(there, kept, strict=True))
+    assert all(torch.equal(tensors[0], before) for tensors, before in zip(there, kept, strict=True))
     step(pairs[name][0], name, there, copies)
     step(pairs[name][1], name, here)
     for tensors, others, copy in zip(here, there, copies, strict=True):
@@ -116,7 +116,7 @@ def test_lambs_norms_repeat_bit_for_bit(pairs):
     assert all(torch.equal(results[0], other) for other in results[1:])
 
 
-def test_a_captured_step_sees_the_rate_and_the_count_change(pairs):
+def test_a_captured_step_follows_changes_of_rate_and_count(pairs):
     op = pairs["FusedAdam"][0]
     there = [[tensor.cuda() for tensor in inputs("FusedAdam", 5000, (torch.float32,) * 3)]]
     here = [[tensor.cpu().clone() for tensor in there[0]]]
@@ -150,7 +150,7 @@ def test_a_captured_step_sees_the_rate_and_the_count_change(pairs):
 def test_work_goes_to_the_current_stream(pairs):
     there = [[tensor.cuda() for tensor in inputs("FusedAdam", 100, (torch.float32,) * 3)]]
     kept = there[0][0].clone()
-    # A kernel's first launch loads its code, which may wait for all that the device has to do.
+    # A kernel's first launch loads its code, which may wait for all work of the device.
     step(pairs["FusedAdam"][0], "FusedAdam", [[tensor.clone() for tensor in there[0]]])
     assert torch.equal(there[0][0], kept)
     torch.cuda.synchronize()
@@ -159,12 +159,12 @@ def test_work_goes_to_the_current_stream(pairs):
         torch.cuda._sleep(1_000_000_000)
         step(pairs["FusedAdam"][0], "FusedAdam", there)
     assert not stream.query()
-    assert torch.equal(there[0][0], kept)  # read on another stream, before the sleep is over
+    assert torch.equal(there[0][0], kept)  # read on another stream, while the stream still sleeps
     stream.synchronize()
     assert not torch.equal(there[0][0], kept)
 
 
-def test_tensors_on_another_device_are_updated_there_or_refused(pairs):
+def test_tensors_on_another_device_are_updated_and_mixed_devices_rejected(pairs):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA GPUs")
     there = [[tensor.to("cuda:1") for tensor in inputs("FusedAdam", 100, (torch.float32,) * 3)]]
@@ -183,7 +183,7 @@ def test_tensors_on_another_device_are_updated_there_or_refused(pairs):
         op.dequantize(codes, params.to("cuda:1"), 4, 8, op.Symmetric)
 
 
-def test_tensors_of_the_host_are_refused_by_name(pairs):
+def test_the_error_for_tensors_on_the_cpu_names_them(pairs):
     there = [inputs("FusedAdam", 100, (torch.float32,) * 3)]
     with pytest.raises(RuntimeError, match="noop_flag is on cpu, expected cuda"):
         step(pairs["FusedAdam"][0], "FusedAdam", there)
@@ -205,20 +205,20 @@ def test_elements_beyond_two_to_the_31st_are_updated(pairs):
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("row", [2, 10, 16, 128, 4098, 40_000, 131_072])
-def test_quantization_is_the_hosts(pairs, bits, symmetric, dtype, row):
+def test_quantization_agrees_with_the_cpus(pairs, bits, symmetric, dtype, row):
     gpu, host = pairs["Quantizer"]
     torch.manual_seed(0)
     values = torch.randn(6, row).to(dtype)
     kind = gpu.Symmetric if symmetric else gpu.Asymmetric
     for options in ({}, {"stochastic": True, "seed": 5, "offset": 9}):
-        found = gpu.quantize(values.cuda(), 6, bits, kind, **options)
-        wanted = host.quantize(values, 6, bits, kind, **options)
-        assert torch.equal(found[0].cpu(), wanted[0]) and torch.equal(found[1].cpu(), wanted[1])
-    back = gpu.dequantize_fp32(*found, 6, bits, kind).cpu()
-    assert torch.equal(back, host.dequantize_fp32(*wanted, 6, bits, kind))
+        gpu_result = gpu.quantize(values.cuda(), 6, bits, kind, **options)
+        cpu_result = host.quantize(values, 6, bits, kind, **options)
+        assert torch.equal(gpu_result[0].cpu(), cpu_result[0]) and torch.equal(gpu_result[1].cpu(), cpu_result[1])
+    back = gpu.dequantize_fp32(*gpu_result, 6, bits, kind).cpu()
+    assert torch.equal(back, host.dequantize_fp32(*cpu_result, 6, bits, kind))
     if row % 2 == 0:
-        found = gpu.quantized_reduction(found[0].flatten(), found[1], 6, 1, bits, kind, 2)
-        wanted = host.quantized_reduction(wanted[0].flatten(), wanted[1], 6, 1, bits, kind, 2)
-        torch.testing.assert_close(found[1].cpu(), wanted[1], rtol=1e-6, atol=1e-7)
+        gpu_result = gpu.quantized_reduction(gpu_result[0].flatten(), gpu_result[1], 6, 1, bits, kind, 2)
+        cpu_result = host.quantized_reduction(cpu_result[0].flatten(), cpu_result[1], 6, 1, bits, kind, 2)
+        torch.testing.assert_close(gpu_result[1].cpu(), cpu_result[1], rtol=1e-6, atol=1e-7)
     swizzled = gpu.swizzle_quant(values.cuda(), 6, bits, kind, 1, 3, 2)
     assert torch.equal(swizzled[0].cpu(), host.swizzle_quant(values, 6, bits, kind, 1, 3, 2)[0])

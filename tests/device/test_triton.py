@@ -1,4 +1,4 @@
-"""The Triton ops on a GPU: bfloat16, rows of every size, graphs, and a first launch that compiles nothing."""
+"""The Triton ops on a GPU: bfloat16, rows of every size, graphs, and a first launch without a compiler."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DTYPES = list(TOLERANCE)
 COLUMNS = [1, 77, 512, 4096, 8192, 16384, 20000, 131072, 131073]
 
 
-def close(actual, wanted, dtype, times=1.0):
+def close(actual, expected, dtype, times=1.0):
     allowed = TOLERANCE[dtype] * times
-    torch.testing.assert_close(actual.double(), wanted.double(), rtol=allowed, atol=allowed)
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=allowed, atol=allowed)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -36,23 +36,23 @@ def test_rows_of_every_size_agree_with_the_references(columns, dtype):
     x = torch.randn(37, columns, device="cuda").to(dtype).requires_grad_()
     weight = torch.randn(columns, device="cuda").to(dtype).requires_grad_()
     bias = torch.randn(columns, device="cuda").to(dtype).requires_grad_()
-    given = torch.randn(37, columns, device="cuda").to(dtype)
+    dy = torch.randn(37, columns, device="cuda").to(dtype)
     for op, reference, inputs in (
         (ops.layer_norm, references.layer_norm, (x, weight, bias)),
         (ops.rms_norm, references.rms_norm, (x, weight)),
         (ops.softmax, references.softmax, (x,)),
         (ops.gelu, references.gelu, (x,)),
-        (ops.swiglu, references.swiglu, (x, given.clone().requires_grad_())),
+        (ops.swiglu, references.swiglu, (x, dy.clone().requires_grad_())),
     ):
-        doubles = [one.detach().double().requires_grad_() for one in inputs]
+        doubles = [tensor.detach().double().requires_grad_() for tensor in inputs]
         eps = (1e-3,) if "norm" in op.__name__ else ()
-        y, wanted = op(*inputs, *eps), reference(*doubles, *eps)
-        close(y, wanted, dtype, times=4)
-        gradients = torch.autograd.grad(y, inputs, given)
-        for one, double in zip(gradients, torch.autograd.grad(wanted, doubles, given.double()), strict=True):
-            close(one, double, dtype, times=40)
-        again = torch.autograd.grad(op(*inputs, *eps), inputs, given)
-        assert all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True)), "the same bits"
+        y, expected = op(*inputs, *eps), reference(*doubles, *eps)
+        close(y, expected, dtype, times=4)
+        gradients = torch.autograd.grad(y, inputs, dy)
+        for gradient, double in zip(gradients, torch.autograd.grad(expected, doubles, dy.double()), strict=True):
+            close(gradient, double, dtype, times=40)
+        again = torch.autograd.grad(op(*inputs, *eps), inputs, dy)
+        assert all(torch.equal(tensor, other) for tensor, other in zip(gradients, again, strict=True)), "the same bits"
 
 
 RULE = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
@@ -68,10 +68,10 @@ MODES = {
 def optimizer_lists(name, param, grad, state):
     torch.manual_seed(0)
     params = [torch.randn(size, device="cuda").to(param) for size in (1, 0, 5, 3000, 200_003)]
-    # None near zero: LAMB reads back the moments that it stored, and in float16 so small a square is stored as 0.
-    grads = [0.1 + torch.rand_like(one, dtype=grad) for one in params]
-    grads = [torch.where(torch.rand_like(one) < 0.5, one, -one) for one in grads]
-    states = [[torch.zeros_like(one, dtype=state) for one in params] for _ in range(1 + (name != "lion"))]
+    # Not near zero: LAMB reads the moments that it has stored, and float16 stores a very small square as 0.
+    grads = [0.1 + torch.rand_like(tensor, dtype=grad) for tensor in params]
+    grads = [torch.where(torch.rand_like(tensor) < 0.5, tensor, -tensor) for tensor in grads]
+    states = [[torch.zeros_like(tensor, dtype=state) for tensor in params] for _ in range(1 + (name != "lion"))]
     return [params, grads, *states]
 
 
@@ -94,20 +94,20 @@ def step(name, lists, copies=(), **more):
 @pytest.mark.parametrize("name", NUMBERS)
 def test_optimizers_agree_with_their_references(name, param, grad, state, copy):
     lists = optimizer_lists(name, param, grad, state)
-    copies = [torch.zeros_like(one, dtype=copy) for one in lists[0]] if copy else []
-    wanted = [
-        getattr(references, name)(*(one.double() for one in together), **NUMBERS[name])
+    copies = [torch.zeros_like(tensor, dtype=copy) for tensor in lists[0]] if copy else []
+    expected = [
+        getattr(references, name)(*(tensor.double() for tensor in together), **NUMBERS[name])
         for together in zip(*lists, strict=True)
         if together[0].numel()
     ]
     step(name, lists, copies)
-    kept = [[one for one in each if one.numel()] for each in (lists[0], *lists[2:])]
-    for i, expected in enumerate(wanted):
-        for each, double in zip(kept, expected, strict=False):  # LAMB's gives its ratio too
-            close(each[i], double, each[i].dtype, times=4)
-    for one, other in zip(copies, lists[0], strict=False):  # the wider of them holds what was not yet rounded
-        narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
-        assert torch.equal(one.to(narrow), other.to(narrow))
+    kept = [[tensor for tensor in tensors if tensor.numel()] for tensors in (lists[0], *lists[2:])]
+    for i, results in enumerate(expected):
+        for tensors, double in zip(kept, results, strict=False):  # LAMB's reference also returns the ratio
+            close(tensors[i], double, tensors[i].dtype, times=4)
+    for tensor, other in zip(copies, lists[0], strict=False):  # the wider one is not rounded yet
+        narrow = min(tensor.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+        assert torch.equal(tensor.to(narrow), other.to(narrow))
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -119,20 +119,20 @@ def test_a_step_in_a_graph_follows_the_numbers_on_the_device(name):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step(name, lists, **on_device)
-    other = [[one.clone() for one in each] for each in lists]
+    other = [[tensor.clone() for tensor in tensors] for tensors in lists]
     for number in (2, 3):
         lr.fill_(0.01 / number)
         count.fill_(number)
         graph.replay()
         step(name, other, **on_device)
-    for each, others in zip(lists, other, strict=True):
-        assert all(torch.equal(one, two) for one, two in zip(each, others, strict=True))
+    for tensors, others in zip(lists, other, strict=True):
+        assert all(torch.equal(tensor, other_tensor) for tensor, other_tensor in zip(tensors, others, strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_quantisation_comes_back_within_half_a_step(bits, symmetric, dtype):
+def test_dequantized_values_are_within_half_a_step(bits, symmetric, dtype):
     x = torch.randn(1000, 128, device="cuda").to(dtype)
     for size in (2, 64, 128, 1280, 8000, 128_000):
         codes, scales, offsets = ops.quantize(x, size, bits, symmetric)
@@ -142,17 +142,17 @@ def test_quantisation_comes_back_within_half_a_step(bits, symmetric, dtype):
 
 def test_a_launch_can_be_captured_in_a_graph_and_runs_on_the_current_stream():
     x = torch.randn(64, 1024, device="cuda")
-    wanted = torch.softmax(x, -1)
+    expected = torch.softmax(x, -1)
     ops.softmax(x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = ops.softmax(x)
     y.zero_()
     graph.replay()
-    torch.testing.assert_close(y, wanted)
+    torch.testing.assert_close(y, expected)
 
 
-def test_a_model_over_the_functions_compiles_whole():
+def test_a_model_with_the_functions_compiles_without_a_break():
     def model(x, weight):
         return ops.softmax(ops.gelu(ops.rms_norm(x, weight))).square().sum()
 

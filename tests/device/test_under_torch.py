@@ -1,4 +1,4 @@
-"""The ops under torch's own machinery on a GPU: opcheck, torch.compile, threads, and optimizers captured in a graph."""
+"""The ops in torch on a GPU: opcheck, torch.compile, threads, and optimizers captured in a graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LAMB = {**LION, "eps": 1e-6, "step": 1, "bias_correction": True, "scale": 1.0, "
 LAMB |= {"max_coeff": 10.0, "min_coeff": 0.01}
 
 
-def go() -> torch.Tensor:
+def zero_flag() -> torch.Tensor:
+    """Returns a noop flag that does not stop the update."""
     return torch.zeros(1, dtype=torch.int32, device="cuda")
 
 
@@ -33,11 +34,11 @@ def lists(count: int = 4) -> list[list[torch.Tensor]]:
 def calls_of_cuda(cuda_op):
     quantizer, ratios = cuda_op("QuantizerBuilder"), torch.ones(2, device="cuda")
     codes, params = quantizer.quantize(torch.randn(4, 64, device="cuda"), 8, 8, quantizer.Asymmetric)
-    given, out = torch.randn(4, 64, device="cuda"), torch.empty(4, 64, device="cuda")
-    yield cuda_op("FusedAdamBuilder").fused_adam_, (go(), *lists(), []), ADAM
-    yield cuda_op("FusedLionBuilder").fused_lion_, (go(), *lists(3), []), LION
-    yield cuda_op("FusedLambBuilder").fused_lamb_, (go(), *lists(), []), {"ratios": ratios, **LAMB}
-    yield quantizer.quantize_, (codes, params, given, 8, 8, False), {}
+    x, out = torch.randn(4, 64, device="cuda"), torch.empty(4, 64, device="cuda")
+    yield cuda_op("FusedAdamBuilder").fused_adam_, (zero_flag(), *lists(), []), ADAM
+    yield cuda_op("FusedLionBuilder").fused_lion_, (zero_flag(), *lists(3), []), LION
+    yield cuda_op("FusedLambBuilder").fused_lamb_, (zero_flag(), *lists(), []), {"ratios": ratios, **LAMB}
+    yield quantizer.quantize_, (codes, params, x, 8, 8, False), {}
     yield quantizer.dequantize_, (out, codes, params, 8, 8, False), {}
 
 
@@ -51,7 +52,7 @@ def test_opcheck_accepts_the_triton_ops():
     x = torch.randn(4, 64, device="cuda", requires_grad=True)
     weight = torch.randn(64, device="cuda", requires_grad=True)
     ops.rms_norm(x, weight), ops.layer_norm(x), ops.softmax(x), ops.gelu(x), ops.swiglu(x, x)
-    ops.fused_adam_, ops.fused_lion_, ops.fused_lamb_  # looked up, they are registered
+    ops.fused_adam_, ops.fused_lion_, ops.fused_lamb_  # accessing them registers them
     codes, library = ops.quantize(x.detach(), 8), torch.ops.opforge_triton
     for op, arguments, numbers in (
         (library.rms_norm, (x, weight, 1e-5), {}),
@@ -61,9 +62,9 @@ def test_opcheck_accepts_the_triton_ops():
         (library.swiglu, (x, x), {}),
         (library.quantize, (x.detach(), 8, 4, False), {}),
         (library.dequantize, (*codes, 8, torch.float16), {}),
-        (library.fused_adam_, (go(), *lists(), []), ADAM),
-        (library.fused_lion_, (go(), *lists(3), []), LION),
-        (library.fused_lamb_, (go(), *lists(), []), {"ratios": torch.ones(2, device="cuda"), **LAMB}),
+        (library.fused_adam_, (zero_flag(), *lists(), []), ADAM),
+        (library.fused_lion_, (zero_flag(), *lists(3), []), LION),
+        (library.fused_lamb_, (zero_flag(), *lists(), []), {"ratios": torch.ones(2, device="cuda"), **LAMB}),
     ):
         torch.library.opcheck(op.default, arguments, numbers, test_utils=CHECKS)
 
@@ -75,18 +76,18 @@ def test_torch_compile_traces_a_step_of_the_cuda_op_without_a_break(cuda_op):
         adam.fused_adam_(flag, [params], [grads * 2], [first], [second], [], **ADAM)
         return params.sum()
 
-    plain = [go(), *(torch.rand(1000, device="cuda") for _ in range(4))]
+    plain = [zero_flag(), *(torch.rand(1000, device="cuda") for _ in range(4))]
     traced = [tensor.clone() for tensor in plain]
     torch.testing.assert_close(torch.compile(train, fullgraph=True)(*traced), train(*plain))
-    assert all(torch.equal(one, other) for one, other in zip(plain, traced, strict=True))
+    assert all(torch.equal(tensor, other) for tensor, other in zip(plain, traced, strict=True))
 
 
 def parameters() -> list[torch.nn.Parameter]:
     torch.manual_seed(0)
-    made = [torch.nn.Parameter(torch.randn(shape, device="cuda")) for shape in (5, 1000, (30, 70))]
-    for one in made:
-        one.grad = torch.randn_like(one)
-    return made
+    params = [torch.nn.Parameter(torch.randn(shape, device="cuda")) for shape in (5, 1000, (30, 70))]
+    for param in params:
+        param.grad = torch.randn_like(param)
+    return params
 
 
 @pytest.mark.parametrize("capturable", [False, True])
@@ -96,12 +97,12 @@ def test_the_optimizer_follows_torchs(cuda_op, capturable):
     theirs = torch.optim.AdamW(others, lr=1e-2, weight_decay=0.1)
     for _ in range(5):
         ours.step(), theirs.step()
-    for one, other in zip(params, others, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    for tensor, other in zip(params, others, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [FusedAdam, FusedLion, FusedLamb])
-def test_a_captured_optimizer_goes_on_counting(cuda_op, kind):
+def test_a_captured_optimizer_continues_to_count(cuda_op, kind):
     params, others = parameters(), parameters()
     ours, plain = (kind(some, lr=1e-2, capturable=True) for some in (params, others))
     side = torch.cuda.Stream()
@@ -116,16 +117,16 @@ def test_a_captured_optimizer_goes_on_counting(cuda_op, kind):
         graph.replay()
     for _ in range(4):
         plain.step()
-    for one, other in zip(params, others, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    for tensor, other in zip(params, others, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_captured_step_heeds_the_flag(cuda_op):
-    adam, flag, many = cuda_op("FusedAdamBuilder"), go(), lists()
+def test_a_captured_step_respects_the_flag(cuda_op):
+    adam, flag, many = cuda_op("FusedAdamBuilder"), zero_flag(), lists()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         adam.fused_adam_(flag, *many, [], **ADAM)
-    before = [[one.clone() for one in some] for some in many]
+    before = [[tensor.clone() for tensor in some] for some in many]
     flag.fill_(1)
     graph.replay()
     assert all(
@@ -137,7 +138,7 @@ def test_a_captured_step_heeds_the_flag(cuda_op):
 
 
 @triton_parts.needs_triton
-def test_a_thread_that_has_used_no_device_launches_and_goes_back(cuda_op):
+def test_a_thread_without_a_context_can_launch(cuda_op):
     x, results = torch.randn(64, 4096, device="cuda", requires_grad=True), []
     many, adam = lists(), cuda_op("FusedAdamBuilder")
     kept = many[0][0].clone()
@@ -146,13 +147,13 @@ def test_a_thread_that_has_used_no_device_launches_and_goes_back(cuda_op):
     def work():
         y = ops.softmax(x)
         results.append((y.detach(), torch.autograd.grad(y.square().sum(), x)[0]))
-        adam.fused_adam_(go(), *many, [], **ADAM)
+        adam.fused_adam_(zero_flag(), *many, [], **ADAM)
         torch.cuda.synchronize()
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    (y, slope), wanted = results[0], torch.softmax(x, -1)
-    torch.testing.assert_close(y, wanted.detach())
-    torch.testing.assert_close(slope, torch.autograd.grad(wanted.square().sum(), x)[0], rtol=1e-4, atol=1e-6)
+    (y, slope), expected = results[0], torch.softmax(x, -1)
+    torch.testing.assert_close(y, expected.detach())
+    torch.testing.assert_close(slope, torch.autograd.grad(expected.square().sum(), x)[0], rtol=1e-4, atol=1e-6)
     assert not torch.equal(many[0][0], kept)

@@ -184,6 +184,27 @@ def test_temporary_files_of_a_killed_process_are_removed_once_they_are_old(folde
     assert sample_ops.builder_class(folder, "plain", abi="c")().build().origin == "cache"
 
 
+def test_nothing_that_opforge_did_not_make_is_swept(folder, layout, own_store, tmp_path):
+    sample_ops.plain_op(folder)().build()
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "deep").mkdir(parents=True)
+    files = [
+        *(own_store / "thesis.tmp", own_store / "data.77.0a0a0a0a.tmp", own_store / "data" / "x.77.0a0a0a0a.tmp"),
+        *(own_store / "v1" / "plans" / "notes.tmp", elsewhere / "x.77.0a0a0a0a.tmp", elsewhere / "deep" / "y"),
+    ]
+    for path in files:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        os.utime(path, (1, 1))
+    for area in ("objects", "quarantine", "sources"):
+        shutil.rmtree(own_store / "v1" / area, ignore_errors=True)
+        (own_store / "v1" / area).symlink_to(elsewhere)
+    (own_store / "v1" / "logs" / "link").symlink_to(elsewhere)
+    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * gc.DAY, max_size=0))
+    gc.remove(layout, gc.everything(layout))
+    assert [path for path in files if not path.exists()] == []
+
+
 # -- the private folder that replaces a refused one --------------------------------------------------------------------
 
 FALLBACK = """

@@ -177,14 +177,14 @@ def normalized(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
-def _unknown_name(name: str, known: Sequence[str], targets: Sequence[Target]) -> str:
+def _unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target]) -> str:
     import difflib
 
-    by_form = {normalized(other): other for other in known}
+    by_form = {normalized(other): other for other in offered}
     near = [by_form[form] for form in difflib.get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
     where = f" for {', '.join(sorted({target.device for target in targets}))}" if targets else " here"
     suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
-    offers = f"Offered: {', '.join(dict.fromkeys(known))}." if known else "None is offered."
+    offers = f"Offered: {', '.join(dict.fromkeys(offered))}." if offered else "None is offered."
     return f"{name!r} is not an op that is offered{where}.{suggestion} {offers} {OWN_CLASS}"
 
 

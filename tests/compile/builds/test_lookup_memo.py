@@ -231,7 +231,7 @@ def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, own_store, 
             if which in (area, "all") and f'"{key}"' in path.read_text():
                 path.write_text(with_misspelt_key(path.read_text(), key))
     for origin in ("", "cache"):
-        loader._loaded.clear()  # so that this process loads it as a new one would
+        loader.reset()  # so that this process loads it as a new one would
         op = cls().load()
         assert op.value() == 5 and "value" in dir(op)
         assert origin in op.origin, "the file is correct again"

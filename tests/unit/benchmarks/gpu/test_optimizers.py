@@ -23,7 +23,7 @@ def optimizers(checkout_on_path, monkeypatch):
     from benchmarks.gpu import optimizers
 
     ops = FakeOps()
-    monkeypatch.setattr(optimizers, "_loaded", lambda _builder, _target: ops)
+    monkeypatch.setattr(optimizers, "loaded_op", lambda _builder, _target: ops)
     monkeypatch.setattr(optimizers, "ops", ops)
     monkeypatch.setattr(optimizers, "SMALL", [10] * 3)
     monkeypatch.setattr(optimizers, "captured", lambda call: call)

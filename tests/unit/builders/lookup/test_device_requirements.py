@@ -162,7 +162,7 @@ def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present
 def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(present, monkeypatch, tmp_path):
     present["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(finder, "_entry_problem", lambda record: None)
+    monkeypatch.setattr(finder, "entry_problem", lambda record: None)
     text_files.write(tmp_path, "scale.cu", "")
     builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
         "cuda:sm_100"

@@ -15,7 +15,7 @@ def machine(monkeypatch):
     """A machine of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
     monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.36")
-    monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: (3, 4, 30))
+    monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: (3, 4, 30))
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: "/site/torch")
     monkeypatch.setattr(host_requirements, "torch_version", lambda _folder: "2.10.1+cpu")
     monkeypatch.setattr(host_requirements, "python_tag", lambda: "cpython-311")
@@ -71,15 +71,13 @@ def test_a_device_library_for_another_machine_is_rejected_for_its_host_code():
 
 def test_without_torch_only_an_op_that_does_not_need_it_fits(monkeypatch):
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: None)
-    assert (
-        host_requirements.host_problem(binary_record(abi="torch-stable"))
-        == "it needs torch, and torch is not installed"
-    )
+    problem = host_requirements.host_problem(binary_record(abi="torch-stable"))
+    assert problem == "it needs torch, and torch is not installed"
     assert host_requirements.host_problem(binary_record()) is None
 
 
 def test_a_libstdcxx_of_unknown_version_is_accepted(monkeypatch):
-    monkeypatch.setattr(host_requirements, "_libstdcxx", lambda: None)
+    monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: None)
     assert host_requirements.host_problem(binary_record(floors={"GLIBCXX": "3.4.99"})) is None
 
 

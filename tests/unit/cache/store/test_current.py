@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_store_is_tagged_for_backup_programs_once(tmp_path):
     current.prepare(str(tmp_path), ME)
     assert tag.stat().st_ino == inode
     assert os.listdir(tmp_path / layout.VERSION / "staging") == []
+
+
+def test_a_folder_with_other_files_and_no_store_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    problem = "it holds other files, such as thesis.tex, and no store of opforge's. Set OPFORGE_CACHE_DIR to an empty"
+    with pytest.raises(CacheDirError, match=re.escape(problem)):
+        current.prepare(str(tmp_path), ME)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+    current.prepare(str(tmp_path / "opforge"), ME)
+    (tmp_path / "opforge" / "notes.txt").write_text("")
+    current.prepare(str(tmp_path / "opforge"), ME)
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 
@@ -40,7 +41,8 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
     by_name = modes(folder)
     assert {mode for name, mode in by_name.items() if os.path.isdir(folder / name)} == {0o755}
     assert {mode for name, mode in by_name.items() if name.endswith(".so")} == {0o555}
-    assert by_name["CACHEDIR.TAG"] == 0o644 and by_name[f"v1/entries/{entry.key}/manifest.json"] == 0o644
+    assert by_name[f"v1/entries/{entry.key}/manifest.json"] == 0o644
+    assert "CACHEDIR.TAG" not in by_name, "backups and images are made of layers, and would leave a tagged folder out"
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
     assert added.library.startswith(str(folder))
     store = Store(str(tmp_path / "mine"), ME, (str(folder),))
@@ -49,13 +51,50 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
 
 def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp_path):
     entries = tmp_path / "layer" / "v1" / "entries"
-    for name in ("old.1.ab.tmp", "new.2.cd.tmp"):
+    old, new, foreign = "old.1.0a0a0a0a.tmp", "new.2.0a0a0a0a.tmp", "thesis.tmp"
+    for name in (old, new, foreign):
         (entries / name).mkdir(parents=True)
         (entries / name / "half.so").write_text("half")
-    os.utime(entries / "old.1.ab.tmp", (1, 1))
+    for name in (old, foreign):
+        os.utime(entries / name, (1, 1))
     entry = new_entry(fake_store, "relu")
     layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
-    assert sorted(child.name for child in entries.iterdir()) == sorted([entry.key, "new.2.cd.tmp"])
+    assert sorted(child.name for child in entries.iterdir()) == sorted([entry.key, new, foreign])
+
+
+def test_nobody_else_can_open_a_file_of_a_layer_before_it_is_complete(fake_store, tmp_path, monkeypatch):
+    """Under umask 002 a member of the group could keep a descriptor for writing from before the modes are set."""
+    entry, seen = new_entry(fake_store, "relu"), []
+    copy = shutil.copyfileobj
+
+    def watch(original, target, *rest):
+        copy(original, target, *rest)
+        folder = (
+            os.path.dirname(target.name)
+            if isinstance(target.name, str)
+            else os.path.dirname(os.readlink(f"/proc/self/fd/{target.fileno()}"))
+        )
+        seen.append((stat.S_IMODE(os.stat(folder).st_mode), stat.S_IMODE(os.fstat(target.fileno()).st_mode)))
+
+    monkeypatch.setattr(shutil, "copyfileobj", watch)
+    before = os.umask(0o002)
+    try:
+        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    finally:
+        os.umask(before)
+    assert len(seen) == 2 and set(seen) == {(0o700, 0o600)}
+
+
+def test_a_library_that_changes_while_it_is_copied_is_not_added(fake_store, tmp_path, monkeypatch):
+    entry = new_entry(fake_store, "relu")
+
+    def spoil(original, target, *_rest):
+        target.write(original.read()[:-1] + b"?")
+
+    monkeypatch.setattr(shutil, "copyfileobj", spoil)
+    with pytest.raises(CacheDirError, match=r"its library has changed while it was copied\. Build the op again"):
+        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    assert list((tmp_path / "layer" / "v1" / "entries").iterdir()) == []
 
 
 def test_an_entry_that_the_layer_has_is_left_alone(fake_store, tmp_path):
