@@ -28,6 +28,8 @@ Tensor relu(const Tensor& x) {
 STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("relu(Tensor x) -> Tensor"); }
 STABLE_TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("relu", TORCH_BOX(&relu)); }
 """
+STABLE_HEADERS = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/tensor.h>\n"
+"""The first lines of most sources on the stable ABI."""
 EXPORT = 'extern "C" __attribute__((visibility("default")))'
 PLAIN_SOURCE = f"""\
 #include "value.h"
@@ -58,6 +60,21 @@ def stable_op(folder: Any, name: str = "", **attributes: Any) -> Any:
     os.makedirs(folder, exist_ok=True)
     write(folder, f"{name}.cpp", STABLE_SOURCE.replace("@NAME@", name))
     return builder_class(folder, name, **attributes)
+
+
+def op_from_source(folder: Any, source: str, **attributes: Any) -> Any:
+    """Writes `source` with a unique name in place of @NAME@ and returns the builder class of that name."""
+    name = unique_name("op")
+    os.makedirs(folder, exist_ok=True)
+    write(folder, f"{name}.cpp", source.replace("@NAME@", name))
+    return builder_class(folder, name, **attributes)
+
+
+def relu_fake(x: Any) -> Any:
+    """Returns a tensor of the relu's shape and dtype: the fake kernel of `stable_op`."""
+    import torch
+
+    return torch.empty_like(x)
 
 
 def plain_op(folder: Any, name: str = "plain", value: int = 1, source: str = PLAIN_SOURCE, **attributes: Any) -> Any:

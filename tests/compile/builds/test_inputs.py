@@ -1,4 +1,4 @@
-"""What a build has read is its input: a file that changes or that would shadow another makes another build."""
+"""Every file that a build has read is its input: if one changes, or a new file would shadow one, the op is rebuilt."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from support import child_processes, gate, polling, sample_ops, text_files
 from opforge.builders.run.provenance import Provenance
 
 
-def test_an_edited_header_is_another_build_and_going_back_is_a_hit(folder):
+def test_an_edited_header_rebuilds_the_op_and_undoing_the_edit_is_a_hit(folder):
     cls = sample_ops.plain_op(folder, value=1)
     first = cls().build()
     sample_ops.set_value(folder, 2)
     builder = cls()
     second = builder.build()
     assert second.origin == "built" and second.key != first.key
-    assert [one.reason for one in builder.trace] == [f"{folder}/value.h has changed"]
+    assert [rejection.reason for rejection in builder.trace] == [f"{folder}/value.h has changed"]
     sample_ops.set_value(folder, 1)
     third = cls().build()
     assert third.origin == "cache" and third.key == first.key
 
 
-def test_a_header_changed_under_an_old_mtime_is_seen(folder):
+def test_a_header_edit_that_keeps_the_mtime_is_detected(folder):
     cls = sample_ops.plain_op(folder, value=1)
     header = folder / "value.h"
     old = header.stat()
@@ -34,7 +34,7 @@ def test_a_header_changed_under_an_old_mtime_is_seen(folder):
     assert cls().load().value() == 2
 
 
-def test_a_header_that_shadows_another_is_seen(folder):
+def test_a_new_header_that_shadows_another_is_detected(folder):
     cls = sample_ops.plain_op(
         folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"]
     )
@@ -45,14 +45,16 @@ def test_a_header_that_shadows_another_is_seen(folder):
     text_files.write(folder / "early", "inner.h", "#define VALUE 2\n")
     builder = cls()
     assert builder.load().value() == 2
-    assert [one.reason for one in builder.trace] == [f"{folder}/early/inner.h has appeared, and may shadow a header"]
+    assert [rejection.reason for rejection in builder.trace] == [
+        f"{folder}/early/inner.h has appeared, and may shadow a header"
+    ]
     (folder / "early" / "inner.h").unlink()
     assert cls().load().value() == 1
 
 
-def test_a_header_that_answers_has_include_is_seen(folder):
-    asking = '#if __has_include("extra/more.h")\n#include "extra/more.h"\n#else\n#define VALUE 1\n#endif\n'
-    source = f"{asking}{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+def test_a_new_header_that_has_include_tests_for_is_detected(folder):
+    conditional = '#if __has_include("extra/more.h")\n#include "extra/more.h"\n#else\n#define VALUE 1\n#endif\n'
+    source = f"{conditional}{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
     cls = sample_ops.plain_op(folder, source=source)
     assert cls().load().value() == 1
     (folder / "extra").mkdir()
@@ -60,7 +62,7 @@ def test_a_header_that_answers_has_include_is_seen(folder):
     assert cls().load().value() == 2
 
 
-def test_a_header_outside_every_root_is_watched(folder, tmp_path):
+def test_an_edited_header_outside_every_root_is_detected(folder, tmp_path):
     (tmp_path / "outside").mkdir()
     text_files.write(tmp_path / "outside", "value.h", "#define VALUE 1\n")
     cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', '"../outside/value.h"'))
@@ -69,8 +71,8 @@ def test_a_header_outside_every_root_is_watched(folder, tmp_path):
     assert cls().load().value() == 2
 
 
-def test_a_header_reached_through_a_linked_folder_is_watched(folder, tmp_path):
-    """`link/../x.h` is beside what the link leads to, not beside the link."""
+def test_an_edited_header_beyond_a_symlinked_folder_is_detected(folder, tmp_path):
+    """`link/../value.h` is in the parent of the folder that `link` points to, not in the parent of `link`."""
     (tmp_path / "away" / "inc").mkdir(parents=True)
     text_files.write(tmp_path / "away", "value.h", "#define VALUE 1\n")
     cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', '"link/../value.h"'), value=9)
@@ -80,21 +82,21 @@ def test_a_header_reached_through_a_linked_folder_is_watched(folder, tmp_path):
     assert cls().load().value() == 2
 
 
-def test_an_archive_that_is_linked_in_is_an_input_too(folder, tmp_path):
-    def archive(value):
+def test_a_linked_archive_is_an_input(folder, tmp_path):
+    def write_archive(value):
         text_files.write(tmp_path, "dep.c", f"int dep(void) {{ return {value}; }}\n")
         subprocess.run(["gcc", "-fPIC", "-c", "dep.c"], cwd=tmp_path, check=True)
         subprocess.run(["ar", "rcs", "libdep.a", "dep.o"], cwd=tmp_path, check=True)
 
     source = f'extern "C" int dep(void);\n{sample_ops.EXPORT} int value() {{ return dep(); }}\n'
     cls = sample_ops.plain_op(folder, source=source, libraries=["dep"], extra_link_args=[f"-L{tmp_path}"])
-    archive(1)
+    write_archive(1)
     assert cls().load().value() == 1
-    archive(2)
+    write_archive(2)
     assert cls().load().value() == 2
 
 
-def test_an_include_folder_inside_the_ops_own_does_not_make_every_look_up_a_miss(folder, monkeypatch):
+def test_an_include_folder_inside_the_ops_folder_does_not_cause_misses(folder, monkeypatch):
     cls = sample_ops.plain_op(
         folder, include_dirs=[str(folder / "inc")], source='#include "inc/x.h"\n' + sample_ops.PLAIN_SOURCE
     )
@@ -120,18 +122,17 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(folder):
     op = cls().load()
     thread.join()
     assert op.value() == 2
-    found = cls()
-    assert found.build().origin == "cache"
+    assert cls().build().origin == "cache"
 
 
 def test_a_file_that_changes_while_it_is_hashed_is_compiled_again(folder, monkeypatch):
     cls, collect, changed = sample_ops.plain_op(folder, value=1), Provenance.collect, []
 
     def change_after(*arguments):
-        found = collect(*arguments)
+        inputs = collect(*arguments)
         if not changed:
             changed.append(sample_ops.set_value(folder, 2))
-        return found
+        return inputs
 
     monkeypatch.setattr(Provenance, "collect", change_after)
     assert cls().load().value() == 2

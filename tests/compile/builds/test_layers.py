@@ -1,4 +1,4 @@
-"""Layers of prebuilt ops with a real compiler: when one answers, and when and why it does not."""
+"""Layers of prebuilt ops with a real compiler: when an entry of a layer is used, and why one is rejected."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opforge.cache.transfer import layer
 
 
 @pytest.fixture
-def prebuilt(folder, tmp_path, monkeypatch):
-    """Builds an op for a target and adds it to the layer, which is in use from then on; the user's store is empty."""
+def add_to_layer(folder, tmp_path, monkeypatch):
+    """Builds an op for a target and adds it to the layer, which is then in use. The user's own store is empty."""
 
     def add(cls, target="cpu:x86-64"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
@@ -29,42 +29,40 @@ def prebuilt(folder, tmp_path, monkeypatch):
     return add
 
 
-pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="speaks of the levels of x86-64")
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="uses the levels of x86-64")
 
 
-def test_a_lower_level_answers_where_the_exact_one_is_missing_and_never_when_it_was_asked_for(
-    folder, tmp_path, prebuilt, monkeypatch
-):
+def test_an_entry_for_a_lower_cpu_level_is_used_unless_the_exact_target_is_required(folder, add_to_layer, monkeypatch):
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v3")
     cls = sample_ops.plain_op(folder, value=3)
-    low = prebuilt(cls, "cpu:x86-64")
+    low = add_to_layer(cls, "cpu:x86-64")
     assert find(cls("cpu:x86-64-v3").spec()).entry.library == low.library
     assert find(cls("cpu:x86-64-v3").spec(), exact=True).entry is None
     assert cls("cpu:x86-64-v3").load().value() == 3
     exact = cls("cpu:x86-64-v3").build(exact=True)
     assert exact.origin == "built" and exact.binary["target"] == "cpu:x86-64-v3"
     assert find(cls("cpu:x86-64-v3").spec(), exact=True).entry.origin == "cache"
-    high = prebuilt(cls, "cpu:x86-64-v3")
-    assert find(cls("cpu:x86-64-v3").spec()).entry.library == high.library, "the highest that runs here"
-    assert find(cls("cpu:x86-64-v2").spec()).entry.library == low.library, "a higher one never answers"
+    high = add_to_layer(cls, "cpu:x86-64-v3")
+    assert find(cls("cpu:x86-64-v3").spec()).entry.library == high.library, "the highest level that runs here"
+    assert find(cls("cpu:x86-64-v2").spec()).entry.library == low.library, "a higher level is never used"
 
 
-def test_a_layer_whose_header_differs_from_the_tree_is_not_used_and_says_so(folder, tmp_path, prebuilt):
+def test_an_entry_of_a_layer_is_rejected_if_a_header_has_changed(folder, tmp_path, add_to_layer):
     cls = sample_ops.plain_op(folder, value=3)
-    added = prebuilt(cls, None)
+    added = add_to_layer(cls, None)
     assert cls().build().origin == str(tmp_path / "layer")
     sample_ops.set_value(folder, 4)
     builder = cls()
     assert builder.load().value() == 4
-    (seen,) = [one for one in builder.trace if one.where == added.folder]
-    assert seen.reason == f"{folder}/value.h has changed"
+    (rejection,) = [rejection for rejection in builder.trace if rejection.where == added.folder]
+    assert rejection.reason == f"{folder}/value.h has changed"
     sample_ops.set_value(folder, 3)
     assert cls().build().library == added.library
 
 
-def test_an_edited_header_is_seen_by_a_builder_that_a_layer_has_served(folder, prebuilt):
+def test_a_builder_that_has_loaded_from_a_layer_detects_an_edited_header(folder, add_to_layer):
     cls = sample_ops.plain_op(folder, value=3)
-    prebuilt(cls, None)
+    add_to_layer(cls, None)
     builder = cls()
     first = builder.load()
     assert first.value() == 3 and builder.load() is first
@@ -74,21 +72,22 @@ def test_an_edited_header_is_seen_by_a_builder_that_a_layer_has_served(folder, p
     assert builder.load() is first
 
 
-def test_a_damaged_layer_is_passed_over_and_left_as_it_is(folder, prebuilt):
+def test_a_damaged_entry_of_a_layer_is_rejected_and_not_changed(folder, add_to_layer):
     cls = sample_ops.plain_op(folder, value=3)
-    added = prebuilt(cls, None)
+    added = add_to_layer(cls, None)
     os.chmod(added.library, 0o700)
     os.truncate(added.library, 4096)
     os.chmod(added.library, 0o555)
     builder = cls()
     assert builder.load().value() == 3
-    assert any(one.where == added.folder and "4096 bytes instead of" in one.reason for one in builder.trace)
+    reasons = [rejection.reason for rejection in builder.trace if rejection.where == added.folder]
+    assert any("4096 bytes instead of" in reason for reason in reasons)
     assert os.path.exists(added.library)
 
 
-def test_a_layer_serves_a_moved_tree_and_writes_nothing(folder, tmp_path, prebuilt):
+def test_a_layer_is_used_for_a_moved_tree_and_nothing_is_written(folder, tmp_path, add_to_layer):
     cls = sample_ops.plain_op(folder, value=3)
-    prebuilt(cls, None)
+    add_to_layer(cls, None)
     before = text_files.tree(tmp_path / "layer")
     os.rename(folder, tmp_path / "moved")
     moved = sample_ops.builder_class(tmp_path / "moved", "plain", abi="c")

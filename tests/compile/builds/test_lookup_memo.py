@@ -1,4 +1,4 @@
-"""Remembered answers with a real compiler: a second process makes no plan, and none is ever stale."""
+"""Lookup memos with a real compiler: a second process makes no plan, and no memo leads to a stale entry."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from opforge.builders.toolchains import probe
 LOAD = """
 import os
 from support import sample_ops
-from opforge.builders import planner as planning
+from opforge.builders import planner
 from opforge.builders.toolchains import probe
 from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
-        raise AssertionError("it was not to come here")
-    planning.make_plan = probe.host_info = forbidden
+        raise AssertionError("a look-up with a memo must not call this")
+    planner.make_plan = probe.host_info = forbidden
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
 """
 
 
 @pytest.fixture(autouse=True)
-def of_age(monkeypatch):
-    """What a test has just written is not young."""
+def later_clock(monkeypatch):
+    """The disk's clock is 10 seconds ahead: the stamps of files that a test has just written are trusted."""
     from opforge.cache.filesystem.disk import Disk
 
     monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fake_disk.SECOND)
 
 
-def plans(monkeypatch):
-    """Every plan that is made from now on."""
-    made, real = [], planner.make_plan
+def record_plans(monkeypatch):
+    """Returns a list that gets the arguments of every call of `make_plan` from now on."""
+    calls, real = [], planner.make_plan
 
     def make(*arguments):
-        made.append(arguments)
+        calls.append(arguments)
         return real(*arguments)
 
     monkeypatch.setattr(planner, "make_plan", make)
-    return made
+    return calls
 
 
-def settle(cls):
-    """Build, and look up until the answer is remembered."""
+def build_and_memoize(cls):
+    """Builds the op and looks it up once, which saves a memo; returns the entry."""
     cls().build()
     entry = cls().build()
     probe.reset()
     return entry
 
 
-def test_a_second_process_makes_no_plan_and_asks_no_compiler(folder):
+def test_a_second_process_makes_no_plan_and_runs_no_compiler(folder):
     sample_ops.plain_op(folder, value=5)
     env = {"FOLDER": str(folder)}
     assert child_processes.run_python(LOAD, env=env) == "5 built\n"
@@ -72,9 +72,9 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     early.mkdir()
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
     cls = sample_ops.plain_op(folder)
-    first = settle(cls)
-    made = plans(monkeypatch)
-    assert cls().build().key == first.key and made == []
+    first = build_and_memoize(cls)
+    plans = record_plans(monkeypatch)
+    assert cls().build().key == first.key and plans == []
     text_files.write_script(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
     second = cls().build()
     assert second.origin == "built" and second.key != first.key
@@ -83,25 +83,25 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
 
 
 def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch):
-    """The compiler itself is as it was; a program that it runs is not."""
+    """The compiler is the same, and a program that it runs is another one."""
     early = tmp_path / "early"
     early.mkdir()
     real = shutil.which("as")
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
     cls = sample_ops.plain_op(folder)
-    first = settle(cls)
+    first = build_and_memoize(cls)
     text_files.write_script(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
     second = cls().build()
     assert second.origin == "built" and second.key != first.key
     assert (tmp_path / "ran").exists()
 
 
-def test_a_cxx_that_is_named_is_used(folder, tmp_path, monkeypatch):
+def test_a_compiler_that_cxx_names_is_used(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
-    first = settle(cls)
+    first = build_and_memoize(cls)
     wrapper = text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
-    second = settle(cls)
+    second = build_and_memoize(cls)
     assert second.key != first.key
     text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
     assert cls().build().key not in (first.key, second.key)
@@ -112,43 +112,43 @@ def test_flags_from_the_environment_are_used(folder, monkeypatch, variable):
     sample_ops.plain_op(folder)
     text_files.write(folder, "value.h", "#ifndef VALUE\n#define VALUE 1\n#endif\n")
     cls = sample_ops.builder_class(folder, "plain", abi="c")
-    settle(cls)
+    build_and_memoize(cls)
     monkeypatch.setenv(variable, "-DVALUE=5")
     assert cls().load().value() == 5
     monkeypatch.delenv(variable)
     assert cls().load().value() == 1
 
 
-def test_a_folder_that_cpath_gains_is_searched(folder, tmp_path, monkeypatch):
+def test_a_folder_added_to_cpath_is_searched(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<from_cpath.h>"))
     for name, value in (("one", 1), ("two", 2)):
         (tmp_path / name).mkdir()
         text_files.write(tmp_path / name, "from_cpath.h", f"#define VALUE {value}\n")
     monkeypatch.setenv("CPATH", str(tmp_path / "one"))
-    settle(cls)
+    build_and_memoize(cls)
     monkeypatch.setenv("CPATH", f"{tmp_path}/two:{tmp_path}/one")
     assert cls().load().value() == 2
     monkeypatch.setenv("CPATH", str(tmp_path / "one"))
     assert cls().load().value() == 1
 
 
-def test_a_define_or_a_list_of_sources_that_changes_is_used(folder):
+def test_changed_defines_flags_and_sources_are_used(folder):
     sample_ops.plain_op(folder, source=f'{sample_ops.EXPORT} int value() {{ return VALUE; }}\n#include "value.h"\n')
     text_files.write(folder, "value.h", "")
     text_files.write(folder, "other.cpp", f"{sample_ops.EXPORT} int value() {{ return 9; }}\n")
 
-    def declared(**attributes):
+    def declare(**attributes):
         return sample_ops.builder_class(folder, "plain", abi="c", **attributes)
 
-    settle(declared(define_macros={"VALUE": "1"}))
-    assert declared(define_macros={"VALUE": "1"})().load().value() == 1
-    assert declared(define_macros={"VALUE": "2"})().load().value() == 2
-    assert declared(extra_compile_args=["-DVALUE=3"])().load().value() == 3
-    assert declared(sources=["other.cpp"])().load().value() == 9
-    assert declared(define_macros={"VALUE": "1"})().load().value() == 1
+    build_and_memoize(declare(define_macros={"VALUE": "1"}))
+    assert declare(define_macros={"VALUE": "1"})().load().value() == 1
+    assert declare(define_macros={"VALUE": "2"})().load().value() == 2
+    assert declare(extra_compile_args=["-DVALUE=3"])().load().value() == 3
+    assert declare(sources=["other.cpp"])().load().value() == 9
+    assert declare(define_macros={"VALUE": "1"})().load().value() == 1
 
 
-def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
+def test_a_new_source_in_an_earlier_root_is_used(folder, tmp_path):
     folder.mkdir()
     (tmp_path / "theirs").mkdir()
     text_files.write(tmp_path / "theirs", "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 1; }}\n")
@@ -161,7 +161,7 @@ def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
             kernel_roots.KernelRoot("theirs", str(tmp_path / "theirs")),
         ],
     )
-    settle(cls)
+    build_and_memoize(cls)
     (tmp_path / "mine").mkdir()
     text_files.write(tmp_path / "mine", "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 2; }}\n")
     assert cls().load().value() == 2
@@ -169,79 +169,81 @@ def test_a_source_in_an_earlier_root_is_used(folder, tmp_path):
     assert cls().load().value() == 3
 
 
-def test_an_include_folder_that_an_earlier_root_gains_is_searched(folder, tmp_path):
+def test_a_new_include_folder_in_an_earlier_root_is_searched(folder, tmp_path):
     for name in ("mine", "theirs/include"):
         (tmp_path / name).mkdir(parents=True)
     text_files.write(tmp_path / "theirs" / "include", "inner.h", "#define VALUE 1\n")
     mine, theirs = (kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("mine", "theirs"))
     source = sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>")
     cls = sample_ops.plain_op(folder, source=source, kernel_roots=[mine, theirs])
-    settle(cls)
+    build_and_memoize(cls)
     (tmp_path / "mine" / "include").mkdir()
     text_files.write(tmp_path / "mine" / "include", "inner.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
 
 
-def test_a_header_changed_under_an_old_mtime_and_one_that_shadows_are_seen(folder):
+def test_an_edit_that_keeps_the_mtime_and_a_header_that_shadows_another_are_detected(folder):
     cls = sample_ops.plain_op(
         folder, source=sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>"), include_dirs=["early", "late"]
     )
     for name in ("early", "late"):
         (folder / name).mkdir()
     text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
-    settle(cls)
+    build_and_memoize(cls)
     header = folder / "late" / "inner.h"
     old = header.stat()
     text_files.write(folder / "late", "inner.h", "#define VALUE 2\n")
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert cls().load().value() == 2
-    settle(cls)
+    build_and_memoize(cls)
     text_files.write(folder / "early", "inner.h", "#define VALUE 3\n")
     assert cls().load().value() == 3
 
 
-def test_answers_that_have_changed_places_answer_nothing(folder, own_store):
+def test_memos_whose_contents_are_swapped_are_rejected(folder, own_store):
     sample_ops.plain_op(folder, source=f'#include "value.h"\n{sample_ops.EXPORT} int value() {{ return WANTED; }}\n')
-    one, two = (sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12")
-    settle(one), settle(two)
+    first, second = (
+        sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12"
+    )
+    build_and_memoize(first), build_and_memoize(second)
     paths = sorted((own_store / "v1" / "answers").iterdir())
     texts = [path.read_text() for path in paths]
     assert len(texts) == 2
     for path, text in zip(paths, reversed(texts), strict=True):
         path.write_text(text)
-    assert (one().load().value(), two().load().value()) == (1, 2)
+    assert (first().load().value(), second().load().value()) == (1, 2)
 
 
-def renamed(text, key):
-    """JSON in which one letter of a key has changed: still JSON, and still nearly right."""
+def with_misspelt_key(text, key):
+    """Returns JSON in which the last letter of a key is another. It is still valid JSON."""
     assert f'"{key}"' in text
     return text.replace(f'"{key}"', f'"{key[:-1]}~"')
 
 
 @pytest.mark.parametrize("key", ["exports", "needs", "python_module", "abi", "op", "floors", "file", "sha256", "stamp"])
 @pytest.mark.parametrize("which", ["answers", "plans", "entries", "all"])
-def test_a_record_in_which_one_letter_has_changed_is_never_a_crash(folder, own_store, which, key):
+def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, own_store, which, key):
     cls = sample_ops.plain_op(folder, value=5)
-    settle(cls)
+    build_and_memoize(cls)
     v1 = own_store / "v1"
     for area, pattern in (("answers", "*.json"), ("plans", "*/*.json"), ("entries", "*/manifest.json")):
         for path in v1.glob(f"{area}/{pattern}"):
             if which in (area, "all") and f'"{key}"' in path.read_text():
-                path.write_text(renamed(path.read_text(), key))
+                path.write_text(with_misspelt_key(path.read_text(), key))
     for origin in ("", "cache"):
-        loader.reset()  # as another process would
+        loader.reset()  # so that this process loads it as a new one would
         op = cls().load()
         assert op.value() == 5 and "value" in dir(op)
-        assert origin in op.origin, "and it is mended"
+        assert origin in op.origin, "the file is correct again"
 
 
-def test_an_entry_whose_manifest_has_lost_its_inputs_is_set_aside_and_built_again(folder, own_store):
+def test_an_entry_whose_manifest_names_a_missing_input_is_quarantined_and_rebuilt(folder, own_store):
     cls = sample_ops.plain_op(folder, value=5)
-    entry = settle(cls)
+    entry = build_and_memoize(cls)
     manifest = os.path.join(entry.folder, "manifest.json")
     with open(manifest) as file:
-        told = file.read()
-    text_files.write(entry.folder, "manifest.json", told.replace("value.h", "valud.h"))
+        text = file.read()
+    text_files.write(entry.folder, "manifest.json", text.replace("value.h", "valud.h"))
     os.utime(folder / "value.h")
     assert cls().load().value() == 5
     with open(manifest) as file:

@@ -1,4 +1,4 @@
-"""Names, locales and compilers that nobody expects: the right result, or an error of ours that says what to do."""
+"""Unusual names, locales and compilers: the op is built correctly, or the error says what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import opforge
 from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
 
 WRAPPER = """\
-case "$*" in *" -c "*) step=compile;; *libtorch*) step=stub;; *-shared*) step=link;; *) step=ask;; esac
+case "$*" in *" -c "*) step=compile;; *libtorch*) step=stub;; *-shared*) step=link;; *) step=probe;; esac
 for last in "$@"; do :; done
 @BODY@
 exec g++ "$@"
@@ -32,18 +32,18 @@ def test_a_folder_may_have_any_name(tmp_path, name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])
-def test_a_line_break_in_a_path_is_refused(tmp_path, name):
+def test_a_line_break_in_a_path_is_an_error(tmp_path, name):
     with pytest.raises(BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or leave that out"):
         sample_ops.plain_op(tmp_path / name)().load()
 
 
-def test_a_signature_of_another_shape_is_refused(tmp_path):
+def test_a_malformed_signature_is_an_error(tmp_path):
     sample_ops.plain_op(tmp_path)
     with pytest.raises(BuilderError, match=r"signatures={'value': 5}. Expected function -> \(result, \[arguments\]\)"):
         opforge.load("plain", tmp_path / "plain.cpp", signatures={"value": 5})
 
 
-def test_paths_and_errors_are_read_in_an_ascii_locale(tmp_path):
+def test_paths_and_errors_are_decoded_in_an_ascii_locale(tmp_path):
     folder = tmp_path / "größe"
     sample_ops.plain_op(folder)
     text_files.write(folder, "broken.cpp", "größe x;\n")
@@ -62,7 +62,7 @@ except CompileError as error:
     assert child_processes.run_python(code, env=env).split() == ["1", "True"]
 
 
-def test_a_python_inside_another_program_builds(tmp_path, monkeypatch):
+def test_a_python_embedded_in_another_program_builds(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     assert sample_ops.plain_op(tmp_path)().load().value() == 1
 
@@ -82,7 +82,7 @@ def test_a_python_inside_another_program_builds(tmp_path, monkeypatch):
         ("[ $step = compile ] && { echo odd; exit 3; }", CompileError, r"compile plain.cpp failed: odd\ncommand: "),
     ],
 )
-def test_a_compiler_that_lies_or_dies_is_told_of(tmp_path, monkeypatch, body, error, message):
+def test_a_compiler_without_its_output_or_that_fails_is_an_error(tmp_path, monkeypatch, body, error, message):
     cls = sample_ops.plain_op(tmp_path)
     monkeypatch.setenv("CXX", text_files.write_script(tmp_path, "wrapper", WRAPPER.replace("@BODY@", body)))
     with pytest.raises(error, match=message):
@@ -91,7 +91,7 @@ def test_a_compiler_that_lies_or_dies_is_told_of(tmp_path, monkeypatch, body, er
     assert cls().load().value() == 1
 
 
-def test_a_failed_build_is_told_of_where_sigchld_is_ignored(tmp_path):
+def test_a_failed_build_is_an_error_although_sigchld_is_ignored(tmp_path):
     source = text_files.write(tmp_path, "broken.cpp", "int value() { return missing; }\n")
     code = """
 import os, signal, opforge
@@ -106,7 +106,7 @@ except CompileError as error:
 
 
 def test_a_build_writes_to_no_closed_pipe(tmp_path):
-    """A program that holds Python may have SIGPIPE end it, and gdb stops at one."""
+    """SIGPIPE would end a program that embeds Python and does not ignore the signal, and gdb would stop."""
     sample_ops.plain_op(tmp_path)
     code = """
 import os, signal, opforge
@@ -116,13 +116,13 @@ print(opforge.load("plain", os.environ["SOURCE"]).value())
     assert child_processes.run_python(code, env={"SOURCE": str(tmp_path / "plain.cpp")}).split() == ["1"]
 
 
-def test_a_source_whose_suffix_the_compiler_does_not_know_is_told_of(tmp_path):
+def test_a_source_with_an_unknown_suffix_is_an_error(tmp_path):
     source = text_files.write(tmp_path, "plain.CC", sample_ops.EXPORT + " int value() { return 1; }\n")
     with pytest.raises(CompileError, match=r"compile plain.CC failed: .*knows a source by its suffix"):
         opforge.load("plain", source)
 
 
-def test_a_python_module_of_another_name_is_told_of(tmp_path):
+def test_a_python_module_of_another_name_is_an_error(tmp_path):
     source = text_files.write(tmp_path, "bound.cpp", 'extern "C" void* PyInit_other() { return nullptr; }\n')
     with pytest.raises(
         CompileError, match=r"module is named 'other', and the op 'bound'. Write PYBIND11_MODULE\(TORCH"
@@ -130,7 +130,7 @@ def test_a_python_module_of_another_name_is_told_of(tmp_path):
         opforge.load("bound", source, abi="torch", extra_cflags=["-fvisibility=default"])
 
 
-def test_an_empty_build_directory_is_none_at_all(tmp_path, monkeypatch):
+def test_an_empty_build_directory_is_ignored(tmp_path, monkeypatch):
     sample_ops.plain_op(tmp_path / "op")
     monkeypatch.chdir(tmp_path / "op")
     assert opforge.load("plain", "plain.cpp", build_directory="").value() == 1
@@ -144,7 +144,7 @@ def test_paths_may_be_path_objects(tmp_path):
     assert opforge.load("plain", tmp_path / "op" / "plain.cpp", extra_include_paths=tmp_path / "include").value() == 1
 
 
-def test_a_store_with_a_folder_that_cannot_be_written_is_refused(tmp_path, own_store):
+def test_a_folder_of_the_store_that_cannot_be_written_is_an_error(tmp_path, own_store):
     cls = sample_ops.plain_op(tmp_path)
     cls().build()
     (own_store / "v1" / "entries").rename(own_store / "kept")
@@ -154,7 +154,7 @@ def test_a_store_with_a_folder_that_cannot_be_written_is_refused(tmp_path, own_s
         cls().build()
 
 
-def test_a_header_is_looked_for_beside_a_link_to_the_source(tmp_path):
+def test_a_header_is_searched_for_beside_the_symlink_to_a_source(tmp_path):
     sample_ops.plain_op(tmp_path / "real")
     (tmp_path / "farm").mkdir()
     (tmp_path / "farm" / "plain.cpp").symlink_to(tmp_path / "real" / "plain.cpp")
@@ -178,7 +178,7 @@ def test_a_source_and_a_header_may_have_any_name(tmp_path, name):
 
 
 @pytest.mark.parametrize("flags", [[], ["-fdiagnostics-color=always"]])
-def test_colours_that_are_forced_are_taken_out_of_an_error(tmp_path, monkeypatch, flags):
+def test_forced_colours_are_removed_from_an_error(tmp_path, monkeypatch, flags):
     source = text_files.write(tmp_path, "broken.cpp", "int value() { return missing; }\n")
     monkeypatch.setenv("CLICOLOR_FORCE", "1")
     monkeypatch.setenv("GCC_COLORS", "error=01;31")
@@ -186,16 +186,16 @@ def test_colours_that_are_forced_are_taken_out_of_an_error(tmp_path, monkeypatch
         opforge.load("broken", source, abi="c", extra_cflags=flags)
     error = caught.value
     assert "\x1b" not in str(error) and error.step == "compile broken.cpp" and source in error.command
-    assert [(one["line"], one["severity"]) for one in error.diagnostics] == [(1, "error")]
+    assert [(diagnostic["line"], diagnostic["severity"]) for diagnostic in error.diagnostics] == [(1, "error")]
 
 
-def test_a_wrapper_may_talk_before_the_compiler_does(tmp_path, monkeypatch):
+def test_a_wrapper_may_print_before_the_compiler_does(tmp_path, monkeypatch):
     cls = sample_ops.plain_op(tmp_path)
     monkeypatch.setenv("CXX", text_files.write_script(tmp_path, "wrapper", 'echo "hello"; exec g++ "$@"'))
     assert cls().load().value() == 1
 
 
-def test_a_working_folder_that_was_removed_is_told_of_where_it_matters(tmp_path, monkeypatch):
+def test_a_removed_working_folder_is_an_error_only_if_a_path_is_relative(tmp_path, monkeypatch):
     sample_ops.plain_op(tmp_path / "op")
     source = str(tmp_path / "op" / "plain.cpp")
     (tmp_path / "gone").mkdir()
@@ -204,24 +204,24 @@ def test_a_working_folder_that_was_removed_is_told_of_where_it_matters(tmp_path,
     assert opforge.load("plain", source).value() == 1
     typed = type("Typed", (opforge.OpBuilder,), {"__module__": "__main__", "name": "plain", "abi": "c"})
     typed.sources = [source]
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as at a prompt
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as at an interactive prompt
     assert typed().load().value() == 1
-    for given in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
+    for arguments in ({"sources": "plain.cpp"}, {"sources": source, "extra_include_paths": ["include"]}):
         with pytest.raises(SourceNotFoundError, match="Looked in:\\n  - the working folder, which has been removed"):
-            opforge.load("plain", **given)
+            opforge.load("plain", **arguments)
 
 
 @pytest.mark.parametrize("name", ["a b", "gr\u00f6\u00dfe;&"])
-def test_nvcc_is_given_odd_names_and_values_in_its_own_way(tmp_path, monkeypatch, name):
+def test_unusual_names_and_values_are_quoted_for_nvcc(tmp_path, monkeypatch, name):
     if not shutil.which("nvcc"):
         pytest.skip("needs nvcc (the CUDA toolkit)")
     folder = tmp_path / name
     folder.mkdir()
     text_files.write(
-        folder, "plain.cu", f"int given[] = {{VALUES}};\n{sample_ops.EXPORT} int value() {{ return given[1]; }}\n"
+        folder, "plain.cu", f"int values[] = {{VALUES}};\n{sample_ops.EXPORT} int value() {{ return values[1]; }}\n"
     )
     monkeypatch.setenv("CXX", "g++ -DHOST='a b,c'")
-    made = sample_ops.builder_class(
+    cls = sample_ops.builder_class(
         folder, "plain", abi="c", sources=["plain.cu"], devices=["cuda"], define_macros={"VALUES": "1,2"}
     )
-    assert ctypes.CDLL(made("cuda:sm_90").build().library).value() == 2
+    assert ctypes.CDLL(cls("cuda:sm_90").build().library).value() == 2

@@ -1,4 +1,4 @@
-"""Builds of plain C functions: what a build leaves, when the next look-up is a hit, and what a loaded op offers."""
+"""Builds of plain C functions: what a build writes, when the next look-up is a hit, and what a loaded op offers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import opforge
 from opforge.errors import BuilderError
 
 
-def test_a_cold_build_then_a_hit(folder, own_store):
+def test_a_second_build_is_a_hit(folder, own_store):
     cls = sample_ops.plain_op(folder, value=7)
-    built, found = cls().build(), cls().build()
-    assert (built.origin, found.origin) == ("built", "cache")
-    assert built.library == found.library
+    first, second = cls().build(), cls().build()
+    assert (first.origin, second.origin) == ("built", "cache")
+    assert first.library == second.library
     assert cls().load().value() == 7
     assert os.listdir(own_store / "v1" / "staging") == []
 
 
-def test_the_library_has_its_key_in_its_name_and_cannot_be_written(folder):
+def test_a_library_has_its_key_in_its_name_and_is_read_only(folder):
     entry = sample_ops.plain_op(folder)().build()
     assert os.path.basename(entry.library) == f"plain-{entry.key[:16]}.so"
     assert os.stat(entry.library).st_mode & 0o777 == 0o500
     assert os.stat(entry.folder).st_mode & 0o077 == 0
 
 
-def test_both_versions_can_be_called_in_one_process(folder):
+def test_two_versions_can_be_called_in_one_process(folder):
     cls = sample_ops.plain_op(folder, value=1)
     builder = cls()
     first = builder.load()
@@ -41,7 +41,7 @@ def test_both_versions_can_be_called_in_one_process(folder):
     assert builder.load() is first
 
 
-def test_a_moved_tree_is_a_hit_and_its_bytes_are_the_same(folder, tmp_path, monkeypatch):
+def test_a_moved_tree_is_a_hit_and_builds_the_same_bytes(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
     first = cls().build()
     shutil.copytree(folder, tmp_path / "elsewhere" / "deeper")
@@ -51,25 +51,25 @@ def test_a_moved_tree_is_a_hit_and_its_bytes_are_the_same(folder, tmp_path, monk
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "another store"))
     third = moved().build()
     assert (third.origin, third.key) == ("built", first.key)
-    with open(first.library, "rb") as one, open(third.library, "rb") as other:
-        assert one.read() == other.read()
+    with open(first.library, "rb") as first_file, open(third.library, "rb") as third_file:
+        assert first_file.read() == third_file.read()
 
 
-def test_a_file_name_of_any_spelling_is_built(folder):
+def test_a_source_with_special_characters_in_its_name_is_built(folder):
     name = "with space $dollar #hash.cpp"
     cls = sample_ops.plain_op(folder, sources=[name])
     os.rename(folder / "plain.cpp", folder / name)
     assert cls().load().value() == 1
 
 
-def test_paranoia_finds_the_entry_by_its_contents(folder, monkeypatch):
+def test_a_paranoid_look_up_finds_the_entry_by_the_contents_of_its_inputs(folder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PARANOID", "1")
     cls = sample_ops.plain_op(folder)
     assert cls().build().origin == "built"
     assert cls().build().origin == "cache"
 
 
-def test_force_builds_whatever_is_stored(folder):
+def test_force_builds_an_op_that_is_stored(folder):
     cls = sample_ops.plain_op(folder)
     first = cls().build()
     seen = []
@@ -84,7 +84,7 @@ def test_progress_counts_the_steps(folder):
     assert seen == [(1, 2, "compile plain.cpp"), (2, 2, "link plain")]
 
 
-def test_plain_functions_need_no_attribute_and_two_versions_keep_their_state_apart(folder):
+def test_functions_need_no_visibility_attribute_and_two_versions_have_separate_state(folder):
     state = """#include "value.h"
 struct Inline { static inline int count = 0; };
 template <typename T> struct Template { static int count; };
@@ -102,7 +102,7 @@ extern "C" int by_template() { return Template<int>::count += step(); }
         assert [old(), new(), old(), new()] == [1, 10, 2, 20], name
 
 
-def test_a_signature_gives_the_function_its_types(folder):
+def test_a_signature_sets_the_types_of_its_function(folder):
     import ctypes
 
     source = f"{sample_ops.EXPORT} double half(double x) {{ return x / 2; }}\n"
@@ -114,7 +114,7 @@ def test_a_signature_gives_the_function_its_types(folder):
         op.whole
 
 
-def test_other_signatures_give_another_object_and_leave_the_first(folder):
+def test_a_load_with_other_signatures_returns_another_object_and_keeps_the_first(folder):
     import ctypes
 
     sample_ops.plain_op(folder, source=f"{sample_ops.EXPORT} double half(double x) {{ return x / 2; }}\n")
@@ -126,7 +126,7 @@ def test_other_signatures_give_another_object_and_leave_the_first(folder):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("attributes", "message"),
     [
         (
             {"abi": "c", "fakes": {"value": len}},
@@ -138,8 +138,8 @@ def test_other_signatures_give_another_object_and_leave_the_first(folder):
         ),
     ],
 )
-def test_what_an_abi_has_no_use_for_is_refused(folder, given, message):
-    cls = sample_ops.plain_op(folder, **{name: value for name, value in given.items() if name != "abi"})
-    cls.abi = given["abi"]
+def test_an_attribute_that_the_abi_does_not_support_is_an_error(folder, attributes, message):
+    cls = sample_ops.plain_op(folder, **{name: value for name, value in attributes.items() if name != "abi"})
+    cls.abi = attributes["abi"]
     with pytest.raises(BuilderError, match=re.escape(f"TestedBuilder: {message}")):
         cls().load()

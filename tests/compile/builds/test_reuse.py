@@ -1,4 +1,4 @@
-"""What a build takes over and what it obeys: objects per unit, a launcher, a linker, the number of compilers."""
+"""Reuse of objects and of a precompiled header between builds and units, and the launcher and linker of a build."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from opforge.errors import ToolchainNotFoundError
 TEN = [f"unit{number}.cpp" for number in range(10)]
 
 
-def ten(folder, **attributes):
-    """An op of ten sources: the first five include five.h, and value() sums up what all ten give."""
+def op_of_ten_units(folder, **attributes):
+    """Writes an op of ten sources and returns its builder class. The first five include five.h; value() adds up all."""
     folder.mkdir(exist_ok=True)
     text_files.write(folder, "five.h", "#define FIVE 5\n")
     for number, name in enumerate(TEN):
@@ -28,19 +28,19 @@ def ten(folder, **attributes):
     return sample_ops.builder_class(folder, "ten", abi="c", sources=TEN, **attributes)
 
 
-def built(entry):
+def build_record(entry):
     return entry.manifest()["built"]
 
 
 def reused(entry):
-    return sorted(built(entry)["reused"])
+    return sorted(build_record(entry)["reused"])
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
 
 
-def test_of_ten_sources_only_what_changed_is_compiled(folder):
-    cls = ten(folder)
+def test_only_the_changed_ones_of_ten_sources_are_compiled(folder):
+    cls = op_of_ten_units(folder)
     assert reused(cls().build()) == []
     assert cls().load().value() == 30
     text_files.write(folder, "unit7.cpp", "int part7() { return 101; }\n")
@@ -51,20 +51,20 @@ def test_of_ten_sources_only_what_changed_is_compiled(folder):
     assert cls().load().value() == 130
 
     text_files.write(folder, "five.h", "#define FIVE 6\n")
-    assert reused(cls().build()) == [f"compile {name}" for name in TEN[5:]], "those that do not include it"
+    assert reused(cls().build()) == [f"compile {name}" for name in TEN[5:]], "the units that do not include it"
     assert cls().load().value() == 135
 
 
-def test_a_build_that_is_forced_takes_no_object_over(folder):
-    cls = ten(folder)
+def test_a_forced_build_reuses_no_object(folder):
+    cls = op_of_ten_units(folder)
     cls().build()
-    forced = []
-    cls().build(force=True, on_progress=lambda *step: forced.append(step[2]))
-    assert len([step for step in forced if step.startswith("compile")]) == 10
+    steps = []
+    cls().build(force=True, on_progress=lambda *step: steps.append(step[2]))
+    assert len([step for step in steps if step.startswith("compile")]) == 10
 
 
-def test_a_rebuild_after_eviction_takes_all_objects_over(folder, own_store):
-    cls = ten(folder)
+def test_a_rebuild_after_eviction_reuses_all_objects(folder, own_store):
+    cls = op_of_ten_units(folder)
     first = cls().build()
     shutil.rmtree(first.folder)
     again = cls().build()
@@ -73,7 +73,7 @@ def test_a_rebuild_after_eviction_takes_all_objects_over(folder, own_store):
 
 
 def test_a_damaged_object_is_compiled_again(folder, own_store):
-    cls = ten(folder)
+    cls = op_of_ten_units(folder)
     first = cls().build()
     objects = sorted((own_store / "v1" / "objects").glob("*/*.o"))
     assert len(objects) == 10
@@ -86,22 +86,24 @@ def test_a_damaged_object_is_compiled_again(folder, own_store):
     assert again.binary["sha256"] == first.binary["sha256"] and cls().load().value() == 30
 
 
-def test_other_flags_share_no_object(folder):
-    ten(folder)().build()
-    assert reused(ten(folder, extra_compile_args=["-DX"])().build()) == []
-    assert len(reused(ten(folder, extra_link_args=["-Wl,-z,now"])().build())) == 10, "linking is no part of a unit"
-    assert reused(ten(folder)(debug=True).build()) == []
+def test_a_build_with_other_compile_flags_reuses_no_object(folder):
+    op_of_ten_units(folder)().build()
+    assert reused(op_of_ten_units(folder, extra_compile_args=["-DX"])().build()) == []
+    assert len(reused(op_of_ten_units(folder, extra_link_args=["-Wl,-z,now"])().build())) == 10, (
+        "an object does not depend on link flags"
+    )
+    assert reused(op_of_ten_units(folder)(debug=True).build()) == []
 
 
 def test_two_ops_that_share_a_unit_share_its_object(folder):
-    ten(folder)().build()
+    op_of_ten_units(folder)().build()
     text_files.write(folder, "own.cpp", f"int part9();\n{sample_ops.EXPORT} int value() {{ return part9(); }}\n")
     other = sample_ops.builder_class(folder, "other", abi="c", sources=["own.cpp", "unit9.cpp"])
     assert reused(other().build()) == ["compile unit9.cpp"]
     assert other().load().value() == 1
 
 
-def test_a_header_that_shadows_is_seen_by_the_objects_too(folder):
+def test_an_object_is_not_reused_if_a_new_header_shadows_one_of_its_own(folder):
     source = f"#include <inner.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
     cls = sample_ops.plain_op(folder, source=source, include_dirs=["early", "late"])
     for name in ("early", "late"):
@@ -116,28 +118,29 @@ def test_a_header_that_shadows_is_seen_by_the_objects_too(folder):
 # -- the launcher ------------------------------------------------------------------------------------------------------
 
 
-def recorder(place, name="ccache"):
-    place.mkdir(exist_ok=True)
-    return text_files.write_script(place, name, f'echo "$@" >> {place}/ran; exec "$@"')
+def recording_launcher(folder, name="ccache"):
+    """Writes a launcher that appends the command lines it runs to the file `ran` in its folder; returns its path."""
+    folder.mkdir(exist_ok=True)
+    return text_files.write_script(folder, name, f'echo "$@" >> {folder}/ran; exec "$@"')
 
 
-def test_a_launcher_that_is_named_runs_each_compiler_and_no_linker(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools") + " g++ -DLAUNCHED")
+def test_the_launcher_runs_compilers_but_not_the_linker(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recording_launcher(tmp_path / "tools") + " g++ -DLAUNCHED")
     text_files.write_script(tmp_path / "tools", "ccache", f'echo "$@" >> {tmp_path}/tools/ran; shift 2; exec "$@"')
     assert sample_ops.plain_op(folder)().load().value() == 1
     (line,) = (tmp_path / "tools" / "ran").read_text().splitlines()
     assert line.startswith("g++ -DLAUNCHED /") and " -c " in line
 
 
-def test_a_launcher_is_in_no_key(folder, tmp_path, monkeypatch):
+def test_the_launcher_is_not_part_of_a_key(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
     first = cls().build()
-    monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recorder(tmp_path / "tools"))
+    monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", recording_launcher(tmp_path / "tools"))
     assert (cls().build().origin, cls().build().key) == ("cache", first.key)
 
 
 def test_a_launcher_is_found_on_path_or_from_the_working_folder(folder, tmp_path, monkeypatch):
-    recorder(tmp_path / "tools")
+    recording_launcher(tmp_path / "tools")
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("tools/ccache", "ccache")):
         monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", name)
@@ -147,15 +150,15 @@ def test_a_launcher_is_found_on_path_or_from_the_working_folder(folder, tmp_path
     assert len((tmp_path / "tools" / "ran").read_text().splitlines()) == 2
 
 
-def test_a_launcher_that_is_merely_there_is_not_used(folder, tmp_path, monkeypatch):
+def test_a_launcher_on_path_is_not_used_unless_it_is_chosen(folder, tmp_path, monkeypatch):
     for name in ("ccache", "sccache", "distcc", "icecc"):
-        recorder(tmp_path / "tools", name)
+        recording_launcher(tmp_path / "tools", name)
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:{os.environ['PATH']}")
     assert sample_ops.plain_op(folder)().load().value() == 1
     assert not (tmp_path / "tools" / "ran").exists()
 
 
-def test_a_launcher_that_is_missing_is_named(folder, monkeypatch):
+def test_the_error_for_a_missing_launcher_names_it(folder, monkeypatch):
     monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", "no-such-launcher --fast")
     with pytest.raises(ToolchainNotFoundError) as caught:
         sample_ops.plain_op(folder)().load()
@@ -169,14 +172,14 @@ def test_a_launcher_that_is_missing_is_named(folder, monkeypatch):
 
 
 def linked_by(entry):
-    """Which of the other linkers has signed the library."""
+    """Returns which of mold and lld have left their mark in the library."""
     with open(entry.library, "rb") as file:
         content = file.read()
     return {name for name, mark in (("mold", b"\0mold "), ("lld", b"Linker: ")) if mark in b"\0" + content}
 
 
 @pytest.mark.skipif(not (shutil.which("ld.mold") and shutil.which("ld.lld")), reason="needs apt install mold lld")
-def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder, monkeypatch):
+def test_a_linker_in_ldflags_is_used_instead_of_the_fastest_installed_one(folder, monkeypatch):
     cls = sample_ops.plain_op(folder)
     first = cls().build()
     assert linked_by(first) == {"mold"}
@@ -188,34 +191,34 @@ def test_a_linker_that_ldflags_names_is_chosen_over_the_one_that_is_there(folder
     assert cls().build().key == first.key
 
 
-def test_without_another_linker_the_systems_own_is_used(folder, tmp_path, monkeypatch):
+def test_the_systems_linker_is_used_if_no_other_is_installed(folder, tmp_path, monkeypatch):
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("g++", "as", "ld", "ld.bfd"):
-        if found := shutil.which(name):
-            os.symlink(found, tools / name)
+        if path := shutil.which(name):
+            os.symlink(path, tools / name)
     monkeypatch.setenv("PATH", str(tools))
     entry = sample_ops.plain_op(folder)().build()
     assert linked_by(entry) == set()
 
 
-def test_a_build_measures_what_a_compiler_took(folder, own_store):
+def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     entry = sample_ops.plain_op(folder)().build()
-    peak = built(entry)["peak_bytes"]
+    peak = build_record(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
-    (noted,) = (own_store / "v1" / "peaks").iterdir()
-    assert int(noted.read_text()) == peak
+    (peak_file,) = (own_store / "v1" / "peaks").iterdir()
+    assert int(peak_file.read_text()) == peak
 
 
 # -- a precompiled header ----------------------------------------------------------------------------------------------
 
 
-def five_of_torch(folder):
-    """A stable-ABI op of five sources, four of which begin with one and the same header of torch's."""
+def op_of_five_units(folder):
+    """Writes a stable-ABI op of five sources, four of which begin with one header; returns its builder class."""
     folder.mkdir(exist_ok=True)
-    first = "// the units of one op\n#include <torch/csrc/stable/tensor.h>\n"
+    head = "// the units of one op\n#include <torch/csrc/stable/tensor.h>\n"
     for number in range(4):
-        text_files.write(folder, f"of_torch{number}.cpp", f"{first}int part{number}() {{ return {number}; }}\n")
+        text_files.write(folder, f"of_torch{number}.cpp", f"{head}int part{number}() {{ return {number}; }}\n")
     name = sample_ops.unique_name("five")
     calls = "".join(f"int part{number}(); " for number in range(4))
     total = " + ".join(f"part{number}()" for number in range(4))
@@ -225,36 +228,39 @@ def five_of_torch(folder):
         f'{body}STABLE_TORCH_LIBRARY({name}, m) {{ m.def("total(int x) -> int"); }}\n'
         f'STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) {{ m.impl("total", TORCH_BOX(&total)); }}\n'
     )
-    text_files.write(folder, "face.cpp", registered)
+    text_files.write(folder, "registration.cpp", registered)
     return sample_ops.builder_class(
-        folder, name, abi="torch-stable", sources=["face.cpp", *(f"of_torch{number}.cpp" for number in range(4))]
+        folder,
+        name,
+        abi="torch-stable",
+        sources=["registration.cpp", *(f"of_torch{number}.cpp" for number in range(4))],
     )
 
 
-def test_many_units_that_begin_with_one_header_share_it_precompiled(folder, monkeypatch):
-    cls, titles = five_of_torch(folder), []
+def test_many_units_that_begin_with_the_same_header_share_it_precompiled(folder, monkeypatch):
+    cls, titles = op_of_five_units(folder), []
     shared = cls().build(jobs=1, on_progress=lambda *step: titles.append(step[2]))
     assert titles.count("precompile <torch/csrc/stable/tensor.h>") == 1
     assert cls().load().total(1) == 7
-    assert not [name for name in os.listdir(shared.folder) if "gch" in name], "it is never exported"
+    assert not [name for name in os.listdir(shared.folder) if "gch" in name], "the precompiled header is not kept"
     monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
     alone = cls().build(jobs=1, force=True)
-    assert alone.binary["sha256"] == shared.binary["sha256"], "the compiler saw the same text"
-    assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "and what it read is accounted for"
+    assert alone.binary["sha256"] == shared.binary["sha256"], "the same code"
+    assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "the same inputs"
 
 
-def test_a_header_that_is_read_through_the_precompiled_one_is_an_input_of_each_unit(folder, own_store):
-    """The objects of the units know the header's own files, so an object is not taken over when one has changed."""
-    cls = five_of_torch(folder)
+def test_the_files_of_a_precompiled_header_are_inputs_of_each_unit(folder, own_store):
+    """Otherwise an object would be reused although one of these files has changed."""
+    cls = op_of_five_units(folder)
     cls().build(jobs=1)
     records = [json.loads(path.read_text()) for path in own_store.glob("v1/objects/*/*.json")]
-    named = [{file[1] for file in record["files"]} for record in records]
-    assert len(named) == 5
+    inputs = [{file[1] for file in record["files"]} for record in records]
+    assert len(inputs) == 5
     for path in ("include/torch/csrc/stable/tensor.h", "include/torch/headeronly/core/ScalarType.h"):
-        assert sum(path in files for files in named) >= 4, path
+        assert sum(path in files for files in inputs) >= 4, path
 
 
-def test_few_units_make_no_precompiled_header(folder):
+def test_no_header_is_precompiled_for_few_units(folder):
     titles = []
-    five_of_torch(folder)().build(jobs=2, on_progress=lambda *step: titles.append(step[2]))
+    op_of_five_units(folder)().build(jobs=2, on_progress=lambda *step: titles.append(step[2]))
     assert len(titles) >= 6 and not [title for title in titles if title.startswith("precompile")]

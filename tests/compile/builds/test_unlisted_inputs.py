@@ -1,4 +1,4 @@
-"""Files that compilers read and do not list: those that flags name, and what the assembler takes in."""
+"""Inputs that compilers do not list in their dependency files: those that flags name, and those of the assembler."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ COMPILERS = [
     ),
 ]
 VALUE = sample_ops.EXPORT + " int value() { return VALUE; }\n"
-TWO = sample_ops.EXPORT + " int value() { return 1; }\n" + sample_ops.EXPORT + " int other() { return 2; }\n"
+TWO_FUNCTIONS = sample_ops.EXPORT + " int value() { return 1; }\n" + sample_ops.EXPORT + " int other() { return 2; }\n"
 BLOB = """\
 __asm__(".section .rodata\\n.global blob\\n.hidden blob\\nblob:\\n.incbin \\"@NAME@\\"\\n.byte 0\\n.previous\\n");
 extern "C" const char blob[];
 """
-FIRST = sample_ops.EXPORT + " int value() { return blob[0] - '0'; }\n"
+FIRST_BYTE = sample_ops.EXPORT + " int value() { return blob[0] - '0'; }\n"
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
-    """Loads the op in tmp_path; gives its value and where it came from."""
+def build_and_call(tmp_path, monkeypatch):
+    """Builds the op in tmp_path; returns its value and the entry's origin."""
 
-    def loaded(compiler="g++", **attributes):
+    def run(compiler="g++", **attributes):
         monkeypatch.setenv("CXX", compiler)
         entry = sample_ops.builder_class(tmp_path, "plain", abi="c", **attributes)().build()
         return ctypes.CDLL(entry.library).value(), entry.origin
 
-    return loaded
+    return run
 
 
 @pytest.mark.parametrize(
@@ -47,24 +47,24 @@ def load(tmp_path, monkeypatch):
         ("clang++", "-Xclang @{}", "-DVALUE=@\n"),
     ],
 )
-def test_a_file_of_flags_that_a_flag_names_is_an_input(tmp_path, load, compiler, option, texts):
+def test_a_file_of_flags_is_an_input(tmp_path, build_and_call, compiler, option, texts):
     if not shutil.which(compiler):
         pytest.skip("needs clang++ (apt install clang)")
     text_files.write(tmp_path, "plain.cpp", VALUE)
     flags = option.format(tmp_path / "named").split()
     for number in (1, 2):
         text_files.write(tmp_path, "named", texts.replace("@", str(number)))
-        assert load(compiler, extra_compile_args=flags) == (number, "built")
-        assert load(compiler, extra_compile_args=flags) == (number, "cache")
+        assert build_and_call(compiler, extra_compile_args=flags) == (number, "built")
+        assert build_and_call(compiler, extra_compile_args=flags) == (number, "cache")
 
 
-def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
+def test_a_file_of_flags_named_in_another_one_is_an_input(tmp_path, build_and_call):
     text_files.write(tmp_path, "plain.cpp", VALUE)
     text_files.write(tmp_path, "outer", f"-O1 '@{tmp_path}/inner'\n")
     for number in (1, 2):
         text_files.write(tmp_path, "inner", f"-DVALUE={number}\n")
-        assert load(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "built")
-        assert load(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "cache")
+        assert build_and_call(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "built")
+        assert build_and_call(extra_compile_args=[f"@{tmp_path}/outer"]) == (number, "cache")
 
 
 @pytest.mark.parametrize(
@@ -75,43 +75,43 @@ def test_a_file_of_flags_that_such_a_file_names_is_an_input(tmp_path, load):
         ("clang++", ["-Xclang", "-fmodule-map-file={}"], "module none {}\n"),
     ],
 )
-def test_a_file_that_steers_a_compiler_is_an_input(tmp_path, load, compiler, flags, text):
+def test_a_file_that_configures_the_compiler_is_an_input(tmp_path, build_and_call, compiler, flags, text):
     if not shutil.which(compiler):
         pytest.skip("needs clang++ (apt install clang)")
-    text_files.write(tmp_path, "plain.cpp", TWO)
-    told = [flag.format(tmp_path / "named") for flag in flags]
+    text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
+    flags = [flag.format(tmp_path / "named") for flag in flags]
     for more in ("", "\n"):
         text_files.write(tmp_path, "named", text + more)
-        assert load(compiler, extra_compile_args=told) == (1, "built")
-        assert load(compiler, extra_compile_args=told) == (1, "cache")
+        assert build_and_call(compiler, extra_compile_args=flags) == (1, "built")
+        assert build_and_call(compiler, extra_compile_args=flags) == (1, "cache")
 
 
 @pytest.mark.parametrize(
     "flags", [["-Wl,--version-script={}"], ["-Wl,--version-script,{}"], ["-Xlinker", "--version-script={}"]]
 )
-def test_a_linkers_script_is_an_input(tmp_path, load, flags):
-    text_files.write(tmp_path, "plain.cpp", TWO)
-    told = [flag.format(tmp_path / "named") for flag in flags]
+def test_a_linker_script_is_an_input(tmp_path, flags):
+    text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
+    flags = [flag.format(tmp_path / "named") for flag in flags]
     for names, exports in (("value; other", ["other", "value"]), ("value", ["value"])):
         text_files.write(tmp_path, "named", f"{{ global: {names}; local: *; }};\n")
-        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=told)
+        cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
         assert cls().build().binary["exports"] == exports
         assert cls().build().origin == "cache"
 
 
 @pytest.mark.parametrize("option", ["-Wl,-Map={}", "-Wa,-aln={}"])
-def test_a_file_that_a_flag_has_written_is_no_input(tmp_path, load, option):
-    """The first is known by its name; of the second it is seen that every run changes it."""
+def test_an_output_file_that_a_flag_names_is_no_input(tmp_path, build_and_call, option):
+    """-Map is known to name an output. The file of -aln is recognized as one because every run changes it."""
     text_files.write(tmp_path, "plain.cpp", VALUE)
     flag = [option.format(tmp_path / "written")]
-    told = {"extra_link_args": flag} if option.startswith("-Wl") else {"extra_compile_args": flag}
+    attributes = {"extra_link_args": flag} if option.startswith("-Wl") else {"extra_compile_args": flag}
     for number in (1, 2):
-        assert load(define_macros={"VALUE": str(number)}, **told) == (number, "built")
+        assert build_and_call(define_macros={"VALUE": str(number)}, **attributes) == (number, "built")
         os.unlink(tmp_path / "written")
-        assert load(define_macros={"VALUE": str(number)}, **told) == (number, "cache")
+        assert build_and_call(define_macros={"VALUE": str(number)}, **attributes) == (number, "cache")
 
 
-def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
+def test_files_are_recognized_in_flags_of_every_form(tmp_path):
     file = text_files.write(tmp_path, "a,b=c", "")
     short = text_files.write(tmp_path, "short", "")
     forms = ["-fplugin={}", "-T{}", "@{}", "-Wl,-T,{}", "-Wl,--dynamic-list={}", "-Xcompiler=-fpass-plugin={}"]
@@ -136,46 +136,46 @@ def test_every_way_in_which_a_flag_names_a_file_is_known(tmp_path):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_what_the_assembler_takes_in_is_an_input(tmp_path, load, compiler):
+def test_a_file_that_the_assembler_includes_is_an_input(tmp_path, build_and_call, compiler):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    text_files.write(tmp_path, "plain.cpp", BLOB.replace("@NAME@", "blob.bin") + FIRST)
-    told = {"include_dirs": ["first", "second"]}
+    text_files.write(tmp_path, "plain.cpp", BLOB.replace("@NAME@", "blob.bin") + FIRST_BYTE)
+    folders = ["first", "second"]
     for number in (1, 2):
         text_files.write(tmp_path / "second", "blob.bin", str(number))
-        assert load(compiler, **told) == (number, "built")
-        assert load(compiler, **told) == (number, "cache")
+        assert build_and_call(compiler, include_dirs=folders) == (number, "built")
+        assert build_and_call(compiler, include_dirs=folders) == (number, "cache")
     text_files.write(tmp_path / "first", "blob.bin", "3")
-    assert load(compiler, **told) == (3, "built")
+    assert build_and_call(compiler, include_dirs=folders) == (3, "built")
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_its_name_may_come_from_a_macro_of_a_header_or_of_a_flag(tmp_path, load, compiler):
+def test_a_macro_may_name_the_file_that_the_assembler_includes(tmp_path, build_and_call, compiler):
     text = BLOB.replace('\\"@NAME@\\"', '\\"" FILE "\\"')
-    text_files.write(tmp_path, "blob.h", "#define TAKE_IN(FILE) \\\n" + "\\\n".join(text.splitlines()) + "\n")
-    text_files.write(tmp_path, "plain.cpp", '#include "blob.h"\nTAKE_IN(BLOB);\n' + FIRST)
+    text_files.write(tmp_path, "blob.h", "#define EMBED(FILE) \\\n" + "\\\n".join(text.splitlines()) + "\n")
+    text_files.write(tmp_path, "plain.cpp", '#include "blob.h"\nEMBED(BLOB);\n' + FIRST_BYTE)
     for number in (1, 2):
         path = text_files.write(tmp_path, "blob.bin", str(number))
-        assert load(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "built")
-        assert load(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "cache")
+        assert build_and_call(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "built")
+        assert build_and_call(compiler, define_macros={"BLOB": f'"{path}"'}) == (number, "cache")
 
 
-def test_a_source_in_assembly_takes_in_files_too(tmp_path, load):
-    text_files.write(tmp_path, "plain.cpp", 'extern "C" const char blob[];\n' + FIRST)
+def test_a_file_included_by_an_assembly_source_is_an_input(tmp_path, build_and_call):
+    text_files.write(tmp_path, "plain.cpp", 'extern "C" const char blob[];\n' + FIRST_BYTE)
     text_files.write(
         tmp_path,
         "blob.S",
         '.section .rodata\n.global blob\n.hidden blob\nblob:\n.include "bytes.inc"\n.byte 0\n'
         '.section .note.GNU-stack,"",@progbits\n',
     )
+    attributes = {"sources": ["plain.cpp", "blob.S"], "include_dirs": ["."]}
     for number in (1, 2):
         text_files.write(tmp_path, "bytes.inc", f'.ascii "{number}"\n')
-        told = {"sources": ["plain.cpp", "blob.S"], "include_dirs": ["."]}
-        assert load(**told) == (number, "built")
-        assert load(**told) == (number, "cache")
+        assert build_and_call(**attributes) == (number, "built")
+        assert build_and_call(**attributes) == (number, "cache")
 
 
-def test_one_source_that_takes_in_a_file_leaves_the_objects_of_the_others(tmp_path):
+def test_a_file_included_by_one_source_does_not_recompile_the_others(tmp_path):
     text_files.write(
         tmp_path, "plain.cpp", f'extern "C" int first();\n{sample_ops.EXPORT} int value() {{ return first(); }}\n'
     )

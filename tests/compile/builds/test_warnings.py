@@ -1,4 +1,4 @@
-"""What compilers say of an op that they build all the same: told once, and kept with the entry."""
+"""Warnings of compilers: they are logged once, and kept with the entry."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from support import sample_ops
 
 from opforge.cli.inspect import command
 
-WARNED = f"{sample_ops.EXPORT} int value() {{ int unused; return 1; }}\n"
+SOURCE_WITH_WARNING = f"{sample_ops.EXPORT} int value() {{ int unused; return 1; }}\n"
 
 
 def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_the_cache):
-    cls = sample_ops.plain_op(tmp_path, source=WARNED + "#warning look here\n", extra_compile_args=["-Wall"])
+    cls = sample_ops.plain_op(
+        tmp_path, source=SOURCE_WITH_WARNING + "#warning look here\n", extra_compile_args=["-Wall"]
+    )
     entry = cls().build()
-    place = f"{tmp_path}/plain.cpp"
-    told = f"plain: built with 2 warnings, the first of them: {place}:2: #warning look here [-Wcpp]. All that the"
-    assert [one.startswith(told) for one in warnings_of_the_cache()] == [True]
-    assert warnings_of_the_cache()[0].endswith(f"opforge inspect {entry.folder}")
+    source = f"{tmp_path}/plain.cpp"
+    (message,) = warnings_of_the_cache()
+    assert message.startswith(
+        f"plain: built with 2 warnings, the first of them: {source}:2: #warning look here [-Wcpp]. All that the"
+    )
+    assert message.endswith(f"opforge inspect {entry.folder}")
     assert cls().build().origin == "cache" and len(warnings_of_the_cache()) == 1
     shown = CliRunner().invoke(command, [entry.folder]).stdout
-    assert "output of the compilers\n" in shown and f"{place}:1:" in shown and "unused variable 'unused'" in shown
+    assert "output of the compilers\n" in shown and f"{source}:1:" in shown and "unused variable 'unused'" in shown
     (file,) = json.loads(CliRunner().invoke(command, [entry.key, "--json"]).stdout)["files"]
     assert "[1/2]" not in file["entry"]["said"] and "look here" in file["entry"]["said"]
 
 
-def test_an_op_without_warnings_says_nothing(tmp_path, warnings_of_the_cache):
+def test_nothing_is_logged_for_an_op_without_warnings(tmp_path, warnings_of_the_cache):
     entry = sample_ops.plain_op(tmp_path)().build()
     assert warnings_of_the_cache() == [] and entry.manifest()["built"]["said"] == ""
     assert "output of the compilers" not in CliRunner().invoke(command, [entry.folder]).stdout

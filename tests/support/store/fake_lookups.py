@@ -1,4 +1,4 @@
-"""An op whose look-ups are remembered: a store, a fake compiler, and what a new process would find."""
+"""An op whose look-ups leave memos: a store, a fake compiler, and what a new process would find."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LookedUpOp:
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.patch = folder, monkeypatch
-        self.op, self.bin, self.early = folder / "op", folder / "bin", folder / "early"
+        self.source_folder, self.bin, self.early = folder / "op", folder / "bin", folder / "early"
         self.early.mkdir()
         self.compiler = fake_compiler.create(self.bin)
         monkeypatch.setenv("PATH", f"{self.early}:{self.bin}:/usr/bin:/bin")
@@ -41,7 +41,7 @@ class LookedUpOp:
     def declare(self, **attributes):
         """Returns the builder class, with these attributes in addition to earlier ones."""
         self.attributes = {**self.attributes, **attributes}
-        return sample_ops.plain_op(self.op, **self.attributes)
+        return sample_ops.plain_op(self.source_folder, **self.attributes)
 
     def _plan(self, *arguments):
         self.plans += 1
@@ -61,13 +61,13 @@ class LookedUpOp:
         entry = find(self.cls().spec(), self.store()).entry
         return entry and entry.key, self.plans > before
 
-    def long_way(self):
-        """Returns the entry key that a look-up finds which trusts no stamp and no memo."""
+    def find_by_content(self):
+        """Returns the entry key that a new process would find without stamps and memos, or None."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPFORGE_PARANOID", "1")
             return self.find()[0]
 
-    def answers(self):
+    def memo_paths(self):
         """Returns the paths of the lookup memos."""
         folder = self.folder / "store" / "v1" / "answers"
         return sorted(folder.iterdir()) if folder.exists() else []

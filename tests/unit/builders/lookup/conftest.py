@@ -1,4 +1,4 @@
-"""An op that has been looked up once, the long way."""
+"""An op with an entry and a lookup memo."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from support.store.fake_lookups import LookedUpOp
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = LookedUpOp(tmp_path, monkeypatch)
-    made.result = made.publish()
-    assert made.find() == (made.result, True), "the first look-up goes the long way"
-    return made
+def op(tmp_path, monkeypatch):
+    """An op that has been published and looked up once, so that it has a memo."""
+    op = LookedUpOp(tmp_path, monkeypatch)
+    op.entry_key = op.publish()
+    assert op.find() == (op.entry_key, True), "the first look-up makes a plan"
+    return op

@@ -1,4 +1,4 @@
-"""Which code runs on which device, and what is built where nobody says for what."""
+"""Which code runs on which device, and the target of a build that names no architecture."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
         ("32.1", ("sm_321",)),
     ],
 )
-def test_torchs_list_for_cuda_is_understood(value, arch):
+def test_torchs_list_of_cuda_architectures_is_parsed(value, arch):
     assert archs.parse_list("cuda", "TORCH_CUDA_ARCH_LIST", value) == arch
 
 
 @pytest.mark.parametrize(
-    ("device", "value", "says"),
+    ("device", "value", "message"),
     [
         ("cuda", "8.0;x.y", "TORCH_CUDA_ARCH_LIST='8.0;x.y' cannot be used: expected architectures such as 9.0, 9.0a"),
         ("cuda", "8.0;x.y", "at column 5, not 'x.y'."),
@@ -41,15 +41,15 @@ def test_torchs_list_for_cuda_is_understood(value, arch):
         ("hip", "gfx90a;sm_90", "PYTORCH_ROCM_ARCH='gfx90a;sm_90' cannot be used: expected an architecture such as"),
     ],
 )
-def test_a_wrong_list_is_refused_with_its_column(device, value, says, monkeypatch):
+def test_the_error_for_a_malformed_list_names_the_column(device, value, message, monkeypatch):
     monkeypatch.setenv(archs.VARIABLES[device], value)
-    with pytest.raises(SettingError) as refused:
+    with pytest.raises(SettingError) as caught:
         archs.from_environment(device)
-    assert says in str(refused.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("here", "arch", "how"),
+    ("here", "arch", "mode"),
     [
         ("sm_80", "sm_80", "native"),
         ("sm_86", "sm_80", "native"),
@@ -67,12 +67,12 @@ def test_a_wrong_list_is_refused_with_its_column(device, value, says, monkeypatc
         ("sm_321", "compute_90", "ptx"),
     ],
 )
-def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
-    assert archs.run_mode("cuda", here, tuple(arch.split("+"))) == how
+def test_cuda_code_runs_on_the_devices_that_nvidia_documents(here, arch, mode):
+    assert archs.run_mode("cuda", here, tuple(arch.split("+"))) == mode
 
 
 @pytest.mark.parametrize(
-    ("here", "arch", "how"),
+    ("here", "arch", "mode"),
     [
         ("gfx942:sramecc+:xnack-", "gfx942", "native"),
         ("gfx942:sramecc+:xnack-", "gfx942:xnack-", "native"),
@@ -80,29 +80,29 @@ def test_cuda_code_runs_where_nvidia_says_so(here, arch, how):
         ("gfx942", "gfx90a", ""),
     ],
 )
-def test_hip_code_runs_on_its_own_device_alone(here, arch, how):
-    assert archs.run_mode("hip", here, (arch,)) == how
+def test_hip_code_runs_only_on_its_own_device(here, arch, mode):
+    assert archs.run_mode("hip", here, (arch,)) == mode
 
 
-def test_one_target_has_one_spelling():
+def test_equal_targets_have_the_same_spelling():
     assert archs.canonical("cuda", ("ptx", "sm_90", "sm_80", "compute_90")) == ("sm_80", "sm_90", "ptx")
     assert archs.resolve_ptx(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
 
 
 @pytest.fixture
-def here(monkeypatch):
-    """Says which devices are here."""
-    found: dict[str, tuple[str, ...]] = {}
-    monkeypatch.setattr(targets, "present", lambda device: found.get(device, ()))
+def present(monkeypatch):
+    """A dict for the architectures of this machine's devices, by kind of device. The driver is that of CUDA 13.0."""
+    devices: dict[str, tuple[str, ...]] = {}
+    monkeypatch.setattr(targets, "present", lambda device: devices.get(device, ()))
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     for name in archs.VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
-    return found
+    return devices
 
 
-def test_what_is_built_where_nothing_is_said(here, monkeypatch):
+def test_the_default_target_is_the_device_present_or_torchs_list(present, monkeypatch):
     assert str(targets.concrete(Target("cuda"))) == "cuda:sm_80+sm_90+ptx"
-    here["cuda"] = ("sm_120",)
+    present["cuda"] = ("sm_120",)
     assert str(targets.concrete(Target("cuda"))) == "cuda:sm_120"
     assert str(targets.concrete(Target.parse("cuda:native+sm_90"))) == "cuda:sm_90+sm_120"
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX;8.0")
@@ -114,31 +114,31 @@ def test_what_is_built_where_nothing_is_said(here, monkeypatch):
     assert str(targets.concrete(Target("npu", ("910b",)))) == "npu:910b"
 
 
-def test_what_cannot_be_guessed_is_asked_for(here):
+def test_a_target_without_a_default_is_an_error(present):
     with pytest.raises(SettingError, match="its architecture, such as hip:gfx942, by --target or PYTORCH_ROCM_ARCH"):
         targets.concrete(Target("hip"))
     with pytest.raises(SettingError, match="a cuda device here, or its name by --target cuda:ARCH or TORCH_CUDA_ARCH"):
         targets.concrete(Target.parse("cuda:native"))
 
 
-def test_a_prebuilt_fits_the_devices_that_are_here(here):
-    here["cuda"] = ("sm_86",)
+def test_a_prebuilt_op_must_have_code_for_the_devices_present(present):
+    present["cuda"] = ("sm_86",)
     assert device_requirements.device_problem(BINARY, ("sm_70",)) is None
-    here["cuda"] = ("sm_86", "sm_75")
+    present["cuda"] = ("sm_86", "sm_75")
     assert device_requirements.device_problem(BINARY, ()) == (
         "it holds code for sm_80+sm_90, and the cuda device here is sm_75"
     )
 
 
-def test_without_a_device_a_prebuilt_fits_what_is_wanted(here):
+def test_without_a_device_a_prebuilt_op_must_have_code_for_the_requested_target(present):
     assert device_requirements.device_problem(BINARY, ("sm_90", "ptx")) is None
     assert device_requirements.device_problem(BINARY, ("sm_100",)) == (
         "it holds code for sm_80+sm_90, and wanted is sm_100"
     )
 
 
-def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch):
-    here["cuda"] = ("sm_90",)
+def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypatch):
+    present["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
     assert device_requirements.device_problem(BINARY, ()) == (
         "it was built with CUDA 13.1, and the driver here serves CUDA up to 12.8: update the driver"
@@ -147,8 +147,8 @@ def test_the_driver_must_serve_the_cuda_that_it_was_built_with(here, monkeypatch
     assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
 
 
-def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better_is(here, monkeypatch):
-    here["cuda"] = ("sm_100",)
+def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present, monkeypatch):
+    present["cuda"] = ("sm_100",)
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     assert device_requirements.device_problem(binary, ()) is None
@@ -159,8 +159,8 @@ def test_ptx_is_compiled_by_a_driver_that_knows_it_and_only_where_nothing_better
     )
 
 
-def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, monkeypatch, tmp_path):
-    here["cuda"] = ("sm_100",)
+def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(present, monkeypatch, tmp_path):
+    present["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     monkeypatch.setattr(finder, "entry_problem", lambda record: None)
     text_files.write(tmp_path, "scale.cu", "")
@@ -178,21 +178,21 @@ def test_of_two_prebuilt_entries_the_one_that_needs_no_compiling_is_taken(here, 
     def no_compiler(spec, store):
         raise ToolchainNotFoundError("CUDA compiler", [], "")
 
-    def found():
+    def find():
         return finder.find(builder.spec(), Entries(), find_toolchain=no_compiler).entry
 
-    assert found() is records[1]
+    assert find() is records[1]
     del records[1]
-    assert found() is records[0]
+    assert find() is records[0]
 
 
-def test_code_for_another_device_than_the_one_here_is_not_loaded(here):
-    here["cuda"] = ("sm_90",)
+def test_code_for_another_device_is_not_loaded(present):
+    present["cuda"] = ("sm_90",)
     assert targets.load_problems(Target.parse("cuda:sm_100"), ("cuda",), "c") == [
         "the cuda device here is sm_90, which does not run code for cuda:sm_100"
     ]
     assert targets.load_problems(Target.parse("cuda:sm_90"), ("cuda",), "c") == []
 
 
-def test_there_is_no_device_of_a_kind_that_nobody_knows():
+def test_no_device_of_an_unknown_kind_is_present():
     assert targets.present("no_such_device") == ()

@@ -1,4 +1,4 @@
-"""What a prebuilt library asks of the machine that loads it: each floor, what is just enough, and what is said."""
+"""What a prebuilt library requires of the machine that loads it: each minimum, its limit, and the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opforge.builders.spec import targets
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """One of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
+    """A machine of x86-64-v2, with glibc 2.36, the libstdc++ of gcc 12, Python 3.11 and torch 2.10."""
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
     monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.36")
     monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: (3, 4, 30))
@@ -21,17 +21,17 @@ def machine(monkeypatch):
     monkeypatch.setattr(host_requirements, "python_tag", lambda: "cpython-311")
 
 
-def record(**changes):
-    """What a manifest tells of a library that fits."""
-    told = {"target": "cpu:x86-64", "machine": os.uname().machine, "abi": "c", "floors": {}, "needs": []}
-    return {**told, "torch_target": "2.10", "requires": {}, **changes}
+def binary_record(**changes):
+    """Returns the binary record of a library that fits, with changes."""
+    record = {"target": "cpu:x86-64", "machine": os.uname().machine, "abi": "c", "floors": {}, "needs": []}
+    return {**record, "torch_target": "2.10", "requires": {}, **changes}
 
 
 EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({}, None),
         ({"target": "cpu:x86-64-v2"}, None),
@@ -60,30 +60,31 @@ EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
         ),
     ],
 )
-def test_a_library_fits_or_the_first_thing_that_it_lacks_is_said(changes, said):
-    assert host_requirements.host_problem(record(**changes)) == said
+def test_a_library_fits_or_its_first_problem_is_returned(changes, problem):
+    assert host_requirements.host_problem(binary_record(**changes)) == problem
 
 
-def test_a_device_library_of_another_machine_is_refused_for_its_host_code():
-    told = host_requirements.host_problem(record(target="cuda:sm_90", machine="riscv64"))
-    assert told == f"its host code is for riscv64, and this machine is {os.uname().machine}"
+def test_a_device_library_for_another_machine_is_rejected_for_its_host_code():
+    problem = host_requirements.host_problem(binary_record(target="cuda:sm_90", machine="riscv64"))
+    assert problem == f"its host code is for riscv64, and this machine is {os.uname().machine}"
 
 
-def test_without_torch_an_op_that_needs_it_says_so_and_a_plain_one_fits(monkeypatch):
+def test_without_torch_only_an_op_that_does_not_need_it_fits(monkeypatch):
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: None)
-    assert host_requirements.host_problem(record(abi="torch-stable")) == "it needs torch, and torch is not installed"
-    assert host_requirements.host_problem(record()) is None
+    problem = host_requirements.host_problem(binary_record(abi="torch-stable"))
+    assert problem == "it needs torch, and torch is not installed"
+    assert host_requirements.host_problem(binary_record()) is None
 
 
-def test_a_libstdcxx_that_does_not_tell_its_version_is_no_objection(monkeypatch):
+def test_a_libstdcxx_of_unknown_version_is_accepted(monkeypatch):
     monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: None)
-    assert host_requirements.host_problem(record(floors={"GLIBCXX": "3.4.99"})) is None
+    assert host_requirements.host_problem(binary_record(floors={"GLIBCXX": "3.4.99"})) is None
 
 
-def test_a_function_that_the_torch_in_this_process_lacks_is_named():
+def test_a_function_that_the_installed_torch_lacks_is_named():
     pytest.importorskip("torch", reason="pip install torch")
     shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
-    told = record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
-    assert host_requirements.host_problem({**told, "shims": shims[:1]}) is None
-    wanted = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
-    assert host_requirements.host_problem(told) == wanted
+    record = binary_record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
+    assert host_requirements.host_problem({**record, "shims": shims[:1]}) is None
+    problem = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
+    assert host_requirements.host_problem(record) == problem

@@ -1,4 +1,4 @@
-"""A remembered answer never differs from what the long way would have found, whatever has changed since."""
+"""A memo never leads to another entry than a look-up by content, whatever has changed since it was saved."""
 
 from __future__ import annotations
 
@@ -13,77 +13,77 @@ from support.store.fake_lookups import LookedUpOp
 from opforge.builders import toolchains
 
 
-def edit_header(world):
-    header = world.op / "value.h"
+def edit_header(op):
+    header = op.source_folder / "value.h"
     old = header.stat()
-    sample_ops.set_value(world.op, 2)
+    sample_ops.set_value(op.source_folder, 2)
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
 
 
-def new_compiler_earlier_on_path(world):
-    fake_compiler.create(world.early, version="13.1")
+def new_compiler_earlier_on_path(op):
+    fake_compiler.create(op.early, version="13.1")
 
 
-def compiler_replaced_in_place(world):
-    fake_compiler.create(world.bin, version="13.1")
+def compiler_replaced_in_place(op):
+    fake_compiler.create(op.bin, version="13.1")
 
 
-def compiler_touched(world):
-    os.utime(world.compiler, (1, 1))
+def compiler_touched(op):
+    os.utime(op.compiler, (1, 1))
 
 
-def linker_appears(world):
-    text_files.write_script(world.early, "ld.fake", "echo a linker")
+def linker_appears(op):
+    text_files.write_script(op.early, "ld.fake", "echo a linker")
 
 
-def assembler_appears_earlier_on_path(world):
-    text_files.write_script(world.early, "as", "echo another assembler")
+def assembler_appears_earlier_on_path(op):
+    text_files.write_script(op.early, "as", "echo another assembler")
 
 
-def source_in_an_earlier_root(world):
-    (world.folder / "first").mkdir()
-    text_files.write(world.folder / "first", "kernel.cpp", "int other;\n")
+def source_in_an_earlier_root(op):
+    (op.folder / "first").mkdir()
+    text_files.write(op.folder / "first", "kernel.cpp", "int other;\n")
 
 
-def include_folder_of_a_root_appears(world):
-    (world.folder / "mine" / "include").mkdir()
-    text_files.write(world.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
+def include_folder_of_a_root_appears(op):
+    (op.folder / "mine" / "include").mkdir()
+    text_files.write(op.folder / "mine" / "include", "value.h", "#define VALUE 3\n")
 
 
-def source_edited(world):
-    text_files.write(world.folder / "mine", "kernel.cpp", "int edited;\n")
+def source_edited(op):
+    text_files.write(op.folder / "mine", "kernel.cpp", "int edited;\n")
 
 
-def source_gone(world):
-    os.unlink(world.folder / "mine" / "kernel.cpp")
+def source_gone(op):
+    os.unlink(op.folder / "mine" / "kernel.cpp")
 
 
-def entry_removed(world):
-    shutil.rmtree(world.folder / "store" / "v1" / "entries" / world.result)
+def entry_removed(op):
+    shutil.rmtree(op.folder / "store" / "v1" / "entries" / op.entry_key)
 
 
-def library_spoiled(world):
-    (library,) = (world.folder / "store" / "v1" / "entries" / world.result).glob("*.so")
+def library_damaged(op):
+    (library,) = (op.folder / "store" / "v1" / "entries" / op.entry_key).glob("*.so")
     library.chmod(0o700)
     library.write_text("b library")
 
 
-def planning_code_changes(world):
-    edited = world.folder / "planner.py"  # as a process sees it that imports the file after the edit
+def planning_code_changes(op):
+    edited = op.folder / "planner.py"  # a process that starts after the edit imports this file
     edited.touch()
-    world.patch.setattr(toolchains, "plan_code", lambda spec: (str(edited),))
+    op.patch.setattr(toolchains, "plan_code", lambda spec: (str(edited),))
 
 
-def path_is_shorter(world):
-    world.patch.setenv("PATH", f"{world.bin}:/usr/bin:/bin")
+def path_is_shorter(op):
+    op.patch.setenv("PATH", f"{op.bin}:/usr/bin:/bin")
 
 
-def cxx_is_named(world):
-    world.patch.setenv("CXX", fake_compiler.create(world.folder / "named", "c++-14", "14.1"))
+def cxx_is_named(op):
+    op.patch.setenv("CXX", fake_compiler.create(op.folder / "named", "c++-14", "14.1"))
 
 
-def flags_from_the_environment(world):
-    world.patch.setenv("CXXFLAGS", "-DX=1")
+def flags_from_the_environment(op):
+    op.patch.setenv("CXXFLAGS", "-DX=1")
 
 
 CHANGES = [
@@ -98,7 +98,7 @@ CHANGES = [
     source_edited,
     source_gone,
     entry_removed,
-    library_spoiled,
+    library_damaged,
     planning_code_changes,
     path_is_shorter,
     cxx_is_named,
@@ -107,55 +107,54 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_change_sends_the_look_up_the_long_way(tmp_path, monkeypatch, change):
-    world = LookedUpOp(tmp_path, monkeypatch)
+def test_a_change_makes_the_look_up_plan_again(tmp_path, monkeypatch, change):
+    op = LookedUpOp(tmp_path, monkeypatch)
     text_files.write(tmp_path / "mine", "kernel.cpp", "int it;\n")
-    world.cls = world.declare(sources=["plain.cpp", "kernel.cpp"])
-    world.result = world.publish()
-    world.find()
-    assert world.find() == (world.result, False)
-    change(world)
+    op.cls = op.declare(sources=["plain.cpp", "kernel.cpp"])
+    op.entry_key = op.publish()
+    op.find()
+    assert op.find() == (op.entry_key, False)
+    change(op)
     if change is source_gone:
         with pytest.raises(FileNotFoundError, match=r"names 'kernel.cpp'"):
-            world.find()
+            op.find()
         return
-    found, planned = world.find()
-    assert planned or found is None
-    assert found == world.long_way()
+    entry_key, planned = op.find()
+    assert planned or entry_key is None
+    assert entry_key == op.find_by_content()
     same = change in (compiler_touched, planning_code_changes, path_is_shorter)
-    assert (found == world.result) is same, "what it answered"
-    again = world.find()
-    assert again == (found, found is None), "and is remembered anew"
+    assert (entry_key == op.entry_key) is same
+    assert op.find() == (entry_key, entry_key is None), "if there is an entry, its memo is saved again"
 
 
-def test_a_header_that_shadows_sends_the_look_up_the_long_way(tmp_path, monkeypatch):
-    world = LookedUpOp(tmp_path, monkeypatch)
+def test_a_header_that_shadows_another_makes_the_look_up_plan_again(tmp_path, monkeypatch):
+    op = LookedUpOp(tmp_path, monkeypatch)
     for name in ("near", "far"):
-        (world.op / name).mkdir(parents=True, exist_ok=True)
-    text_files.write(world.op / "far", "inner.h", "")
-    world.cls = world.declare(include_dirs=["near", "far"])
-    world.result = world.publish(headers=("value.h", "far/inner.h"))
-    world.find()
-    assert world.find() == (world.result, False)
-    text_files.write(world.op / "near", "inner.h", "// another\n")
-    assert world.find() == (None, True)
-    os.unlink(world.op / "near" / "inner.h")
-    assert world.find()[0] == world.result
+        (op.source_folder / name).mkdir(parents=True, exist_ok=True)
+    text_files.write(op.source_folder / "far", "inner.h", "")
+    op.cls = op.declare(include_dirs=["near", "far"])
+    op.entry_key = op.publish(headers=("value.h", "far/inner.h"))
+    op.find()
+    assert op.find() == (op.entry_key, False)
+    text_files.write(op.source_folder / "near", "inner.h", "// another\n")
+    assert op.find() == (None, True)
+    os.unlink(op.source_folder / "near" / "inner.h")
+    assert op.find()[0] == op.entry_key
 
 
-def test_an_include_folder_in_an_earlier_root_sends_the_look_up_the_long_way(tmp_path, monkeypatch):
-    world = LookedUpOp(tmp_path, monkeypatch)
+def test_an_include_folder_in_an_earlier_root_makes_the_look_up_plan_again(tmp_path, monkeypatch):
+    op = LookedUpOp(tmp_path, monkeypatch)
     (tmp_path / "mine" / "extra").mkdir()
-    world.cls = world.declare(include_dirs=["extra"])
-    world.result = world.publish()
-    world.find()
-    assert world.find() == (world.result, False)
+    op.cls = op.declare(include_dirs=["extra"])
+    op.entry_key = op.publish()
+    op.find()
+    assert op.find() == (op.entry_key, False)
     (tmp_path / "first" / "extra").mkdir(parents=True)
-    assert world.find() == (None, True)
+    assert op.find() == (None, True)
 
 
-def test_an_include_folder_that_a_root_gains_sends_the_look_up_the_long_way(world):
-    """Nothing was read from that root, so no folder of it is watched."""
-    assert world.find() == (world.result, False)
-    include_folder_of_a_root_appears(world)
-    assert world.find() == (None, True)
+def test_a_new_include_folder_of_a_root_makes_the_look_up_plan_again(op):
+    """The build has read nothing from that root, so none of the recorded stamps is of a folder in it."""
+    assert op.find() == (op.entry_key, False)
+    include_folder_of_a_root_appears(op)
+    assert op.find() == (None, True)

@@ -1,4 +1,4 @@
-"""What a look-up came to is remembered: when the next one takes it, and when none is left."""
+"""When a look-up saves a memo, and when the next look-up uses it."""
 
 from __future__ import annotations
 
@@ -17,83 +17,83 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
 
 
-def test_the_second_look_up_makes_no_plan_and_asks_no_compiler(world, monkeypatch):
-    monkeypatch.setattr(probe, "try_run", lambda *_arguments, **_options: pytest.fail("a compiler was asked"))
-    assert world.find() == (world.result, False)
-    assert len(world.answers()) == 1
+def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):
+    monkeypatch.setattr(probe, "try_run", lambda *_arguments, **_options: pytest.fail("a compiler was run"))
+    assert op.find() == (op.entry_key, False)
+    assert len(op.memo_paths()) == 1
 
 
-def test_paranoia_neither_takes_nor_leaves_an_answer(world, monkeypatch):
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+def test_a_paranoid_look_up_neither_uses_nor_saves_a_memo(op, monkeypatch):
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
     monkeypatch.setenv("OPFORGE_PARANOID", "1")
-    assert world.find() == (world.result, True)
-    assert world.answers() == []
+    assert op.find() == (op.entry_key, True)
+    assert op.memo_paths() == []
 
 
-def test_a_builder_that_shapes_its_spec_is_remembered_by_that_spec(world):
-    plain = world.cls
+def test_a_memo_is_for_the_spec_that_a_builder_returns(op):
+    plain = op.cls
 
-    class Shaped(plain):
+    class WithVersion(plain):
         def spec(self):
             return super().spec()._replace(version="2")
 
-    Shaped.__module__ = plain.__module__
-    world.cls = Shaped
-    assert world.find() == (None, True), "the entry that was published is of another version"
-    world.cls = plain
-    assert world.find() == (world.result, False)
+    WithVersion.__module__ = plain.__module__
+    op.cls = WithVersion
+    assert op.find() == (None, True), "the published entry is of another version"
+    op.cls = plain
+    assert op.find() == (op.entry_key, False)
 
 
-def test_a_toolchain_that_a_caller_hands_in_leaves_no_memo(world):
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
-    spec = world.cls().spec()
-    assert find(spec, world.store(), find_toolchain=find_toolchain).entry.key == world.result
-    assert world.answers() == []
+def test_no_memo_is_saved_for_a_toolchain_of_the_caller(op):
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
+    spec = op.cls().spec()
+    assert find(spec, op.store(), find_toolchain=find_toolchain).entry.key == op.entry_key
+    assert op.memo_paths() == []
 
 
-def test_a_file_too_young_to_trust_its_stamp_leaves_no_answer(world, monkeypatch):
+def test_no_memo_is_saved_if_a_folder_on_path_is_racy(op, monkeypatch):
     """A compiler that is replaced within one tick of a coarse clock keeps its stamp, and so does its folder."""
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
-    os.utime(world.early)
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
+    os.utime(op.early)
     monkeypatch.setattr(fake_disk.LaterDisk, "now_ns", Disk.now_ns)
-    world.find()
-    assert world.answers() == []
+    op.find()
+    assert op.memo_paths() == []
 
 
-def test_an_input_too_young_to_trust_its_stamp_leaves_no_answer(world):
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+def test_no_memo_is_saved_if_an_input_is_racy(op):
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
     soon = time.time() + 3600
-    os.utime(world.op / "value.h", (soon, soon))
-    assert world.find() == (world.result, True)
-    assert world.answers() == []
+    os.utime(op.source_folder / "value.h", (soon, soon))
+    assert op.find() == (op.entry_key, True)
+    assert op.memo_paths() == []
 
 
-def test_what_changes_between_the_plan_and_its_answer_is_not_vouched_for(world, monkeypatch):
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
+def test_a_change_between_the_plan_and_its_memo_makes_the_next_look_up_plan_again(op, monkeypatch):
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
     real = Store.get
 
     def get(*arguments):
-        fake_compiler.create(world.early, version="13.1")
-        text_files.write(world.folder, "mine/include", "")
+        fake_compiler.create(op.early, version="13.1")
+        text_files.write(op.folder, "mine/include", "")
         return real(*arguments)
 
     monkeypatch.setattr(Store, "get", get)
-    world.find()
+    op.find()
     monkeypatch.setattr(Store, "get", real)
-    assert world.find() == (None, True)
+    assert op.find() == (None, True)
 
 
-def test_an_answer_that_cannot_be_filed_harms_nothing(world):
-    shutil.rmtree(world.folder / "store" / "v1" / "answers")
-    text_files.write(world.folder / "store" / "v1", "answers", "a file in the folder's place")
-    assert world.find() == (world.result, True)
-    assert world.find() == (world.result, True)
+def test_a_memo_that_cannot_be_saved_is_no_error(op):
+    shutil.rmtree(op.folder / "store" / "v1" / "answers")
+    text_files.write(op.folder / "store" / "v1", "answers", "a file in the folder's place")
+    assert op.find() == (op.entry_key, True)
+    assert op.find() == (op.entry_key, True)
 
 
-def test_an_answer_notes_the_use_at_most_once_an_hour(world):
-    (answer,) = world.answers()
-    ticket = json.loads(answer.read_text())["filed"]
-    for path in (answer, ticket):
+def test_a_hit_updates_old_mtimes_of_the_memo_and_the_stat_record(op):
+    (memo_path,) = op.memo_paths()
+    record_path = json.loads(memo_path.read_text())["filed"]
+    for path in (memo_path, record_path):
         os.utime(path, (1, 1))
-    world.find()
-    assert os.stat(ticket).st_mtime > 1 and os.stat(answer).st_mtime > 1
+    op.find()
+    assert os.stat(record_path).st_mtime > 1 and os.stat(memo_path).st_mtime > 1

@@ -1,4 +1,4 @@
-"""What a builder may declare, what is refused, and whether what it declares can be used here."""
+"""What a builder may declare, what is an error, and whether the declared op is compatible with this machine."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from opforge.errors import (
         ({"abi": "rust"}, "plain: abi='rust'. Expected one of 'torch-stable', 'c', 'torch'"),
     ],
 )
-def test_a_builder_that_is_declared_wrongly_says_how(tmp_path, bin, attributes, message):
+def test_the_error_for_a_wrong_declaration_says_what_is_expected(tmp_path, bin, attributes, message):
     cls = sample_ops.plain_op(tmp_path / "src")
-    wrong = type("TestedBuilder", (cls,), {"__module__": cls.__module__, **attributes})
-    for act in (lambda: describe(wrong().spec()), lambda: plan_of(wrong(), tmp_path)):
+    wrong_class = type("TestedBuilder", (cls,), {"__module__": cls.__module__, **attributes})
+    for function in (lambda: describe(wrong_class().spec()), lambda: plan_of(wrong_class(), tmp_path)):
         with pytest.raises(BuilderError, match=re.escape(message)):
-            act()
+            function()
 
 
-def test_an_op_for_another_device_is_not_compatible_and_says_so(tmp_path, bin):
-    found = sample_ops.plain_op(tmp_path / "src", devices=["cuda"])("cpu").is_compatible()
-    assert not found and str(found) == "it is an op for cuda, not for cpu"
+def test_an_op_for_another_device_is_incompatible(tmp_path, bin):
+    compatibility = sample_ops.plain_op(tmp_path / "src", devices=["cuda"])("cpu").is_compatible()
+    assert not compatibility and str(compatibility) == "it is an op for cuda, not for cpu"
 
 
-def test_a_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
+def test_a_cpu_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
     from opforge.builders.spec import targets
 
     monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
-    found = sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
-    assert found.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
+    compatibility = sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
+    assert compatibility.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
     with pytest.raises(
         OpIncompatibleError, match=r"The op 'plain' cannot be used for cpu:x86-64-v3:\n  - it is built for"
     ):
@@ -53,26 +53,26 @@ def test_a_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatc
 def test_a_machine_without_a_compiler_is_a_reason_not_an_exception(tmp_path, bin):
     (bin / "g++").unlink()
     os.environ["PATH"] = str(bin)
-    found = sample_ops.plain_op(tmp_path / "src")().is_compatible()
-    assert not found and "No C++ compiler was found" in str(found)
+    compatibility = sample_ops.plain_op(tmp_path / "src")().is_compatible()
+    assert not compatibility and "No C++ compiler was found" in str(compatibility)
 
 
-@pytest.mark.parametrize("harm", ["compiler", "source", "include", "cxx"])
-def test_whatever_keeps_an_op_from_loading_is_a_reason_not_an_exception(tmp_path, bin, monkeypatch, harm):
-    cls = sample_ops.plain_op(tmp_path / "src", include_dirs=["gone"] if harm == "include" else [])
-    if harm == "compiler":
+@pytest.mark.parametrize("cause", ["compiler", "source", "include", "cxx"])
+def test_every_cause_of_a_failed_load_is_a_reason_not_an_exception(tmp_path, bin, monkeypatch, cause):
+    cls = sample_ops.plain_op(tmp_path / "src", include_dirs=["gone"] if cause == "include" else [])
+    if cause == "compiler":
         text_files.write_script(bin, "g++", "exit 3")
-    if harm == "source":
+    if cause == "source":
         (tmp_path / "src" / "plain.cpp").unlink()
-    if harm == "cxx":
+    if cause == "cxx":
         monkeypatch.setenv("CXX", "/no/such/compiler")
-    found = cls().is_compatible()
-    assert not found and found.reasons
+    compatibility = cls().is_compatible()
+    assert not compatibility and compatibility.reasons
 
 
 def test_a_compatible_op_has_no_reason(tmp_path, bin):
-    found = sample_ops.plain_op(tmp_path / "src")().is_compatible()
-    assert found and str(found) == "compatible" and found.reasons == ()
+    compatibility = sample_ops.plain_op(tmp_path / "src")().is_compatible()
+    assert compatibility and str(compatibility) == "compatible" and compatibility.reasons == ()
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_compatible_op_has_no_reason(tmp_path, bin):
         ({"torch_target": 2.10, "abi": "torch-stable"}, 'torch_target=2.1. Expected "MAJOR.MINOR"'),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_refused(tmp_path, changes, message):
+def test_an_argument_of_the_wrong_type_is_an_error(tmp_path, changes, message):
     sample_ops.plain_op(tmp_path)
     with pytest.raises(BuilderError, match=message):
         opforge.load(**{"name": "plain", "sources": [str(tmp_path / "plain.cpp")], **changes})
 
 
-def test_a_string_is_no_list_of_flags(tmp_path):
+def test_a_string_instead_of_a_list_of_flags_is_an_error(tmp_path):
     with pytest.raises(BuilderError, match=r"TestedBuilder: extra_compile_args='-O2'. Expected a list of strings"):
         describe(sample_ops.plain_op(tmp_path, extra_compile_args="-O2")().spec())

@@ -1,4 +1,4 @@
-"""Kernel roots of other packages under a prefix of their own: found without an import, in order, read in place."""
+"""Kernel roots in other packages: located without an import, searched in order, and read in place."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support import child_processes
 
 import opforge
 from opforge import OpBuilder, kernel_root
+from opforge.builders import planner
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.description import describe
 from opforge.builders.spec.op_spec import root_paths
@@ -19,7 +20,7 @@ from opforge.errors import BuilderError, SourceNotFoundError
 
 @pytest.fixture
 def packages(tmp_path, monkeypatch):
-    """Two installed packages that must not be imported, with kernels of one name."""
+    """The site folder of two packages that must not be imported. Both have a kernel both.cpp."""
     site = tmp_path / "site"
     for package in ("kernels_base", "kernels_mine"):
         for folder in ("csrc/includes", "csrc/include"):
@@ -31,14 +32,14 @@ def packages(tmp_path, monkeypatch):
     return site
 
 
-def declare(package="kernels_base", prefix="sycl", base=OpBuilder, **more):
+def declare_op(package="kernels_base", prefix="sycl", base=OpBuilder, **more):
     return kernel_root(prefix, package, **more)(
         type("Declared", (base,), {"name": "declared", "sources": ["both.cpp"]})
     )
 
 
-def test_one_call_gives_both_methods_for_any_prefix(packages):
-    cls = declare(prefix="quick", folder="csrc")
+def test_a_decorator_adds_both_methods_for_any_prefix(packages):
+    cls = declare_op(prefix="quick", folder="csrc")
     base = str(packages / "kernels_base" / "csrc")
     assert cls.quick_kernel_path("both.cpp") == f"{base}/both.cpp"
     assert cls().quick_kernel_include("includes") == f"{base}/includes"
@@ -47,42 +48,43 @@ def test_one_call_gives_both_methods_for_any_prefix(packages):
     assert not hasattr(OpBuilder, "quick_kernel_path") and OpBuilder.kernel_roots == ()
 
 
-def test_a_whole_package_is_a_root_as_intels_extension_has_it(packages):
-    cls = declare()
+def test_a_whole_package_can_be_a_root(packages):
+    """Kernels of Intel's extension for PyTorch are declared this way."""
+    cls = declare_op()
     assert cls.sycl_kernel_path("csrc/both.cpp") == str(packages / "kernels_base" / "csrc" / "both.cpp")
     assert cls.sycl_kernel_include("csrc/includes") == str(packages / "kernels_base" / "csrc" / "includes")
 
 
-def test_opforges_own_kernels_are_a_package_like_any_other():
-    cls = declare("opforge.ops", prefix="cuda", folder="csrc")
+def test_opforges_kernels_can_be_a_root_of_another_prefix():
+    cls = declare_op("opforge.ops", prefix="cuda", folder="csrc")
     assert cls.cuda_kernel_path("cpu/adam.cpp") == os.path.join(kernel_roots.OPFORGE.path, "cpu", "adam.cpp")
 
 
-def test_later_roots_override_earlier_ones_of_the_prefix(packages):
-    base = declare(folder="csrc")
-    over = declare("kernels_mine", base=base, folder="csrc")
+def test_a_later_root_overrides_an_earlier_one_of_its_prefix(packages):
+    base = declare_op(folder="csrc")
+    over = declare_op("kernels_mine", base=base, folder="csrc")
     mine = str(packages / "kernels_mine" / "csrc")
     assert over.sycl_kernel_path("both.cpp") == f"{mine}/both.cpp"
     assert over.sycl_kernel_path("base.cpp") == str(packages / "kernels_base" / "csrc" / "base.cpp")
     assert base.sycl_kernel_path("both.cpp") != f"{mine}/both.cpp"
-    assert [one.name for one in over.kernel_roots] == ["sycl:kernels_mine/csrc", "sycl:kernels_base/csrc"]
+    assert [root.name for root in over.kernel_roots] == ["sycl:kernels_mine/csrc", "sycl:kernels_base/csrc"]
     (source,) = kernel_roots.locate("op", over.sources, over().spec().roots[1:])
     assert source == ("sycl:kernels_mine/csrc", "both.cpp")
 
 
-def test_a_prefix_sees_its_own_roots_alone(packages):
-    both = declare("kernels_mine", prefix="cuda", base=declare(folder="csrc"), folder="csrc")
+def test_a_prefix_searches_only_its_own_roots(packages):
+    both = declare_op("kernels_mine", prefix="cuda", base=declare_op(folder="csrc"), folder="csrc")
     assert both.sycl_kernel_path("both.cpp") == str(packages / "kernels_base" / "csrc" / "both.cpp")
     assert both.cuda_kernel_path("both.cpp") == str(packages / "kernels_mine" / "csrc" / "both.cpp")
     with pytest.raises(SourceNotFoundError):
         both.cuda_kernel_path("base.cpp")
 
 
-def test_what_no_root_has_is_named_with_every_folder(packages):
-    over = declare("kernels_mine", base=declare())
-    with pytest.raises(SourceNotFoundError) as refused:
+def test_the_error_for_a_missing_source_lists_every_root(packages):
+    over = declare_op("kernels_mine", base=declare_op())
+    with pytest.raises(SourceNotFoundError) as caught:
         over().sycl_kernel_path("csrc/none.cpp")
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "The op 'declared' names 'csrc/none.cpp', which does not exist. Looked in:"
         f"\n  - {packages}/kernels_mine\n  - {packages}/kernels_base"
         "\nCorrect the name, or add the folder that holds it."
@@ -90,44 +92,44 @@ def test_what_no_root_has_is_named_with_every_folder(packages):
 
 
 @pytest.mark.parametrize("package", ["no_such_package", "no_such_package.inner"])
-def test_a_package_that_is_not_installed_is_named(package):
+def test_the_error_for_a_missing_package_names_it(package):
     with pytest.raises(SourceNotFoundError, match=f"the package {package} is not installed"):
-        declare(package)
+        declare_op(package)
 
 
-def test_a_folder_that_a_package_lacks_is_named(packages):
+def test_the_error_for_a_missing_folder_names_it(packages):
     with pytest.raises(SourceNotFoundError, match=r"kernels_base/nothing.*\n.*site/kernels_base"):
-        declare(folder="nothing")
+        declare_op(folder="nothing")
 
 
 @pytest.mark.parametrize("prefix", ["", "a b", "a-b", "own", "include", "includes"])
-def test_a_prefix_that_cannot_be_one_is_refused(packages, prefix):
+def test_an_invalid_or_reserved_prefix_is_an_error(packages, prefix):
     with pytest.raises(BuilderError, match=r"Declared: the kernel root's prefix is .* Expected another word, such as"):
-        declare(prefix=prefix)
+        declare_op(prefix=prefix)
 
 
-def test_the_same_root_twice_is_refused(packages):
+def test_declaring_the_same_root_twice_is_an_error(packages):
     with pytest.raises(BuilderError, match="it has the kernel root 'sycl:kernels_base' already"):
-        declare(base=declare())
+        declare_op(base=declare_op())
 
 
-def test_two_folders_of_one_name_are_refused(packages):
+def test_two_roots_of_the_same_name_are_an_error(packages):
     both = [kernel_roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
     cls = type("Twice", (OpBuilder,), {"name": "twice", "sources": ["csrc/both.cpp"], "kernel_roots": both})
     with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each a name of its own"):
         describe(cls().spec())
 
 
-def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
-    """A package that is installed elsewhere gives the same description and the same folders in the plan."""
-    said = []
-    for place in (packages, tmp_path / "elsewhere"):
-        if place != packages:
-            os.rename(packages, place)
-            monkeypatch.syspath_prepend(str(place))
-        base = declare()
+def test_the_path_of_a_root_is_not_part_of_a_key(packages, tmp_path, monkeypatch):
+    """An op has the same description and the same include folders in its plan if the package is installed elsewhere."""
+    results = []
+    for site in (packages, tmp_path / "elsewhere"):
+        if site != packages:
+            os.rename(packages, site)
+            monkeypatch.syspath_prepend(str(site))
+        base = declare_op()
         cls = type(
-            "Spelt",
+            "WithPaths",
             (base,),
             {
                 "sources": [base.sycl_kernel_path("csrc/both.cpp")],
@@ -136,22 +138,16 @@ def test_no_path_of_a_root_is_in_a_key(packages, tmp_path, monkeypatch):
             },
         )
         builder = cls()
-        assert root_paths(builder.spec())["sycl:kernels_base"] == str(place / "kernels_base")
-        assert not any(
-            name.startswith("include") for name in root_paths(builder.spec())
-        )  # it is watched as installed code is
-        said.append((describe(builder.spec()), planned_folders(builder)))
-    assert said[0] == said[1]
-    assert str(tmp_path) not in repr(said)
+        paths = root_paths(builder.spec())
+        assert paths["sycl:kernels_base"] == str(site / "kernels_base")
+        # The include folder lies in a kernel root, so it is no root of its own.
+        assert not any(name.startswith("include") for name in paths)
+        results.append((describe(builder.spec()), planner.include_folders(builder.spec())))
+    assert results[0] == results[1]
+    assert str(tmp_path) not in repr(results)
 
 
-def planned_folders(builder):
-    from opforge.builders import planner
-
-    return planner.include_folders(builder.spec())
-
-
-def test_kernel_root_is_a_public_name_that_costs_no_torch():
+def test_kernel_root_is_public_and_does_not_import_torch():
     assert opforge.kernel_root is kernel_root
     code = "import sys, opforge; opforge.kernel_root; print('torch' in sys.modules)"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Keys: the same for the same facts anywhere, another for any fact that differs."""
+"""Keys: equal values have the same key on every machine, and a change to any field changes the key."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ CASES = [(PLAN, OTHER_PLANS), (DESCRIPTION, OTHER_DESCRIPTIONS)]
 
 
 @pytest.mark.parametrize(("value", "others"), CASES, ids=["BuildPlan", "OpDescription"])
-def test_every_field_is_perturbed_here(value, others):
-    assert set(others) == set(value._fields), "a new field needs its perturbations in this file"
+def test_every_field_has_other_values_here(value, others):
+    assert set(others) == set(value._fields), "add other values of a new field to this file"
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ def test_a_changed_field_changes_the_key(value, field, other):
     assert value._replace(**{field: other}).key != value.key
 
 
-def test_no_two_perturbed_plans_share_a_key():
+def test_no_two_changed_plans_have_the_same_key():
     plans = [PLAN._replace(**{field: other}) for field, values in OTHER_PLANS.items() for other in values]
     assert len({plan.key for plan in plans}) == len(plans)
 
 
-def test_values_cannot_move_from_one_field_to_the_next():
+def test_moving_a_value_to_another_field_changes_the_key():
     assert PLAN._replace(compile_flags=("-O3", "-s"), link_flags=()).key != PLAN.key
     assert PLAN._replace(defines=(("N", "1"),)).key != PLAN._replace(defines=(("N1", ""),)).key
 
 
-def test_a_compile_flag_and_a_link_flag_make_different_descriptions(tmp_path):
+def test_a_compile_flag_and_the_same_link_flag_make_different_descriptions(tmp_path):
     compiled = sample_ops.plain_op(tmp_path, extra_compile_args=["-static-libgcc"])
     linked = sample_ops.plain_op(tmp_path, extra_link_args=["-static-libgcc"])
     assert describe(compiled().spec()).key != describe(linked().spec()).key
@@ -129,19 +129,19 @@ def test_the_canonical_form_sorts_names_and_keeps_order_of_lists():
     assert keys.key_of([1, 2]) != keys.key_of([2, 1])
 
 
-def test_a_name_that_is_no_utf8_has_a_key_too():
+def test_a_name_that_is_not_utf8_has_a_key():
     assert keys.key_of("caf\udce9") != keys.key_of("café")
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5), st.randoms())
-def test_a_result_key_ignores_the_order_in_which_files_were_read(files, random):
+def test_an_entry_key_does_not_depend_on_the_order_in_which_files_were_read(files, random):
     shuffled = list(files) + files[:1]
     random.shuffle(shuffled)
     assert keys.entry_key("p", files) == keys.entry_key("p", shuffled)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
-def test_a_result_key_tells_every_part_of_a_file(root, path, digest, other):
+def test_an_entry_key_depends_on_every_part_of_a_file(root, path, digest, other):
     first = keys.entry_key("p", [(root, path, digest)])
     if other not in (root, path, digest):
         assert first != keys.entry_key("p", [(other, path, digest)])
@@ -150,12 +150,12 @@ def test_a_result_key_tells_every_part_of_a_file(root, path, digest, other):
         assert first != keys.entry_key("p" + other, [(root, path, digest)]) or not other
 
 
-def test_a_place_is_where_the_roots_lie():
+def test_the_digest_of_root_paths_depends_on_every_path_and_not_on_their_order():
     assert keys.root_paths_digest({"a": "/1", "b": "/2"}) == keys.root_paths_digest({"b": "/2", "a": "/1"})
     assert keys.root_paths_digest({"a": "/1"}) != keys.root_paths_digest({"a": "/2"})
 
 
-def test_inputs_survive_json():
+def test_inputs_are_equal_after_a_round_trip_through_json():
     inputs = Inputs(
         files=(Dependency("own", "a", "00"), Dependency("torch", "b", "11", "torch")),
         names=("a", "b"),
@@ -170,7 +170,7 @@ def test_inputs_survive_json():
 
 
 class FakeToolchain(Toolchain):
-    """Plans without a compiler."""
+    """A toolchain for plans. It has no compiler."""
 
     def identity(self):
         return (("version", "fake"),)
@@ -185,7 +185,7 @@ class FakeToolchain(Toolchain):
         return (), ()
 
     def target_flags(self, device, arch):
-        return tuple(f"-march={one}" for one in arch)
+        return tuple(f"-march={name}" for name in arch)
 
     def search_folders(self):
         return ()
@@ -214,22 +214,22 @@ def test_every_attribute_that_shapes_a_build_is_in_the_plan_key(tmp_path):
         {"libraries": ["m"]},
         {"abi": "torch-stable"},
     ]
-    found = {make_plan(plain().spec(), FakeToolchain()).key}
+    plan_keys = {make_plan(plain().spec(), FakeToolchain()).key}
     for change in changes:
         changed = type("Changed", (plain,), {**change, "__module__": plain.__module__})
-        found.add(make_plan(changed().spec(), FakeToolchain()).key)
-    found.add(make_plan(plain(debug=True).spec(), FakeToolchain()).key)
-    found.add(make_plan(plain(sanitize="address").spec(), FakeToolchain()).key)
-    found.add(make_plan(plain("cpu:x86-64").spec(), FakeToolchain()).key)
-    assert len(found) == len(changes) + 4
+        plan_keys.add(make_plan(changed().spec(), FakeToolchain()).key)
+    plan_keys.add(make_plan(plain(debug=True).spec(), FakeToolchain()).key)
+    plan_keys.add(make_plan(plain(sanitize="address").spec(), FakeToolchain()).key)
+    plan_keys.add(make_plan(plain("cpu:x86-64").spec(), FakeToolchain()).key)
+    assert len(plan_keys) == len(changes) + 4
 
 
 @pytest.mark.parametrize("version", ["2", "2.10.1", "2.x", "", "2.256", "v2.10"])
-def test_a_bad_torch_version_says_what_was_expected(version):
+def test_the_error_for_a_malformed_torch_version_says_what_is_expected(version):
     with pytest.raises(abi.BuilderError, match=r'torch_target=.*Expected "MAJOR.MINOR", such as "2.10"'):
         abi.version_constant("relu", version)
 
 
-def test_a_torch_version_is_a_byte_a_part():
+def test_each_part_of_a_torch_version_is_a_byte():
     assert abi.version_constant("relu", "2.10") == "0x020a000000000000"
     assert abi.version_constant("relu", "2.16") == "0x0210000000000000"

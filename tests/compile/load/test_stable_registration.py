@@ -1,0 +1,136 @@
+"""Registration of ops on the stable ABI: namespaces that are in use, schemas, and sources that register nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from support import sample_ops, text_files
+from support.sample_ops import STABLE_HEADERS
+
+from opforge.errors import CompileError, LoadError, NamespaceClashError
+
+torch = pytest.importorskip("torch", reason="pip install torch")
+
+
+def test_a_namespace_of_another_library_is_a_clash_until_that_library_is_gone(tmp_path):
+    cls = sample_ops.stable_op(tmp_path / "op")
+    foreign = torch.library.Library(cls.name, "DEF")
+    foreign.define("relu(Tensor x) -> Tensor")
+    with pytest.raises(NamespaceClashError) as caught:
+        cls().load()
+    assert str(caught.value) == (
+        f"{cls.name}: torch.ops.{cls.name}.relu is registered already, by another library."
+        " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
+    )
+    foreign._destroy()
+    assert cls().load().relu(torch.tensor([-1.0])).tolist() == [0.0]
+
+
+def test_other_ops_of_the_same_namespace_are_no_clash(tmp_path):
+    cls = sample_ops.stable_op(tmp_path / "op")
+    foreign = torch.library.Library(cls.name, "FRAGMENT")
+    foreign.define("gelu(Tensor x) -> Tensor")
+    assert cls().load().relu(torch.tensor([-1.0])).tolist() == [0.0]
+
+
+def test_an_overload_of_another_library_is_a_clash(tmp_path):
+    text = STABLE_HEADERS + (
+        "int64_t f(int64_t x) { return x; }\n"
+        'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("f.special(int x) -> int"); }\n'
+        'STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("f.special", TORCH_BOX(&f)); }\n'
+    )
+    cls = sample_ops.op_from_source(tmp_path / "op", text)
+    foreign = torch.library.Library(cls.name, "FRAGMENT")
+    foreign.define("f.special(int x) -> int")
+    with pytest.raises(NamespaceClashError, match=rf"torch.ops.{cls.name}.f is registered already, by another library"):
+        cls().load()
+    foreign._destroy()
+    assert cls().load().f.special(3) == 3
+
+
+def test_the_clash_of_two_ops_names_both(tmp_path):
+    first = sample_ops.stable_op(tmp_path / "op")
+    second = type("Second", (first,), {"name": f"{first.name}_too", "folder": str(tmp_path / "op")})
+    first().load()
+    with pytest.raises(NamespaceClashError) as caught:
+        second().load()
+    assert str(caught.value) == (
+        f"{first.name}_too: torch.ops.{first.name}.relu is registered already, by the op {first.name!r}."
+        " Rename the namespace in the source's STABLE_TORCH_LIBRARY, or do not load both."
+    )
+
+
+def test_the_error_for_a_schema_that_torch_cannot_parse_has_torchs_reason(tmp_path):
+    text = STABLE_HEADERS + 'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("f(Tensr x) -> Tensor"); }\n'
+    cls = sample_ops.op_from_source(tmp_path / "op", text)
+    for _ in range(2):
+        with pytest.raises(LoadError) as caught:
+            cls().load()
+        message = str(caught.value)
+        assert f"The schema '{cls.name}::f(Tensr x) -> Tensor' cannot be read: " in message
+        assert "torch refused the definition f(Tensr x) -> Tensor" in message
+
+
+@pytest.mark.parametrize("schema", ["f(tensor x) -> Tensor", "f(Tensor x, int64_t[] n) -> Tensor", "f() -> double"])
+def test_the_error_names_a_type_that_torch_takes_for_a_variable(tmp_path, schema):
+    text = STABLE_HEADERS + f'STABLE_TORCH_LIBRARY(@NAME@, m) {{ m.def("{schema}"); }}\n'
+    cls = sample_ops.op_from_source(tmp_path / "op", text)
+    with pytest.raises(LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is no type. Write Tensor, int "):
+        cls().load()
+
+
+def test_a_failed_registration_removes_the_definitions_before_the_bad_one(tmp_path):
+    """Otherwise the corrected library could not be loaded: `good` would be defined already."""
+    bad = 'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("good(int x) -> int"); m.def("bad(Oops x) -> int"); }\n'
+    cls = sample_ops.op_from_source(tmp_path / "op", STABLE_HEADERS + bad)
+    with pytest.raises(LoadError, match=r"bad\(Oops x\) -> int' cannot be read"):
+        cls().load()
+    with pytest.raises(AttributeError, match="good"):
+        getattr(torch.ops, cls.name).good
+    good = STABLE_HEADERS + (
+        "int64_t good(int64_t x) { return x + 1; }\n"
+        f'STABLE_TORCH_LIBRARY({cls.name}, m) {{ m.def("good(int x) -> int"); }}\n'
+        f'STABLE_TORCH_LIBRARY_IMPL({cls.name}, CompositeExplicitAutograd, m) {{ m.impl("good", TORCH_BOX(&good)); }}\n'
+    )
+    text_files.write(tmp_path / "op", f"{cls.name}.cpp", good)
+    assert cls().load().good(1) == 2
+
+
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+@pytest.mark.parametrize("headers", [STABLE_HEADERS, ""], ids=["with the header", "without it"])
+def test_the_error_for_a_source_that_registers_nothing_shows_how_to_register(tmp_path, own_store, linker, headers):
+    if shutil.which(f"ld.{linker}") is None:
+        pytest.skip(f"needs ld.{linker} (apt install {'binutils' if linker in ('bfd', 'gold') else linker})")
+    text = headers + "long f(long x) { return x; }\n"
+    cls = sample_ops.op_from_source(tmp_path / "op", text, extra_link_args=[f"-fuse-ld={linker}"])
+    with pytest.raises(CompileError) as caught:
+        cls().load()
+    assert str(caught.value) == (
+        f"{cls.name}: no source registers an op. Write a STABLE_TORCH_LIBRARY({cls.name}, m) block after"
+        " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
+    )
+    assert os.listdir(own_store / "v1" / "staging") == []
+
+
+def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
+    folder = tmp_path / "op"
+    name = sample_ops.unique_name("split")
+    folder.mkdir()
+    text_files.write(
+        folder,
+        "defs.cpp",
+        STABLE_HEADERS + f'STABLE_TORCH_LIBRARY({name}, m) {{ m.def("f(int x) -> int"); }}\n'
+        f'STABLE_TORCH_LIBRARY_FRAGMENT({name}, m) {{ m.def("g(int x) -> int"); }}\n',
+    )
+    for function, number in (("f", 1), ("g", 2)):
+        text_files.write(
+            folder,
+            f"{function}.cpp",
+            STABLE_HEADERS + f"static int64_t run(int64_t x) {{ return x + {number}; }}\n"
+            f"STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) "
+            f'{{ m.impl("{function}", TORCH_BOX(&run)); }}\n',
+        )
+    op = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
+    assert (op.f(1), op.g(1)) == (2, 3)
