@@ -119,10 +119,12 @@ def are_unchanged(files: Stamps) -> bool:
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
+    if not where:
+        return {}
     import importlib
 
     module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
     return functions
 
 
