@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -119,12 +120,8 @@ def are_unchanged(files: Stamps) -> bool:
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
-    if not where:
-        return {}
-    import importlib
-
     module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op)
+    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
 
 
