@@ -204,10 +204,14 @@ class Store:
             return  # a read-only store, or a record that has just been replaced
 
     def read_entry(self, layout: Layout, key: str, origin: str) -> Entry | None:
-        """Returns an entry by its manifest, with its library unchecked; None if there is no valid manifest."""
+        """Returns an entry by its manifest, with its library unchecked; None if there is no valid manifest.
+
+        A manifest names its entry: one that lies in another entry's folder is not valid there.
+        """
         try:
-            binary = read_json(os.path.join(layout.entry(key), MANIFEST))["binary"]
-            return Entry(key, layout.entry(key), binary, origin) if is_binary_record(binary) else None
+            manifest = read_json(os.path.join(layout.entry(key), MANIFEST))
+            binary, is_own = manifest["binary"], manifest["result"] == key
+            return Entry(key, layout.entry(key), binary, origin) if is_own and is_binary_record(binary) else None
         except UNREADABLE:
             return None
 

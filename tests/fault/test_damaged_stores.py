@@ -171,3 +171,33 @@ def test_a_store_behind_a_link_works(tmp_path, monkeypatch):
     cls = sample_ops.plain_op(tmp_path / "op", value=5)
     assert cls().load().value() == 5
     assert cls().build().origin == "cache"
+
+
+LOAD_VARIANT = """
+import os
+from support import sample_ops
+macros = {"VARIANT": os.environ["VARIANT"]}
+op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c", define_macros=macros)().load()
+print(op.value(), op.origin)
+"""
+
+
+def load_variant(tmp_path, variant):
+    env = {"FOLDER": str(tmp_path / "op"), "VARIANT": str(variant)}
+    return child_processes.run_python(LOAD_VARIANT, env=env, timeout=30).strip()
+
+
+@pytest.mark.parametrize("as_layer", [False, True])
+def test_swapped_entries_do_not_load_as_each_other(own_store, tmp_path, monkeypatch, as_layer):
+    source = f"{sample_ops.EXPORT} int value() {{ return VARIANT; }}\n"
+    sample_ops.plain_op(tmp_path / "op", source=source)
+    assert [load_variant(tmp_path, variant) for variant in (5, 6)] == ["5 built", "6 built"]
+    entries = own_store / "v1" / "entries"
+    first, second = sorted(entries.iterdir())
+    for old, new in ((first, tmp_path / "aside"), (second, first), (tmp_path / "aside", second)):
+        os.rename(old, new)
+    if as_layer:
+        monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(own_store))
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "own"))
+    assert [load_variant(tmp_path, variant) for variant in (5, 6)] == ["5 built", "6 built"]
+    assert [load_variant(tmp_path, variant) for variant in (5, 6)] == ["5 cache", "6 cache"]
