@@ -17,7 +17,8 @@ from .rng import RandomNumbers
 from .streams import Graphs, Streams
 
 if TYPE_CHECKING:
-    from typing import ClassVar
+    from collections.abc import Callable
+    from typing import Any, ClassVar
 
     from opforge.accelerator.capabilities import Capabilities
 
@@ -76,3 +77,23 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+    def __copy__(self) -> Accelerator:
+        """Returns this object: it stands for the process's device, of which a copy of its user makes no second one."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Accelerator:
+        """Returns this object, as `__copy__` does: a model that keeps it as an attribute can be copied."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[], Accelerator], tuple[()]]:
+        """Pickles as the accelerator in use, which in the process that unpickles it may be another one."""
+        return _in_use, ()
+
+
+def _in_use() -> Accelerator:
+    from importlib import import_module
+
+    # By name: the choice of an accelerator is made above the interface, and imports it.
+    accelerator: Accelerator = import_module("opforge.accelerator.select").get_accelerator()
+    return accelerator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import pytest
@@ -172,3 +174,21 @@ def test_set_accelerator_takes_an_accelerator_or_a_name():
         SettingError, match=r"accelerator=3 cannot be used: expected an opforge.accelerator.Accelerator"
     ):
         set_accelerator(3)
+
+
+@pytest.mark.parametrize("kind", [CPUAccelerator, NullAccelerator])
+def test_a_copy_of_an_accelerator_is_the_accelerator_itself(kind):
+    accelerator = kind()
+    accelerator.set_device(0)
+    assert copy.copy(accelerator) is accelerator
+    owner = copy.deepcopy({"acc": accelerator, "values": [1]})
+    assert owner["acc"] is accelerator
+
+
+def test_an_unpickled_accelerator_is_the_one_in_use():
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        pickled = pickle.dumps(get_accelerator(), protocol)
+        assert pickle.loads(pickled) is get_accelerator()
+    select.reset()
+    set_accelerator("null")
+    assert isinstance(pickle.loads(pickled), NullAccelerator), "that of the process that reads it"
