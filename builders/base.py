@@ -94,6 +94,7 @@ class OpBuilder:
         """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
         if name:
             self.name = name  # type: ignore[misc]
+        self._in_own_verdict = False
         self._module: Any = None
         self._watched: loader.Stamps = ()
 
@@ -120,7 +121,7 @@ class OpBuilder:
         from .lookup import compatibility
 
         spec = self.spec()
-        return compatibility.verdict(spec, self._problems(spec), verbose)
+        return compatibility.verdict(spec, self._problems(spec), verbose, look_up=not self._in_own_verdict)
 
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
@@ -208,10 +209,19 @@ class OpBuilder:
         return problems
 
     def _own_verdict(self) -> list[str]:
-        """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do."""
-        if type(self).is_compatible is OpBuilder.is_compatible or (verdict := self.is_compatible()):
+        """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
+
+        The override may call `load`, which must not ask it again, or OpBuilder's own `is_compatible`, which looks for
+        nothing meanwhile: `load` raises the error of a missing source or compiler itself.
+        """
+        if type(self).is_compatible is OpBuilder.is_compatible or self._in_own_verdict:
             return []
-        return [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
+        self._in_own_verdict = True
+        try:
+            verdict = self.is_compatible()
+        finally:
+            self._in_own_verdict = False
+        return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

@@ -24,7 +24,7 @@ from .jit_sources import (
 )
 from .spec import abi as abis
 from .spec.installed_torch import python_include
-from .spec.op_spec import words
+from .spec.op_spec import macros, words
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
@@ -93,7 +93,7 @@ def load(
         "folder": folder,
         "sources": tuple(os.path.relpath(path, folder) for path in paths),
         "include_dirs": _absolute(name, include),
-        "define_macros": define_macros if isinstance(define_macros, Mapping) else tuple(define_macros),
+        "define_macros": macros(name, define_macros),
         "extra_compile_args": _compile_args(
             name,
             extra_compile_args,

@@ -138,7 +138,7 @@ def _other_names(root: str) -> list[str]:
         return []  # missing, which is well, or unreadable, which the next step reports
     if TAG_NAME in names or VERSION in names:
         return []
-    return [name for name in names if name != INDEX]
+    return [name for name in names if name not in (INDEX, "lost+found")]  # the latter is in every new ext4 volume
 
 
 def private_fallback(refused: CacheDirError) -> str:
@@ -155,7 +155,7 @@ def private_fallback(refused: CacheDirError) -> str:
         path, owner = tempfile.mkdtemp(prefix=f"opforge-{os.geteuid()}-"), os.getpid()
     except OSError as error:
         advice = "Set OPFORGE_CACHE_DIR to a folder that you can write"
-        raise CacheDirError(refused.path, f"{refused.problem}; nor is there a temporary folder", advice) from error
+        raise CacheDirError(refused.path, f"{refused.problem}; no temporary folder can be made", advice) from error
 
     def remove() -> None:
         if os.getpid() == owner:  # otherwise a forked child would remove its parent's folder

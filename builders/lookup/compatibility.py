@@ -39,12 +39,12 @@ class Compatibility(NamedTuple):
         return "; ".join(self.reasons) or "compatible"
 
 
-def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool) -> Compatibility:
+def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool = True) -> Compatibility:
     """Returns whether the op can be loaded here: `problems`, or else why it is neither stored nor can be built.
 
-    `verbose` logs each reason.
+    `verbose` logs each reason. Without `look_up`, only `problems` count.
     """
-    reasons = problems or _build_problems(spec)
+    reasons = problems or (_build_problems(spec) if look_up else ())
     for reason in reasons if verbose else ():
         log.warning("%s: %s", spec.name, reason)
     return Compatibility(tuple(reasons))

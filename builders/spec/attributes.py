@@ -27,10 +27,27 @@ OTHER_WORDS = {
     "extra_include_paths": "include_dirs = [...]",
     "with_cuda": 'devices = ["cuda"]',
     "with_sycl": 'devices = ["xpu"]',
+    "cflags": "extra_compile_args = [...]",
+    "cxxflags": "extra_compile_args = [...]",
+    "nvcc_flags": 'extra_compile_args = {"cxx": [...], "cuda": [...]}',
+    "ldflags": "extra_link_args = [...]",
+    "link_args": "extra_link_args = [...]",
+    "macros": 'define_macros = [("NAME", "value")]',
+    "version_dependent_macros": 'define_macros = [("NAME", "value")]',
+    "include_path": "include_dirs = [...]",
+    "py_limited_api": 'abi = "torch-stable"',
     "front": 'python_functions = "module:function"',
     "calls": 'python_functions = "module:function"',
 }
 """A word of setuptools, of torch's `load`, or of an earlier opforge -> the line to write instead."""
+NOT_NEEDED = {
+    "depends": "the compiler reports the headers that a source includes",
+    "language": "a source's suffix decides",
+    "optional": "is_compatible() says whether the op can be built",
+    "export_symbols": "the op's functions are exported by their declarations",
+    "swig_opts": "SWIG is not supported",
+}
+"""A word of setuptools that has no counterpart -> why."""
 
 
 def _link_words(values: Iterable[str]) -> dict[str, Any]:
@@ -56,14 +73,20 @@ def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> d
     builder, values = type(declared).__name__, dict[str, Any]()
     for name in names:
         value = getattr(declared, name)
+        if name in METHODS and name not in OTHER_WORDS and not callable(value):
+            raise BuilderError(builder, f"{name} is no method", f"Write def {name}(self), which returns a list")
         if name in METHODS and callable(value):
             for attribute, part in METHODS[name](_called(builder, name, value)).items():
                 values[attribute] = _joined(values.get(attribute), part)
         elif name in OTHER_WORDS:
             raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {OTHER_WORDS[name]}")
-        elif near := difflib.get_close_matches(name, expected, n=1, cutoff=0.8):
+        elif name in NOT_NEEDED:
+            raise BuilderError(builder, f"it has the attribute {name!r}", f"Remove it: {NOT_NEEDED[name]}")
+        elif near := difflib.get_close_matches(name, {*expected, *OTHER_WORDS, *METHODS}, n=1, cutoff=0.8):
+            meant = OTHER_WORDS.get(near[0], near[0]) if near[0] not in METHODS else f"{near[0]}()"
+            meant = near[0] if near[0] in expected else meant
             own = "or begin an attribute of your own with an underscore"
-            raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {near[0]}, {own}")
+            raise BuilderError(builder, f"it has the attribute {name!r}", f"Write {meant}, {own}")
     return values
 
 
@@ -72,7 +95,7 @@ def _called(builder: str, name: str, method: Callable[[], Any]) -> list[str]:
         return [*method()]
     except (AttributeError, TypeError) as error:
         lines = ", ".join(f"{attribute} = ..." for attribute in METHODS[name]([]))
-        advice = f"It is DeepSpeed's way, without DeepSpeed's base class; write {lines}"
+        advice = f"The method may need DeepSpeed's base class. Write {lines} instead"
         raise BuilderError(builder, f"{name}() fails: {error}", advice) from error
 
 

@@ -84,6 +84,8 @@ class Declaration(Protocol):
 
 GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
 """Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
+COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.values()})
+"""The keys of `extra_compile_args`, besides the devices that the builder names."""
 PLAIN_LISTS = (tuple, list)
 """Asked first: a process's first `isinstance` against an abstract class takes a tenth of a hit's time."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
@@ -107,7 +109,8 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
     kernel_roots.check(builder, roots)
-    cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device)
+    devices = tuple(get("devices"))
+    cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device, devices)
     return OpSpec(
         name=name,
         builder=builder,
@@ -115,11 +118,11 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
         version=get("version"),
         abi=abi,
         target=target,
-        devices=tuple(get("devices")),
+        devices=devices,
         torch_target=get("torch_target"),
         sources=sources,
         include_dirs=words(builder, "include_dirs", get("include_dirs")),
-        defines=_macros(builder, get("define_macros")),
+        defines=macros(builder, get("define_macros")),
         cxx_flags=cxx_flags,
         device_flags=device_flags,
         link_flags=words(builder, "extra_link_args", get("extra_link_args")),
@@ -147,33 +150,42 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
         name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"
     }
     values = attributes.resolve(declared, names, attributes_of_ours)
+    for name in values:
+        if name in own and name not in names:
+            others = " and ".join(f"{method}()" for method in names if method in DEEPSPEED_METHODS)
+            advice = "Declare the flags in one place: the attribute"
+            raise BuilderError(type(declared).__name__, f"it has the attribute {name!r} and {others}", advice)
     return lambda name: values[name] if name in values else getattr(declared, name)
 
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
-    """Whether a subclass's attribute is none of OpBuilder's: data of another name, or a method of DeepSpeed's name."""
-    if hasattr(type(value), "__get__"):
-        return name in DEEPSPEED_METHODS and callable(value)
+    """Whether a subclass's attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
+    is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
+    if hasattr(type(value), "__get__") and not is_computed:
+        return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
     return not any(name in vars(base) for base in kind.__mro__ if base.__module__.startswith("opforge."))
 
 
 DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
+FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
+"""Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
-def _compile_args(builder: str, value: Any, device: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compile_args(builder: str, value: Any, device: str, devices: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
         return words(builder, "extra_compile_args", value), ()
     for key in value:
-        if not isinstance(key, str):
-            raise BuilderError(builder, f"extra_compile_args has the key {key!r}", "Expected 'cxx' or a device's name")
+        if key not in COMPILERS and key not in devices:
+            expected = f"Expected {', '.join(sorted({*COMPILERS, *devices}))}"
+            raise BuilderError(builder, f"extra_compile_args has the key {key!r}", expected)
     flags = {key: words(builder, f"extra_compile_args[{key!r}]", part) for key, part in value.items()}
     torchs_name = GPU_COMPILERS.get(device, "")
     return flags.get("cxx", ()), (*flags.get(torchs_name, ()), *flags.get(device, ()))
 
 
-def _macros(builder: str, value: Any) -> tuple[tuple[str, str], ...]:
-    """(name, value) pairs, sorted by name; an empty value for a name alone."""
+def macros(builder: str, value: Any) -> tuple[tuple[str, str], ...]:
+    """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
     try:
         items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
         pairs = [(name, "" if text is None else text) for name, text in items]

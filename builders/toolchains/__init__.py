@@ -63,14 +63,14 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
         reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
         advice = "Name one in the builder's `toolchain`, as module:Class"
         raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
-    toolchain: Toolchain = _class_at(import_path).find(spec, store.layout, store.disk)
+    toolchain: Toolchain = _class_at(import_path, spec.builder).find(spec, store.layout, store.disk)
     return toolchain
 
 
 def plan_environment(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that the spec's plan may depend on."""
     import_path = _import_path(spec)
-    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_class_at(import_path).plan_env)
+    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_class_at(import_path, spec.builder).plan_env)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def plan_code(spec: OpSpec) -> tuple[str, ...]:
     import sys
 
     modules = {
-        kind.__module__ for kind in _class_at(import_path).__mro__ if kind.__module__ not in ("builtins", "typing")
+        kind.__module__ for kind in _class_at(import_path, spec.builder).__mro__ if kind.__module__ not in ("builtins", "typing")
     }
     modules.add("opforge.accelerator.archs")
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
@@ -94,8 +94,14 @@ def _import_path(spec: OpSpec) -> str:
     return spec.toolchain or TOOLCHAINS.get(DEVICES.get(spec.target.device, ""), "")
 
 
-def _class_at(import_path: str) -> Any:
+def _class_at(import_path: str, builder: str) -> Any:
     import importlib
 
     module, _, attribute = import_path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        from opforge.errors import BuilderError
+
+        advice = "Expected module:Class, of a subclass of opforge.builders.toolchains.toolchain.Toolchain"
+        raise BuilderError(builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error

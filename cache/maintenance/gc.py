@@ -144,7 +144,12 @@ def everything(layout: Layout, keys: Collection[str] | None = None) -> list[Evic
 
 
 def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
-    """Returns the stat records and descriptions of entries that are gone, or whose keys are in `evicted`."""
+    """Returns the stat records and descriptions of entries that are gone, or whose keys are in `evicted`.
+
+    None if the folder of the entries is a link: links are not followed, so nothing is known about the entries.
+    """
+    if os.path.islink(layout.path("entries")):
+        return []
     kept = {folder.name for folder in listing.subfolders(layout.path("entries"))}.difference(evicted)
     orphans = []
     for area, key_of in (("plans", listing.entry_key_of), ("descriptions", str)):

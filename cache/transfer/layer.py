@@ -89,7 +89,11 @@ def _copy_file(source: str, target: str, is_library: bool) -> str:
 
 
 def _make_folder(path: str, root: str) -> None:
-    """Makes a folder of the layer; makes it and its parents, from `root` down, readable for every user."""
+    """Makes a folder of the layer; makes it and its parents, from `root` down, readable for every user.
+
+    The folders above `root` are not opforge's: if they are missing, they get the umask's modes.
+    """
+    os.makedirs(os.path.dirname(root), exist_ok=True)
     make_folder(path)  # with mode 0700: whatever the umask, nobody else can put a file there meanwhile
     while len(path) >= len(root):
         _set_mode(path, 0o755)

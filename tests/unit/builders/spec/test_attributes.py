@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import pytest
 from support import sample_ops
 
 import opforge
 from opforge.builders.spec import attributes, op_spec
-from opforge.errors import BuilderError, OpIncompatibleError
+from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
 
 
 def declare(folder, **members):
@@ -102,13 +103,74 @@ def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
         ("define_macros", 5, "define_macros=5. Expected"),
         ("extra_compile_args", "-O1", "extra_compile_args='-O1'. Expected a list of strings"),
         ("extra_compile_args", {"cxx": "-O1"}, "extra_compile_args['cxx']='-O1'. Expected a list of strings"),
-        ("extra_compile_args", {1: []}, "extra_compile_args has the key 1. Expected 'cxx' or a device's name"),
+        ("extra_compile_args", {1: []}, "extra_compile_args has the key 1. Expected cpu, cuda, cxx, hip, nvcc,"),
+        (
+            "extra_compile_args",
+            {"CXX": []},
+            "extra_compile_args has the key 'CXX'. Expected cpu, cuda, cxx, hip, nvcc,",
+        ),
+        ("extra_compile_args", {"nvcc_dlink": []}, "extra_compile_args has the key 'nvcc_dlink'. Expected"),
+        ("toolchain", "nvcc", "toolchain='nvcc' cannot be imported (No module named 'nvcc'). Expected module:Class"),
+        ("toolchain", "json:", "toolchain='json:' cannot be imported"),
     ],
 )
 def test_a_value_of_another_form_is_refused(folder, attribute, value, text):
     with pytest.raises(BuilderError) as refused:
-        declare(folder, **{attribute: value})().spec()
+        declare(folder, **{attribute: value})().load()
     assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [["A"], None, 5, [("A", 1)]])
+def test_load_refuses_macros_of_another_form(folder, value):
+    with pytest.raises(BuilderError, match="define_macros="):
+        opforge.load("plain", [str(folder / "plain.cpp")], abi="c", define_macros=value)
+
+
+@pytest.mark.parametrize("name", sorted(attributes.NOT_NEEDED))
+def test_a_word_without_a_counterpart_is_refused_with_the_reason(folder, name):
+    with pytest.raises(BuilderError) as refused:
+        declare(folder, **{name: []})().spec()
+    assert f"it has the attribute {name!r}. Remove it: {attributes.NOT_NEEDED[name]}" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [property, functools.cached_property, lambda function: function])
+@pytest.mark.parametrize("name", ["cxx_flags", "nvcc_flags", "link_args", "version_dependent_macros"])
+def test_another_word_is_refused_as_a_property_or_method_too(folder, name, kind):
+    with pytest.raises(BuilderError, match=f"it has the attribute {name!r}. Write "):
+        declare(folder, **{name: kind(lambda self: [])})().spec()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("extra_cflag", "extra_compile_args = [...]"),
+        ("extra_cuda_cflag", 'extra_compile_args = {"cxx": [...], "cuda": [...]}'),
+        ("cxx_arg", "cxx_args()"),
+        ("libraries_arg", "libraries_args()"),
+    ],
+)
+def test_a_misspelt_other_word_or_method_is_refused(folder, name, meant):
+    with pytest.raises(BuilderError) as refused:
+        declare(folder, **{name: lambda self: []})().spec()
+    assert f"it has the attribute {name!r}. Write {meant}" in str(refused.value)
+
+
+def test_a_property_named_like_a_method_of_deepspeeds_is_refused(folder):
+    with pytest.raises(BuilderError, match=r"include_paths is no method. Write def include_paths\(self\)"):
+        declare(folder, include_paths=property(lambda self: []))().spec()
+
+
+@pytest.mark.parametrize(
+    ("method", "attribute"),
+    [
+        ("cxx_args", "extra_compile_args"),
+        ("extra_ldflags", "extra_link_args"),
+        ("include_paths", "include_dirs"),
+    ],
+)
+def test_a_method_beside_the_attribute_that_it_stands_for_is_refused(folder, method, attribute):
+    with pytest.raises(BuilderError, match=rf"it has the attribute '{attribute}' and {method}\(\)"):
+        declare(folder, **{method: lambda self: [], attribute: ["-DKEEP"]})().spec()
 
 
 class TestMovedFromDeepSpeed:
@@ -156,7 +218,7 @@ class TestMovedFromDeepSpeed:
         cls = declare(folder, cxx_args=lambda self: super(type(self), self).cxx_args())
         with pytest.raises(BuilderError) as refused:
             cls().spec()
-        advice = "It is DeepSpeed's way, without DeepSpeed's base class; write extra_compile_args = ..."
+        advice = "The method may need DeepSpeed's base class. Write extra_compile_args = ... instead"
         assert "cxx_args() fails: 'super' object has no attribute 'cxx_args'" in str(refused.value)
         assert advice in str(refused.value)
 
@@ -172,6 +234,22 @@ class TestMovedFromDeepSpeed:
             return super(type(self), self).is_compatible(verbose)
 
         assert declare(folder, is_compatible=is_compatible)().load().value() == 1
+
+    def test_a_verdict_that_asks_ours_leaves_the_error_of_a_missing_source_as_it_is(self, folder):
+        def is_compatible(self, verbose=False):
+            return super(type(self), self).is_compatible(verbose)
+
+        builder = declare(folder, is_compatible=is_compatible, sources=["missing.cpp"])()
+        assert "missing.cpp" in str(builder.is_compatible())
+        with pytest.raises(SourceNotFoundError):
+            builder.load()
+
+    def test_a_verdict_may_load_the_op(self, folder):
+        def is_compatible(self, verbose=False):
+            return self.load().value() == 1
+
+        builder = declare(folder, is_compatible=is_compatible)()
+        assert builder.load().value() == 1 and builder.is_compatible()
 
 
 def test_load_takes_the_same_words_as_a_builder(tmp_path):

@@ -94,6 +94,14 @@ def test_stat_records_and_descriptions_are_removed_with_their_entry(fake_store):
     assert len(os.listdir(fake_store.layout.path("plans"))) == 1
 
 
+def test_nothing_is_known_to_be_gone_if_the_folder_of_the_entries_is_a_link(fake_store, tmp_path):
+    fake_store.add("relu")
+    entries = fake_store.layout.path("entries")
+    os.rename(entries, tmp_path / "bigger disk")
+    os.symlink(tmp_path / "bigger disk", entries)
+    assert gc.over_limit(fake_store.layout, time.time()) == []
+
+
 def test_an_evicted_entry_is_gone_and_can_be_published_again(fake_store):
     key = fake_store.add()
     collect(fake_store, max_size=0)

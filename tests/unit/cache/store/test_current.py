@@ -57,6 +57,12 @@ def test_a_store_is_tagged_for_backup_programs_once(tmp_path):
     assert os.listdir(tmp_path / layout.VERSION / "staging") == []
 
 
+def test_a_new_file_system_can_be_the_cache_folder(tmp_path):
+    (tmp_path / "lost+found").mkdir()
+    current.prepare(str(tmp_path), ME)
+    assert (tmp_path / layout.VERSION).is_dir()
+
+
 def test_a_folder_with_other_files_and_no_store_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     problem = "it holds other files, such as thesis.tex, and no store of opforge's. Set OPFORGE_CACHE_DIR to an empty"
@@ -194,7 +200,7 @@ def test_a_refused_default_folder_is_replaced_only_when_something_is_built(monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", no_temporary_folder)
     assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
-    with pytest.raises(CacheDirError, match=r"written by everybody; nor is there a temporary folder. Set"):
+    with pytest.raises(CacheDirError, match=r"written by everybody; no temporary folder can be made. Set"):
         current.writable_store()
 
 
