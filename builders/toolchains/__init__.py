@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .toolchain import Toolchain
 
 HOST = "opforge.builders.toolchains.host:HostToolchain"
+FIND_FOR_CPU = "opforge.builders.toolchains.portable:find_for_cpu"
+"""Finds the host's compiler, or for a portable library another one."""
 TOOLCHAINS = {
     "host": HOST,
     "nvcc": "opforge.builders.toolchains.nvcc:Nvcc",
@@ -51,7 +53,7 @@ HOST_CODE = tuple(
         "toolchains/toolchain.py",
     )
 )
-_PORTABLE_CODE = tuple(os.path.join(_BUILDERS, "toolchains", name) for name in ("zig.py", "sysroot.py"))
+_PORTABLE_CODE = tuple(os.path.join(_BUILDERS, "toolchains", name) for name in ("portable.py", "zig.py", "sysroot.py"))
 
 
 def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
@@ -63,14 +65,15 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
         reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
         advice = "Name one in the builder's `toolchain`, as module:Class"
         raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
-    toolchain: Toolchain = _class_at(import_path, spec.builder).find(spec, store.layout, store.disk)
+    find = _import(FIND_FOR_CPU, spec) if import_path == HOST else _import(import_path, spec).find
+    toolchain: Toolchain = find(spec, store.layout, store.disk)
     return toolchain
 
 
 def plan_environment(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that the spec's plan may depend on."""
     import_path = _import_path(spec)
-    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_class_at(import_path, spec.builder).plan_env)
+    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_import(import_path, spec).plan_env)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
@@ -82,7 +85,7 @@ def plan_code(spec: OpSpec) -> tuple[str, ...]:
     import sys
 
     modules = {
-        kind.__module__ for kind in _class_at(import_path, spec.builder).__mro__ if kind.__module__ not in ("builtins", "typing")
+        kind.__module__ for kind in _import(import_path, spec).__mro__ if kind.__module__ not in ("builtins", "typing")
     }
     modules.add("opforge.accelerator.archs")
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
@@ -94,7 +97,8 @@ def _import_path(spec: OpSpec) -> str:
     return spec.toolchain or TOOLCHAINS.get(DEVICES.get(spec.target.device, ""), "")
 
 
-def _class_at(import_path: str, builder: str) -> Any:
+def _import(import_path: str, spec: OpSpec) -> Any:
+    """Returns what "module:name" stands for. Raises BuilderError if it cannot be imported."""
     import importlib
 
     module, _, attribute = import_path.partition(":")
@@ -104,4 +108,4 @@ def _class_at(import_path: str, builder: str) -> Any:
         from opforge.errors import BuilderError
 
         advice = "Expected module:Class, of a subclass of opforge.builders.toolchains.toolchain.Toolchain"
-        raise BuilderError(builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error
+        raise BuilderError(spec.builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error

@@ -67,8 +67,8 @@ class HostToolchain(Toolchain):
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
-        """Returns the toolchain for this spec: zig, or the compiler with a sysroot, if the library is portable."""
-        return portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else cls(layout, disk)
+        """Returns the toolchain that CXX and PATH name. Raises ToolchainNotFoundError."""
+        return cls(layout, disk)
 
     def programs(self) -> Mapping[str, list[int]]:
         stamps: Mapping[str, list[int]] = self._info["stamps"]
@@ -164,17 +164,6 @@ class HostToolchain(Toolchain):
             *("-o", library),
         ]
         return Step(library, (*objects, *plan.stubs), tuple(argv), f"link {plan.op}", depfile)
-
-
-def portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> HostToolchain:
-    """Returns the toolchain for libraries that older systems load. Raises ToolchainNotFoundError, SettingError."""
-    if sysroot:
-        from .sysroot import SysrootToolchain
-
-        return SysrootToolchain(layout, disk, sysroot)
-    from .zig import ZigToolchain, machine_of
-
-    return ZigToolchain(layout, disk, machine_of(arch))
 
 
 def objects_of(plan: BuildPlan) -> list[tuple[str, RootedPath]]:

@@ -22,6 +22,7 @@ from opforge.errors import ToolchainNotFoundError
 
 from . import probe
 from .host import HostToolchain
+from .portable import find_for_cpu
 from .toolchain import Toolchain
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class TritonToolchain(Toolchain):
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> TritonToolchain:
         """Returns Triton with the host's compiler, or with the one for portable libraries."""
         machine = Target("cpu", (os.uname().machine.replace("_", "-"),))
-        return cls(layout, disk, HostToolchain.find(spec._replace(target=machine), layout, disk))
+        return cls(layout, disk, find_for_cpu(spec._replace(target=machine), layout, disk))
 
     @property
     def _info(self) -> probe.CompilerInfo:

@@ -15,7 +15,7 @@ from typing import Any
 from opforge import settings
 from opforge.builders.spec import installed_torch
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS, probe
-from opforge.builders.toolchains.host import portable
+from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
 from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
@@ -83,7 +83,7 @@ def compilers() -> list[dict[str, str]]:
     factories: dict[str, Callable[[], Any]] = {
         name: partial(_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
     }
-    factories["portable"] = partial(portable, (), settings.sysroot(), store_layout, Disk())
+    factories["portable"] = partial(find_portable, (), settings.sysroot(), store_layout, Disk())
     for name, make in factories.items():
         row = _row(name)
         try:

@@ -1,0 +1,29 @@
+"""The toolchain of host code: the host's compiler, or for portable libraries a sysroot's or zig's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .host import HostToolchain
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.cache.layout import Layout
+
+
+def find_for_cpu(spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
+    """Returns the toolchain for the host code of this spec. Raises ToolchainNotFoundError, SettingError."""
+    return find_portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else HostToolchain(layout, disk)
+
+
+def find_portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> HostToolchain:
+    """Returns the toolchain for libraries that older systems load. Raises ToolchainNotFoundError, SettingError."""
+    if sysroot:
+        from .sysroot import SysrootToolchain
+
+        return SysrootToolchain(layout, disk, sysroot)
+    from .zig import ZigToolchain, machine_of
+
+    return ZigToolchain(layout, disk, machine_of(arch))
