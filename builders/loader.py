@@ -197,7 +197,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         _registered[name] = op
     _namespaces[entry.key] = [*dict.fromkeys(owners.values())]
 
-    # Told from the schemas: torch.compile, which may be the first to ask for a function, cannot ask torch for them.
+    # Read from the schemas: within torch.compile, torch cannot be queried for overloads.
     overloaded = {name.partition("::")[2].partition(".")[0] for name in heads if "." in name}
 
     def find(name: str) -> Any:

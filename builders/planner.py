@@ -1,4 +1,7 @@
-"""From a spec and a toolchain to a build plan. Reads no file's content and starts no process."""
+"""From a spec and a toolchain to a build plan.
+
+Reads no file's content. No process is started, unless the toolchain has no record of its compiler yet.
+"""
 
 from __future__ import annotations
 

@@ -11,19 +11,19 @@ from opforge.accelerator.vendors.nvidia import driver_version
 from opforge.builders.spec import targets
 
 
-def device_problem(record: Mapping[str, Any], wanted: Sequence[str], jit: bool = True) -> str | None:
-    """Returns why the library's device code does not run on the devices here or, if there are none, on `wanted`.
+def device_problem(record: Mapping[str, Any], requested: Sequence[str], jit: bool = True) -> str | None:
+    """Returns why the library's device code does not run on the devices here or, if there are none, on `requested`.
 
     Without `jit`, that the driver would have to compile it first counts as a problem. None if there is none.
     """
     device, _, text = str(record["target"]).partition(":")
     arch = Target.parse(f"{device}:{text}").arch if text else ()
     here = targets.present(device)
-    how = {name: archs.run_mode(device, name, arch) for name in here or wanted if name != "ptx"}
+    how = {name: archs.run_mode(device, name, arch) for name in here or requested if name != "ptx"}
     missing = [name for name, kind in how.items() if not kind]
     if missing:
-        whose = f"the {device} device here is" if here else "wanted is"
-        return f"it holds code for {'+'.join(arch)}, and {whose} {'+'.join(missing)}"
+        whose = f"the {device} device here is" if here else "the target is"
+        return f"it holds code for {'+'.join(arch)}, but {whose} {'+'.join(missing)}"
     compiled = "ptx" in how.values()
     if compiled and not jit:
         return f"it holds PTX alone for {'+'.join(how)}, which the driver would compile at the first launch"
@@ -38,7 +38,7 @@ def _driver_problem(record: Mapping[str, Any], compiled: bool) -> str | None:
     needed = tuple(int(part) for part in built.split(".")[:2])
     offers = ".".join(map(str, driver))
     if driver[0] < needed[0]:
-        return f"it was built with CUDA {built}, and the driver here serves CUDA up to {offers}: update the driver"
+        return f"it was built with CUDA {built}, and the installed driver supports CUDA up to {offers}: update the driver"
     if compiled and driver < needed:
         return f"it holds PTX of CUDA {built} for this device, and the driver here compiles that of {offers} and before"
     return None

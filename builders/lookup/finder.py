@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
-VOUCHED = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
+TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
 """The roots whose files may differ between where a prebuilt op was built and here: its requirements cover them."""
-INCOMPLETE = "its record lacks what loading needs"
+INCOMPLETE = "its record is incomplete"
 
 FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]
 
@@ -59,7 +59,7 @@ def find(
 
 
 def log_event(event: str, **fields: object) -> None:
-    """Logs an event of a load. Without a log, `opforge.events` is not even imported: a hit has no time for it."""
+    """Logs an event of a load. `opforge.events` is imported only if a log is set, to keep hits fast."""
     if os.environ.get("OPFORGE_LOG"):
         from opforge.events import emit
 
@@ -161,7 +161,7 @@ def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected])
     _toolchain, _programs, paths = _toolchain_first(spec, store, None)
     seen = {entry.where for entry in rejected}
     for layer in (*store.layers, *(Layout(layer.root) for layer in layers_of(spec.package))):
-        others = rejected_entries(layer, spec.name, spec.target.device, paths, VOUCHED, store.disk)
+        others = rejected_entries(layer, spec.name, spec.target.device, paths, TRUSTED_ROOTS, store.disk)
         rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
 
 
@@ -206,20 +206,20 @@ def _match(
     fitting = [spec.target] if exact else lower_targets(spec.target)
     for target in fitting:
         key = description._replace(target=str(target)).key
-        entry = store.match(key, entry_problem, paths, VOUCHED, rejected, own, package_layers)
+        entry = store.match(key, entry_problem, paths, TRUSTED_ROOTS, rejected, own, package_layers)
         if entry:
             return entry
     for target in other_levels(spec.target, fitting):
-        # None of these can be used, but the user wants to know that there is one.
+        # None of these can be used, but it is reported.
         seen: list[Rejected] = []
-        refusal = f"it is built for {target}, and {spec.target} is wanted"
+        problem = f"it is built for {target}, not for {spec.target}"
 
-        def refuse(_record: Mapping[str, Any], reason: str = refusal) -> str:
+        def refuse(_record: Mapping[str, Any], reason: str = problem) -> str:
             return reason
 
         key = description._replace(target=str(target)).key
-        store.match(key, refuse, paths, VOUCHED, seen, own, package_layers)
-        rejected += [entry for entry in seen if entry.reason == refusal]
+        store.match(key, refuse, paths, TRUSTED_ROOTS, seen, own, package_layers)
+        rejected += [entry for entry in seen if entry.reason == problem]
     return None
 
 
@@ -242,10 +242,10 @@ def _match_device(
 
         def problem(record: Mapping[str, Any], jit: bool = jit) -> str | None:
             if exact and record["target"] != str(target):
-                return f"it is built for {record['target']}, and {target} is wanted"
+                return f"it is built for {record['target']}, not for {target}"
             return entry_problem(record) or device_problem(record, target.arch, jit)
 
-        entry = store.match(key, problem, paths, VOUCHED, seen, own, package_layers)
+        entry = store.match(key, problem, paths, TRUSTED_ROOTS, seen, own, package_layers)
         if entry:
             return entry
     rejected += seen

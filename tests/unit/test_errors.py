@@ -78,7 +78,7 @@ EXAMPLES = {
     ),
     errors.LayerError: (
         errors.LayerError("/site", "/site can be written by group 5", "Run: chmod go-w /site"),
-        "A layer must belong to root, to you or to one of OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
+        "A layer must be owned by root, by you or by a user in OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
         " Run: chmod go-w /site, or remove it from OPFORGE_CACHE_LAYERS.",
     ),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),

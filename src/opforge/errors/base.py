@@ -125,7 +125,7 @@ class OpNotFoundError(OpforgeError, LookupError):
         self.near = _similar_names(name, known)
         super().__init__(
             f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
-            f" It offers:{offered}" + (f"\nLeft out:{left_out}" if left_out else "")
+            f" It offers:{offered}" + (f"\nRejected:{left_out}" if left_out else "")
         )
         self.name, self.accelerator, self.known, self.refused = name, accelerator, dict(known), dict(refused or {})
 
@@ -237,7 +237,7 @@ class LayerError(CacheDirError):
     def __init__(self, path: str, problem: str, advice: str) -> None:
         OpforgeError.__init__(
             self,
-            f"The layer {path} cannot be used: {problem}. A layer must belong to root, to you or to one of"
+            f"The layer {path} cannot be used: {problem}. A layer must be owned by root, by you or by a user in"
             f" OPFORGE_TRUSTED_OWNERS, and nobody else may write it. {advice}, or remove it from OPFORGE_CACHE_LAYERS.",
         )
         self.path, self.problem, self.advice = path, problem, advice

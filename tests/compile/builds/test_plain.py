@@ -130,7 +130,7 @@ def test_a_load_with_other_signatures_returns_another_object_and_keeps_the_first
     [
         (
             {"abi": "c", "fakes": {"value": len}},
-            "fakes with abi='c'. They are for ops of torch's, which plain functions are not",
+            "fakes with abi='c'. Only ops that are registered with torch can have fakes",
         ),
         (
             {"abi": "torch", "signatures": {"value": (None, [])}},

@@ -63,7 +63,7 @@ def test_ops_for_the_cpu_and_for_a_gpu_are_built_in_one_run(tmp_path):
     hit = run(*explain, "cuda:sm_86", **bare)
     assert hit.returncode == 0 and hit.stdout.startswith("hit: devops:Device for cuda:sm_86, "), hit.stdout
     miss = run(*explain, "cuda:sm_100", **bare)
-    assert miss.returncode == 1 and miss.stdout.count("it holds code for sm_80, and wanted is sm_100") == 1
+    assert miss.returncode == 1 and miss.stdout.count("it holds code for sm_80, but the target is sm_100") == 1
     op_line = run("inspect", "devops:Device", "--target", "cuda:sm_80").stdout.splitlines()[1]
     assert " by nvcc " in op_line and " with " in op_line, "both compilers are named"
 

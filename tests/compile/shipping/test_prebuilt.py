@@ -88,11 +88,11 @@ def test_device_code_is_found_by_the_devices_that_run_it_without_a_compiler(tmp_
         present[:] = [device]
         entry, rejected = find(cls().spec())
         assert (entry and entry.key) == (built.key if fits else None)
-        assert fits or any("and the cuda device here is sm_75" in skipped.reason for skipped in rejected)
+        assert fits or any("but the cuda device here is sm_75" in skipped.reason for skipped in rejected)
     explanation = explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")
     assert not explanation["hit"]
     assert "CUDA_HOME" in explanation["problem"], "the reasons are known without a compiler too"
-    assert any("and the cuda device here is sm_75" in skipped["reason"] for skipped in explanation["rejected"])
+    assert any("but the cuda device here is sm_75" in skipped["reason"] for skipped in explanation["rejected"])
     present[:] = ["sm_86"]
     assert explain.explain_op(Selected("twice", None, lambda: cls, True), False, "")["path"]
     assert cls().load().origin == str(tmp_path / "layer")

@@ -94,7 +94,7 @@ def test_a_name_of_opforges_is_rejected_with_both_owners(add_builder, owner, cap
     assert f"the op builder {owner}.CPUAdamBuilder of quick 2.0 is left out: {problem}" in caplog.text
     with pytest.raises(OpNotFoundError) as raised:
         accelerator.load_op("NoSuchBuilder")
-    assert f"\nLeft out:\n  - {owner}.CPUAdamBuilder of quick 2.0: {problem}" in str(raised.value)
+    assert f"\nRejected:\n  - {owner}.CPUAdamBuilder of quick 2.0: {problem}" in str(raised.value)
 
 
 def test_the_second_of_two_packages_with_one_name_is_rejected(add_builder):

@@ -126,14 +126,14 @@ def test_a_prebuilt_op_must_have_code_for_the_devices_present(present):
     assert device_requirements.device_problem(BINARY, ("sm_70",)) is None
     present["cuda"] = ("sm_86", "sm_75")
     assert device_requirements.device_problem(BINARY, ()) == (
-        "it holds code for sm_80+sm_90, and the cuda device here is sm_75"
+        "it holds code for sm_80+sm_90, but the cuda device here is sm_75"
     )
 
 
 def test_without_a_device_a_prebuilt_op_must_have_code_for_the_requested_target(present):
     assert device_requirements.device_problem(BINARY, ("sm_90", "ptx")) is None
     assert device_requirements.device_problem(BINARY, ("sm_100",)) == (
-        "it holds code for sm_80+sm_90, and wanted is sm_100"
+        "it holds code for sm_80+sm_90, but the target is sm_100"
     )
 
 
@@ -141,7 +141,7 @@ def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypa
     present["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
     assert device_requirements.device_problem(BINARY, ()) == (
-        "it was built with CUDA 13.1, and the driver here serves CUDA up to 12.8: update the driver"
+        "it was built with CUDA 13.1, and the installed driver supports CUDA up to 12.8: update the driver"
     )
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"

@@ -78,14 +78,14 @@ def test_a_compatible_op_has_no_reason(tmp_path, bin):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"extra_cflags": "-O2 -g"}, "extra_cflags='-O2 -g'. Expected a list of strings, each a word of its own"),
+        ({"extra_cflags": "-O2 -g"}, "extra_cflags='-O2 -g'. Expected a list of strings, one argument each"),
         ({"extra_cflags": [None]}, r"extra_cflags=\[None\]. Expected a list"),
         ({"extra_ldflags": 3}, "extra_ldflags=3. Expected a list"),
         ({"extra_include_paths": [None]}, r"extra_include_paths=\[None\]. Expected a list"),
         ({"sources": None}, "sources=None. Expected a list"),
         ({"name": None}, "name=None. Expected an identifier of at most 200 bytes"),
         ({"name": "n" * 201}, "Expected an identifier of at most 200 bytes"),
-        ({"name": "größe", "abi": "torch"}, "name='größe'. Expected ASCII: it is a Python module's"),
+        ({"name": "größe", "abi": "torch"}, "name='größe'. Expected ASCII letters: it is also a Python module's name"),
         ({"torch_target": 2.10, "abi": "torch-stable"}, 'torch_target=2.1. Expected "MAJOR.MINOR"'),
     ],
 )
