@@ -69,17 +69,23 @@ def test_a_job_over_ssh_ends_with_its_connection(ssh, tmp_path):
     argv = [sys.executable, "-m", "opforge", "launch", "--hostfile", str(tmp_path / "hosts"), "--ssh", ssh]
     argv += ["--master-port", str(free_port()), str(job), "it's", "$HOME;"]
     env = child_processes.environment(OMP_PLACES="cores", OMP_NUM_THREADS="1")
-    done = subprocess.Popen(argv, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines, out = [f"rank {rank} of 2 cores it's $HOME;" for rank in (0, 1)], tmp_path / "out"
+
+    def printed():
+        return sorted(out.read_text().splitlines())
+
+    with open(out, "w") as file:
+        done = subprocess.Popen(argv, env=env, cwd=tmp_path, stdout=file, stderr=subprocess.PIPE, text=True)
     try:
-        polling.wait_for(lambda: all(os.path.exists(f"{job}{rank}") for rank in (0, 1)) or done.poll() is not None, 90)
+        # What a rank has written may still be on its way when its connection is killed.
+        polling.wait_for(lambda: printed() == lines or done.poll() is not None, 90)
         (pid,) = child_processes.matching(f"ssh -F /dev/null -p {ssh.split()[4]}", but=[done.pid])
         os.kill(pid, signal.SIGKILL)
-        out, err = done.communicate(timeout=90)
+        _, err = done.communicate(timeout=90)
     finally:
         done.kill()
         done.communicate()
-    lines = [f"rank {rank} of 2 cores it's $HOME;" for rank in (0, 1)]
-    assert sorted(out.splitlines()) == lines, err
+    assert printed() == lines, err
     assert done.returncode == 1
     assert f"the ranks on {FAR}, or the connection to it, ended by signal 9" in err
     polling.wait_for(lambda: not child_processes.matching(job))
