@@ -124,7 +124,9 @@ def test_a_layer_that_cannot_be_trusted_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "layer").mkdir()
     (tmp_path / "layer").chmod(0o777)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
-    with pytest.raises(LayerError, match=r"layer can be written by everybody. A layer must be owned by root, by you or"):
+    with pytest.raises(
+        LayerError, match=r"layer can be written by everybody. A layer must be owned by root, by you or"
+    ):
         current.current_store()
 
 
@@ -132,7 +134,9 @@ def test_a_layer_that_cannot_be_trusted_is_an_error(tmp_path, monkeypatch):
 def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     os.chown(folder, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder))
-    with pytest.raises(LayerError, match=f"belongs to user {STRANGER}.* or by a user in OPFORGE_TRUSTED_OWNERS") as caught:
+    with pytest.raises(
+        LayerError, match=f"belongs to user {STRANGER}.* or by a user in OPFORGE_TRUSTED_OWNERS"
+    ) as caught:
         current.current_store()
     assert str(caught.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(caught.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
