@@ -74,7 +74,9 @@ def wheel_tag(binaries: Sequence[Mapping[str, Any]]) -> Tag:
     """Returns the tag of a wheel with these libraries. Raises ValueError if they are for several machines."""
     machines = sorted({str(binary["machine"]) for binary in binaries})
     if len(machines) != 1:
-        raise ValueError(f"it holds libraries for {' and '.join(machines)}, and a wheel is for one machine: build one for each")
+        raise ValueError(
+            f"it holds libraries for {' and '.join(machines)}, and a wheel is for one: build one wheel for each"
+        )
     own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     python, abi = (own, own) if any(binary["abi"] == TORCH for binary in binaries) else ("py3", "none")
     foreign = sorted(_foreign(binaries))

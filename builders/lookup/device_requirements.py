@@ -38,7 +38,7 @@ def _driver_problem(record: Mapping[str, Any], compiled: bool) -> str | None:
     needed = tuple(int(part) for part in built.split(".")[:2])
     offers = ".".join(map(str, driver))
     if driver[0] < needed[0]:
-        return f"it was built with CUDA {built}, and the installed driver supports CUDA up to {offers}: update the driver"
+        return f"it was built with CUDA {built}, and the installed driver supports CUDA up to {offers}: update it"
     if compiled and driver < needed:
         return f"it holds PTX of CUDA {built} for this device, and the driver here compiles that of {offers} and before"
     return None

@@ -159,7 +159,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
-    """Whether a subclass's attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
+    """Whether an attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
@@ -171,7 +171,9 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
-def _compile_args(builder: str, value: Any, device: str, devices: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compile_args(
+    builder: str, value: Any, device: str, devices: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
         return words(builder, "extra_compile_args", value), ()

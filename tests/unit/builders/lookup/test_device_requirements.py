@@ -141,7 +141,7 @@ def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypa
     present["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
     assert device_requirements.device_problem(BINARY, ()) == (
-        "it was built with CUDA 13.1, and the installed driver supports CUDA up to 12.8: update the driver"
+        "it was built with CUDA 13.1, and the installed driver supports CUDA up to 12.8: update it"
     )
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
