@@ -11,6 +11,7 @@ from opforge import settings
 from opforge.errors import AcceleratorInUseError, AcceleratorUnavailableError, SettingError, UnknownAcceleratorError
 
 from . import registry
+from .devices import cpu as cpu  # already here, so that the first get_accelerator() need not import it
 from .interface.accelerator import Accelerator
 
 if TYPE_CHECKING:
