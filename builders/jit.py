@@ -57,7 +57,7 @@ def load(
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
-    """Compile sources into an op and load it; a hit where nothing that it was built from has changed.
+    """Compiles sources into an op and loads it, from the cache if no file that it was built from has changed.
 
         op = opforge.load("my_relu", ["relu.cpp"], extra_cflags=["-ffast-math"], fakes={"relu": torch.empty_like})
         op.relu(x)
@@ -221,7 +221,7 @@ def load_inline(
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
-    """As `load`, for sources given as text, with torch.utils.cpp_extension.load_inline's arguments.
+    """Does what `load` does for sources that are text, with the arguments of torch's `load_inline`.
 
     Sources that use the stable ABI are compiled as they are. Others get `torch/extension.h` and, for each of
     `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and

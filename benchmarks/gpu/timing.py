@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 CACHES = 4
-"""The tensors are at least this many times the second cache, so that nothing of one call remains for the next."""
+"""The tensors are at least this many times the second cache, so that no call finds the data of the one before in it."""
 RAMP = 0.2
 """Seconds of work before a task's first sample: an idle GPU's clocks need some tens of milliseconds to rise."""
 AHEAD = 400_000

@@ -61,7 +61,7 @@ KINDS = {
 
 
 class Eviction(NamedTuple):
-    """Something that is to be removed, and why."""
+    """A file or folder to remove, and why."""
 
     kind: str
     """`entry`, or one of KINDS."""

@@ -111,7 +111,7 @@ def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selecte
     """Returns the ops of these names for these targets.
 
     Without names these are all ops that are offered; without targets, those for this machine. Raises click.UsageError
-    for a name that nothing offers, with the names nearest to it.
+    for a name that no package offers, with the names nearest to it.
     """
     own_devices = {device for name in names if ":" in name for device in getattr(_own_class(name), "devices", ())}
     offers = offered(targets, own_devices) if not names or any(":" not in name for name in names) else []

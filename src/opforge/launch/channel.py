@@ -33,7 +33,7 @@ class Channel:
         """Starts the agent. Raises LauncherNotFoundError if its program is not on PATH."""
         self.host = host
         self.started = False
-        """Whether the agent has been told to start its engine."""
+        """Whether the message that starts the agent's engine was sent."""
         agent = [sys.executable, "-m", "opforge.launch.agent"]
         self.program = sys.executable if host.is_local else plan.ssh[0]
         if shutil.which(self.program) is None:

@@ -17,7 +17,7 @@ def test_a_folder_of_prebuilt_ops_is_a_layer(ops_folder, own_store, tmp_path):
     built = run("build-ops", "ownops:Relu", "--out", out)
     assert built.returncode == 0, built.stderr
     assert library(built).startswith(out)
-    # All users can read it, only the owner can write it, and it holds nothing of this machine.
+    # All users can read it, only the owner can write it, and no stat record of this machine is in it.
     assert sorted(os.listdir(f"{out}/v1")) == ["descriptions", "entries"]
     for parent, folders, files in os.walk(out):
         modes = {os.stat(os.path.join(parent, name)).st_mode & 0o777 for name in [*folders, *files]}

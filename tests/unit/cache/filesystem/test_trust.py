@@ -6,12 +6,9 @@ import os
 
 import pytest
 from support import text_files
+from support.owners import ME, STRANGER, as_root
 
 from opforge.cache.filesystem import trust
-
-ME = frozenset({0, os.geteuid()})
-STRANGER = 4242
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ import hashlib
 import os
 
 import pytest
+from support.owners import STRANGER
 from support.store.fake_store import ME
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records import entry as entries
-
-STRANGER = 4242
 
 
 def library_of(folder, size, **binary):

@@ -8,13 +8,10 @@ import stat
 
 import pytest
 from support import child_processes, text_files
+from support.owners import ME, STRANGER, as_root
 
 from opforge.cache import current, layout
 from opforge.errors import CacheDirError, LayerError
-
-ME = frozenset({0, os.geteuid()})
-STRANGER = 4242
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners: run the tests as root")
 
 
 @pytest.fixture
