@@ -28,7 +28,7 @@ from opforge.cache.records.inputs import Inputs
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 
-MEMBER = re.compile(r"entries/([0-9a-f]{32})/([A-Za-z0-9_][A-Za-z0-9_.-]*)")
+MEMBER = re.compile(r"entries/([0-9a-f]{32})/(\w[\w.-]*)")
 MAX_MANIFEST, MAX_LIBRARY = 4 << 20, 4 << 30
 """Limits on the bytes of a manifest and of a library. A manifest that names ten thousand files has 2 MB. JSON takes up
 to forty times its size in memory."""
@@ -178,6 +178,8 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
     op = str(binary["op"])
     if not is_binary_record(binary) or set(sizes) != {MANIFEST, binary["file"]}:
         raise ValueError(f"entry {key} does not hold a manifest and its library")
+    if not op.isidentifier():
+        raise ValueError(f"entry {key} names the op {op!r}, which is no identifier")
     if key != entry_key(plan, [(file.root, file.path, file.digest) for file in inputs.files]):
         raise ValueError(f"entry {key} has the manifest of another")
     if not all(re.fullmatch(r"[0-9a-f]{32}", text) for text in (plan, description)):

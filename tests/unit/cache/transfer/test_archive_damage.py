@@ -83,6 +83,11 @@ MANIFESTS = {
     ),
     "no inputs": (lambda m: m.pop("inputs"), "inputs"),
     "no op": (lambda m: m["binary"].pop("op"), "op"),
+    "an op that is no name": (
+        lambda m: m["binary"].update(op="\x1b[2J"),
+        "names the op '\\x1b[2J', which is no identifier",
+    ),
+    "an op that is no text": (lambda m: m["binary"].update(op="\ud800"), "which is no identifier"),
     "no library": (
         lambda m: m["binary"].update(file="other.so"),
         "does not hold a manifest and its library",
