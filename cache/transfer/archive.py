@@ -22,7 +22,7 @@ from opforge.cache import staging
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, temp_path, write_file
 from opforge.cache.keys import entry_key
 from opforge.cache.layout import Layout
-from opforge.cache.records import stat_record
+from opforge.cache.records import validity
 from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
@@ -189,7 +189,7 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
     if problem:
         raise ValueError(f"entry {key} is damaged: {problem}")
     is_new = staging.publish(layout, finished, key)
-    record = {**stat_record.EMPTY, "format": stat_record.FORMAT, "result": key, "binary": binary}
+    record = {**validity.EMPTY, "format": validity.FORMAT, "result": key, "binary": binary}
     make_folder(layout.plan(plan))
     write_file(os.path.join(layout.plan(plan), f"{key}-{IMPORTED}"), json.dumps(record).encode())
     make_folder(layout.description(description))

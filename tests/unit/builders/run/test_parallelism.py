@@ -6,7 +6,7 @@ import pytest
 from support.compilers.fake_compiler import plan_of
 from support.sample_ops import plain_op
 
-from opforge.builders.run import jobs
+from opforge.builders.run import parallelism
 from opforge.cache.current import writable_store
 
 
@@ -32,15 +32,15 @@ def test_as_many_compilers_run_as_cores_and_memory_allow(plan, monkeypatch, core
     class Cores:
         threads = cores
 
-    monkeypatch.setattr(jobs.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(jobs, "memory_left", lambda: left)
-    monkeypatch.setattr(jobs, "processes_left", lambda: None)
+    monkeypatch.setattr(parallelism.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(parallelism, "memory_left", lambda: left)
+    monkeypatch.setattr(parallelism, "processes_left", lambda: None)
     if measured:
-        jobs.note_peak(*plan, measured)
-    assert jobs.compiler_jobs(None, *plan) == count
-    assert jobs.compiler_jobs(3, *plan) == 3
+        parallelism.note_peak(*plan, measured)
+    assert parallelism.compiler_jobs(None, *plan) == count
+    assert parallelism.compiler_jobs(3, *plan) == 3
     monkeypatch.setenv("OPFORGE_JOBS", "5")
-    assert jobs.compiler_jobs(None, *plan) == 5
+    assert parallelism.compiler_jobs(None, *plan) == 5
 
 
 @pytest.mark.parametrize(("left", "count"), [(None, 64), (400, 64), (43, 10), (11, 2), (7, 1), (3, 1), (0, 1)])
@@ -48,16 +48,16 @@ def test_no_more_compilers_run_than_processes_may_be_started(plan, monkeypatch, 
     class Cores:
         threads = 64
 
-    monkeypatch.setattr(jobs.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(jobs, "memory_left", lambda: None)
-    monkeypatch.setattr(jobs, "processes_left", lambda: left)
-    assert jobs.compiler_jobs(None, *plan) == count
-    assert jobs.compiler_jobs(7, *plan) == 7
+    monkeypatch.setattr(parallelism.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(parallelism, "memory_left", lambda: None)
+    monkeypatch.setattr(parallelism, "processes_left", lambda: left)
+    assert parallelism.compiler_jobs(None, *plan) == count
+    assert parallelism.compiler_jobs(7, *plan) == 7
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
 def test_a_damaged_measurement_stops_no_build(plan, text):
-    jobs.note_peak(*plan, 1)
-    with open(jobs.peak_file(*plan), "w") as file:
+    parallelism.note_peak(*plan, 1)
+    with open(parallelism.peak_file(*plan), "w") as file:
         file.write(text)
-    assert jobs.compiler_jobs(None, *plan) >= 1
+    assert parallelism.compiler_jobs(None, *plan) >= 1
