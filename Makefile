@@ -35,9 +35,10 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# A long run of the tests that kill builders and corrupt the store. `make test` includes a short one.
+# Long runs of the tests that kill builders, corrupt the store and starve the machine. `make test` includes short ones.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
+	$(BIN)/python tests/fault/faults.py --rounds 1000 --processes 8
 
 docs: $(STAMP)
 	$(BIN)/python -W error::UserWarning -m pdoc --docformat google --output-directory docs/_build $(PUBLIC)

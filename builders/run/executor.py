@@ -13,6 +13,7 @@ from typing import NamedTuple
 from opforge.builders.inspection import elf
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.keys import entry_key
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
@@ -150,8 +151,8 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
     if outcome.status or missing:
         log = job.log
         try:
-            with open(log, "w", encoding="utf-8") as file:
-                file.write(outcome.output)
+            # By a rename: a pipe or a link in the file's place is replaced and not written to.
+            write_file(log, outcome.output.encode("utf-8", "replace"))
         except OSError:
             log = ""  # the error message alone has to do
         if missing:

@@ -65,10 +65,13 @@ def acquire(
 
     lock = filelock.FileLock(path, mode=0o600)
     try:
-        lock.acquire(timeout=0)
-        result = LockResult.FREE
-    except filelock.Timeout:
-        result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
+        try:
+            lock.acquire(timeout=0)
+            result = LockResult.FREE
+        except filelock.Timeout:
+            result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
+    except LockTimeoutError:
+        raise
     except OSError as error:  # NFS without its lock service, or a lock file that sudo has left
         log.warning("%s: no lock at %s (%s): others may build the same", label, path, error.strerror)
         result = LockResult.FREE

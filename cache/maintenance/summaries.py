@@ -81,7 +81,9 @@ class Summaries:
                 lines = [json.dumps([key, stamp, *summary]) + "\n" for key, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
             elif self._new:
-                handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                # A pipe in the file's place would block for ever, and a link would lead to a file of the user's.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+                handle = os.open(self._path, flags, 0o600)
                 with os.fdopen(handle, "wb") as file:
                     file.write("".join(self._new).encode())
         except OSError:

@@ -25,7 +25,8 @@ MAX_BYTES = 64 << 10
 def append(layout: Layout, change: int) -> None:
     """Appends a change in bytes. Without a file nothing is appended, since the next `total` walks."""
     try:
-        handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(layout.path(FILE), flags)
     except OSError:
         return
     try:
