@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
+from opforge.cache.filesystem.files import read_file
 from opforge.errors import BuilderError, ToolchainNotFoundError
 
 from . import jobserver, timeline
@@ -158,7 +159,6 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
 def peak_memory(folder: str) -> int:
     """Returns the most memory that one process of the build in `folder` used, in bytes; 0 if it is not known."""
     try:
-        with open(os.path.join(folder, "peak"), encoding="ascii") as file:
-            return int(file.read())
+        return int(read_file(os.path.join(folder, "peak"), 100))
     except (OSError, ValueError):
         return 0

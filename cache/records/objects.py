@@ -64,8 +64,7 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
     """Stores a unit's object file. If that fails, the next build compiles the unit again."""
     folder = layout.path("objects", unit)
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_file(path, MAX_OBJECT_BYTES)
         name = os.path.join(folder, bytes_digest(content))
         make_folder(folder)
         record = json.dumps(inputs.to_json()).encode()
@@ -76,5 +75,5 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
         for old in sorted(records, key=lambda file: os.stat(file).st_mtime_ns)[:-KEPT]:
             os.unlink(old)
             os.unlink(old[:-5] + ".o")
-    except OSError:
+    except (OSError, ValueError):
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,8 @@ from support import child_processes, sample_ops
 from support.paths import TESTS
 from support.store.fake_store import FakeStore
 
-from opforge.cache.maintenance import listing
+from opforge.builders.run import ninja
+from opforge.cache.maintenance import limits, listing
 from opforge.cache.records import size_log
 from opforge.errors import CompileError
 
@@ -66,6 +67,20 @@ def test_what_lies_in_place_of_the_running_sum_is_not_written_to(tmp_path, plant
     planted(store.layout.path(size_log.FILE))
     store.add("relu")
     assert size_log.total(store.layout) > 1000
+
+
+def test_what_lies_in_place_of_the_time_of_the_last_sweep_is_replaced(tmp_path, planted):
+    store = FakeStore(tmp_path / "store", tmp_path / "src")
+    path = store.layout.path("swept")
+    planted(path)
+    os.utime(path, (1, 1))
+    limits.enforce(store.layout, None, 3600.0)
+    assert os.path.isfile(path) and not os.path.islink(path)
+
+
+def test_what_lies_in_place_of_the_measured_memory_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "peak")
+    assert ninja.peak_memory(str(tmp_path)) == 0
 
 
 def test_what_lies_in_place_of_a_log_is_replaced_by_the_log(tmp_path, own_store, planted):
