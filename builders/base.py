@@ -17,7 +17,7 @@ from . import loader
 from .lookup import finder
 from .spec import abi as abis
 from .spec import kernel_roots, targets
-from .spec.op_spec import OpSpec, resolve, root_paths
+from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
@@ -137,7 +137,7 @@ class OpBuilder:
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, module = self._load_entry(spec, verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
-        self._module, self._watched = module, loader.own_files(entry, root_paths(spec))
+        self._module, self._watched = module, entry.watched
         return module
 
     def build(
@@ -179,7 +179,7 @@ class OpBuilder:
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
-                if problem := device_problem(entry.binary, spec.target.arch):
+                if problem := device_problem(entry.record, spec.target.arch):
                     raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:

@@ -15,7 +15,6 @@ from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
 from .spec.abi import PLAIN, REGISTER, STABLE
-from .spec.kernel_roots import is_own
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -86,7 +85,7 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
     of the first keep theirs. Raises LoadError, NamespaceClashError.
     """
     with lock:
-        abi = entry.binary["abi"]
+        abi = entry.record["abi"]
         typed = functions if abi == PLAIN else {}
         loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
@@ -104,12 +103,6 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
 
 
 Stamps = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def own_files(entry: Entry, root_paths: Mapping[str, str]) -> Stamps:
-    """Returns the files of the op itself that an entry was built from, each with its stamp."""
-    files = (file for file in entry.watched if is_own(file[0]))
-    return tuple((os.path.join(root_paths[root], path), tuple(stamp)) for root, path, *stamp in files)
 
 
 def are_unchanged(files: Stamps) -> bool:
@@ -144,7 +137,7 @@ def _register_fakes(
 def open_library(op: str, entry: Entry) -> int:
     """Returns the handle of the library. Making a ctypes.CDLL would cost a hit 2 % of its time."""
     path = entry.library
-    missing = _missing_sanitizer(entry.binary)
+    missing = _missing_sanitizer(entry.record)
     if missing:
         preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
         raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
@@ -224,7 +217,7 @@ def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
 
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
     library = ctypes.CDLL(entry.library, handle=open_library(op, entry))
-    names = tuple(entry.binary["exports"])
+    names = tuple(entry.record["exports"])
 
     def find(name: str) -> Any:
         try:
@@ -242,7 +235,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
     namespaces = _namespaces[entry.key] = _register_blocks(op, entry) or [op]
-    if entry.binary["python_module"]:
+    if entry.record["python_module"]:
         return _import_module(op, entry)
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
 
@@ -265,7 +258,7 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
         problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
         raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
     library, owned = open_library(op, entry), []
-    if REGISTER in entry.binary["exports"]:
+    if REGISTER in entry.record["exports"]:
         owned = [name + suffix for name in dict.fromkeys(_describe(library))]
         problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
         if problem is not None:

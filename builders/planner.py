@@ -10,7 +10,7 @@ from opforge.errors import OpIncompatibleError
 
 from .spec import abi, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
-from .spec.op_spec import is_own_root, root_paths
+from .spec.op_spec import include_folders, root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
@@ -65,15 +65,6 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
         kernels=spec.kernels,
     )
-
-
-def include_folders(spec: OpSpec) -> list[RootedPath]:
-    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
-    folders: list[RootedPath] = []
-    for number, folder in enumerate(spec.include_dirs):
-        located = kernel_roots.locate(spec.name, [folder], spec.roots)
-        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
-    return folders
 
 
 def _root_includes(spec: OpSpec) -> list[RootedPath]:

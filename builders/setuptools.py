@@ -26,7 +26,7 @@ from setuptools.errors import ExecError, OptionError
 
 from opforge.cache.layout import PACKAGE_LAYER
 
-from .wheel_tag import Tag, binary_records, wheel_tag
+from .wheel_tag import Tag, records_of, wheel_tag
 
 __all__ = ["commands"]
 LEVELS = {
@@ -190,7 +190,7 @@ def _config_problem(ops: object, targets: object, portable: object, package: str
 
 def _built_tag(build_ops: Any) -> Tag | None:
     """Returns the tag for the ops that were built, or None if there are none. Raises OptionError."""
-    binaries = [binary for layer in build_ops.layers() for binary in binary_records(layer)]
+    binaries = [binary for layer in build_ops.layers() for binary in records_of(layer)]
     try:
         return wheel_tag(binaries) if binaries else None
     except ValueError as error:

@@ -11,7 +11,7 @@ from opforge.errors import CacheDirError, LayerError
 
 from .filesystem import trust
 from .filesystem.files import make_folder, write_file
-from .layout import INDEX, TAG, TAG_NAME, VERSION, Layout
+from .layout import INDEX, MACHINE, OLD_VERSIONS, TAG, TAG_NAME, VERSION, Layout
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -88,7 +88,7 @@ def writable_store(store: Store | None = None) -> Store:
     except CacheDirError as problem:
         if chosen:
             raise
-        fallback = Store(private_fallback(problem), store.owners, tuple(str(layer) for layer in store.layers))
+        fallback = Store(private_fallback(problem), store.owners, tuple(str(source.layout) for source in store.layers))
         prepare(fallback.layout.root, owners)
         _stores[root, chosen, settings.trusted_owners(), settings.cache_layers()] = fallback
         return fallback
@@ -136,9 +136,9 @@ def _other_names(root: str) -> list[str]:
         names = sorted(os.listdir(root))
     except OSError:
         return []  # missing, which is well, or unreadable, which the next step reports
-    if TAG_NAME in names or VERSION in names:
+    if TAG_NAME in names or VERSION in names or any(name in names for name in OLD_VERSIONS):
         return []
-    return [name for name in names if name not in (INDEX, "lost+found")]  # the latter is in every new ext4 volume
+    return [name for name in names if name not in (INDEX, MACHINE, "lost+found")]  # the latter is in every new ext4 volume
 
 
 def private_fallback(refused: CacheDirError) -> str:

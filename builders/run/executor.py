@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from opforge.builders.inspection import elf
 from opforge.builders.spec.build_plan import Step
+from opforge.builders.spec.kernel_roots import TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import entry_key
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
-from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, timeline
+from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
 from .dependencies import reads_of_step, search_folders
 from .job import Job
 from .provenance import Provenance
@@ -59,27 +59,24 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
-    key = entry_key(job.plan.key, [(file.root, file.path, file.digest) for file in run.inputs.files])
-    binary = binary_record.read(job, os.path.join(work, library), key)
+    record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
     # dlopen tells libraries apart by name: two results must not share one.
-    path = os.path.join(finished, binary["file"])
+    path = os.path.join(finished, record["file"])
     shutil.copyfile(os.path.join(work, library), path)
     os.chmod(path, 0o500)
-    manifest = {
-        "op": job.plan.op,
+    build = {
         "components": job.plan.components(),
-        "built": {
-            "at": began,
-            "seconds": round(time.time() - began, 3),
-            "steps": [step.title for step in steps],
-            "reused": run.reused,
-            "peak_bytes": ninja.peak_memory(work),
-            "said": run.output,
-        },
+        "at": began,
+        "steps": [step.title for step in steps],
+        "reused": run.reused,
+        "peak_bytes": ninja.peak_memory(work),
+        "output": run.output,
     }
-    return BuildResult(key, finished, binary, run.inputs, run.stamps, manifest)
+    own = run.inputs.shipped(TRUSTED_ROOTS, job.roots, disk)
+    seconds = round(time.time() - began, 3)
+    return BuildResult(finished, {**record, "seconds": seconds}, own, run.inputs, run.stamps, build)
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:

@@ -22,6 +22,7 @@ class Job(NamedTuple):
     layout: Layout
     """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
     torch_target: str
+    portable: bool = False
     reuse: bool = True
     on_progress: ninja.Progress | None = None
 

@@ -10,6 +10,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Inputs, RootedPath
+from opforge.cache.records.validity import Observation
 
 from .job import Job
 from .provenance import Read
@@ -22,12 +23,11 @@ def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, In
 
     Returns the inputs of each, by the name of the object.
     """
-    digests: dict[str, str | None] = {}
-    taken = {}
+    taken, seen = {}, Observation(job.roots, disk)
     for step in steps:
         if step.unit:
             target = os.path.join(work, step.output)
-            inputs = objects.reuse(job.layout, _unit_key(job, step), job.roots, disk, digests, target)
+            inputs = objects.reuse(job.layout, _unit_key(job, step), seen, target)
             if inputs:
                 taken[step.output] = inputs
     return taken

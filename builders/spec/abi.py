@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 REGISTER = "opforge_register"
+INTERFACE = 1
+"""The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
+when that changes, fixes included; a test holds the digest of these headers without their comments."""
+LOADED_INTERFACES = range(1, INTERFACE + 1)
+"""The numbers of the libraries that this opforge loads."""
 LOADS = ("OPFORGE_LOADS", "")
 """The definition by which torch's registration macros wait for the loader: see torch/library.h among our headers."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from opforge import settings
 from opforge.accelerator.target import Target
@@ -13,6 +13,9 @@ from opforge.errors import BuilderError
 from . import abi as abis
 from . import installed_torch, kernel_roots
 from .kernel_roots import KernelRoot
+
+if TYPE_CHECKING:
+    from opforge.cache.records.inputs import RootedPath
 
 LONGEST_NAME = 200
 """Bytes of an op's name. The name of a file, which has more in it than the op's name, may have 255."""
@@ -255,3 +258,14 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
 def is_own_root(spec: OpSpec, folder: str) -> bool:
     """Returns whether an include folder is a root of its own: an absolute path outside of every kernel root."""
     return os.path.isabs(folder) and not kernel_roots.holding(folder, spec.declared_roots)
+
+
+def include_folders(spec: OpSpec) -> list[RootedPath]:
+    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
+    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
+
+    folders: list[RootedPath] = []
+    for number, folder in enumerate(spec.include_dirs):
+        located = kernel_roots.locate(spec.name, [folder], spec.roots)
+        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
+    return folders

@@ -64,10 +64,7 @@ class Disk:
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
-            digest = hashlib.sha256()
-            while chunk := os.read(handle, CHUNK):
-                digest.update(chunk)
-            return digest.hexdigest()
+            return digest_of(handle)
         except OSError:
             return None
         finally:
@@ -87,3 +84,11 @@ class Disk:
     def now_ns(self) -> int:
         """Returns the nanoseconds since the epoch, by this machine's clock."""
         return time.time_ns()
+
+
+def digest_of(handle: int) -> str:
+    """Returns the SHA-256, in hex, of what is left to read from a descriptor."""
+    digest = hashlib.sha256()
+    while chunk := os.read(handle, CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

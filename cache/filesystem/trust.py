@@ -5,17 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
-from typing import NamedTuple
-
-
-class PackageLayer(NamedTuple):
-    """A layer inside an installed package. It is trusted as the package's own code is."""
-
-    root: str
-    owner: int
-    """The user id that the package's folder belongs to."""
-    write_bits: int
-    """The mode bits by which other users may write the package's code, so its libraries need be no safer."""
 
 
 def trusted_ids(names: Collection[str] = ()) -> frozenset[int]:

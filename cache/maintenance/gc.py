@@ -27,7 +27,6 @@ GRACE_SECONDS = 5.0
 OVER_LIMIT = "the least recently used, and the store is larger than the limit"
 DAY = 24 * 3600.0
 MAX_AGE_SECONDS = {
-    "answers": 30 * DAY,
     "failures": DAY,
     "locks": 7 * DAY,
     "logs": 7 * DAY,
@@ -43,14 +42,13 @@ TEMP_FILE_SECONDS = 3600.0
 """A temporary file that is older was left by a process that was killed."""
 KINDS = {
     "": "temporary file",
-    "answers": "lookup memo",
     "descriptions": "description",
     "failures": "failure",
     "locks": "lock",
     "logs": "log",
     "objects": "object",
     "peaks": "memory record",
-    "plans": "stat record",
+    "plans": "pointer",
     "quarantine": "quarantined folder",
     "sources": "source",
     "staging": "abandoned build",
@@ -144,7 +142,7 @@ def everything(layout: Layout, keys: Collection[str] | None = None) -> list[Evic
 
 
 def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
-    """Returns the stat records and descriptions of entries that are gone, or whose keys are in `evicted`.
+    """Returns the plans' and descriptions' pointers to entries that are gone, or whose keys are in `evicted`.
 
     None if the folder of the entries is a link: links are not followed, so nothing is known about the entries.
     """
@@ -152,11 +150,10 @@ def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
         return []
     kept = {folder.name for folder in listing.subfolders(layout.path("entries"))}.difference(evicted)
     orphans = []
-    for area, key_of in (("plans", listing.entry_key_of), ("descriptions", str)):
+    for area in ("plans", "descriptions"):
         for folder in listing.subfolders(layout.path(area)):
             for file in listing.children(folder.path):
-                key = key_of(file.name)
-                if key and not key.endswith(".tmp") and key not in kept:
+                if not file.name.endswith(".tmp") and file.name not in kept:
                     orphans.append(_eviction(area, file.path, "its entry is gone"))
     return orphans
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_json
+from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.cache.layout import VERSION, Layout
-from opforge.cache.records.entry import MANIFEST
+from opforge.cache.records.entry import BUILD, RECORD, read_record
 
 from .summaries import Summaries
 
-MANIFEST_PROBLEM = "its manifest cannot be read"
+RECORD_PROBLEM = "its record cannot be read"
 
 
 class StoredEntry(NamedTuple):
@@ -24,17 +24,17 @@ class StoredEntry(NamedTuple):
     target: str
     plan: str
     size: int
-    """Bytes of the library and its manifest."""
+    """Bytes of all its files."""
     built: float
     """When it was published."""
     used: float
-    """When it was last used, as far as is known: when it was published, or a stat record of it was last written."""
+    """When it was last used, as far as is known: when it was published, or a look-up last noted its use."""
     seconds: float
     """How long the build took."""
     path: str
-    """The library; the entry's folder if the manifest cannot be read."""
+    """The library; the entry's folder if the record cannot be read."""
     problem: str = ""
-    """Why its manifest cannot be used, or empty. The library is not checked: see `verify.verify`."""
+    """Why its record cannot be used, or empty. The library is not checked: see `verify.verify`."""
 
     def to_json(self) -> dict[str, object]:
         """Returns what `opforge cache ls --json` prints of it: these names are public."""
@@ -77,29 +77,31 @@ def stat_of(path: str) -> os.stat_result | None:
         return None
 
 
-def read_manifest(layout: Layout, key: str) -> dict[str, Any] | None:
-    """Returns an entry's manifest, or None if it is missing or is no manifest."""
+def record_of(layout: Layout, key: str) -> dict[str, Any] | None:
+    """Returns an entry's record, or None if it is missing or is no record."""
     try:
-        manifest = read_json(os.path.join(layout.entry(key), MANIFEST))
-        return manifest if isinstance(manifest, dict) and isinstance(manifest["binary"], dict) else None
-    except (OSError, ValueError, KeyError, RecursionError):
+        return read_record(layout.entry(key))
+    except UNREADABLE:
         return None
 
 
-def entry_key_of(name: str) -> str:
-    """Returns the entry key in the file name of a stat record; empty for any other file."""
-    key, dash, rest = name.partition("-")
-    return key if dash and rest.endswith(".json") else ""
+def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
+    """Returns how an entry was built, or None if that is not known."""
+    try:
+        build = read_json(os.path.join(layout.entry(key), BUILD))
+        return build if isinstance(build, dict) else None
+    except UNREADABLE:
+        return None
 
 
 def last_uses(layout: Layout) -> dict[str, float]:
-    """Returns, for each entry key with stat records, when the newest of them was written."""
+    """Returns when each entry was last used, as far as is known: the newest time of a pointer to it."""
     newest: dict[str, float] = {}
     for plan in subfolders(layout.path("plans")):
         for file in children(plan.path):
-            key, status = entry_key_of(file.name), stat_of(file.path)
-            if key and status:
-                newest[key] = max(newest.get(key, 0.0), status.st_mtime)
+            status = stat_of(file.path)
+            if status:
+                newest[file.name] = max(newest.get(file.name, 0.0), status.st_mtime)
     return newest
 
 
@@ -120,8 +122,8 @@ def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stor
         return None
     built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
     size = sum(file.st_size for file in files.values())
-    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, MANIFEST_PROBLEM)
-    summary = summaries.get(folder.name, files[MANIFEST]) if MANIFEST in files else None
+    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, RECORD_PROBLEM)
+    summary = summaries.get(folder.name, files[RECORD]) if RECORD in files else None
     if summary is None:
         return entry
     return entry._replace(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import entry_key
 
 
 class RootedPath(NamedTuple):
@@ -65,7 +66,7 @@ class Inputs(NamedTuple):
             "searched": sorted(self.searched),
             "present": sorted(self.present),
             "folders": sorted(self.folders),
-            "seals": sorted((tree, *stamp_file) for tree, stamp_file in self.trusted_trees),
+            "trusted_trees": sorted((tree, *stamp_file) for tree, stamp_file in self.trusted_trees),
         }
 
     @classmethod
@@ -77,17 +78,33 @@ class Inputs(NamedTuple):
             searched=tuple(RootedPath(*fields) for fields in data["searched"]),
             present=tuple(RootedPath(*fields) for fields in data["present"]),
             folders=tuple(RootedPath(*fields) for fields in data["folders"]),
-            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in data["seals"]),
+            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in data["trusted_trees"]),
         )
+
+    def result_key(self, plan_key: str) -> str:
+        """Returns the key of what is built from these inputs by a plan."""
+        return entry_key(plan_key, [(file.root, file.path, file.digest) for file in self.files])
 
     def without(self, roots: Collection[str]) -> Inputs:
         """Returns these inputs without those below the named roots; the rest is checked file by file."""
         return self._replace(
             files=tuple(file._replace(tree="") for file in self.files if file.root not in roots),
             searched=tuple(folder for folder in self.searched if folder.root not in roots),
+            present=tuple(name for name in self.present if name.root not in roots),
             folders=tuple(folder for folder in self.folders if folder.root not in roots),
             trusted_trees=(),
         )
+
+    def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
+        """Returns what the record of an entry holds of these inputs: those below the op's own roots.
+
+        Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
+        in none of them either: nothing below it can appear before that part does.
+        """
+        own = self.without(trusted_roots)
+        bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
+        names = {_shortest_absent(name, bases, disk) for name in own.names}
+        return own._replace(names=tuple(sorted(names)))
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
@@ -108,3 +125,13 @@ def may_be_in(listing: frozenset[str], name: str) -> bool:
     """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
     first = name.partition("/")[0]
     return first in listing or first in ("", ".", "..")
+
+
+def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:
+    """Returns the first part of a relative path that is in none of the folders; the whole path if all parts are."""
+    parts = name.split("/")
+    for end in range(1, len(parts)):
+        head = "/".join(parts[:end])
+        if parts[0] not in ("", ".", "..") and not any(disk.exists(os.path.join(folder, head)) for folder in folders):
+            return head
+    return name

@@ -66,6 +66,11 @@ def cpp_extension() -> bool:
     return _flag("OPFORGE_CPP_EXTENSION")
 
 
+def prefers_prebuilt() -> bool:
+    """Returns whether a prebuilt op is used even if it was built with other flags than the user's."""
+    return prebuilt() == "require" or bool(os.environ.get("OPFORGE_PREBUILT", "").strip())
+
+
 def prebuilt() -> str:
     """Returns how prebuilt ops are used: "prefer" them, "require" that nothing is compiled, or "ignore" the layers."""
     value = os.environ.get("OPFORGE_PREBUILT", "").strip().lower() or "prefer"

@@ -150,10 +150,11 @@ class Run:
 
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._options.out is not None:
-            from opforge.builders.spec.description import describe
+            from opforge.builders.spec.description import description_key
+            from opforge.cache.current import current_store
             from opforge.cache.transfer import layer
 
-            entry = layer.add(self._options.out, entry, describe(builder.spec()).key)
+            entry = layer.add(self._options.out, entry, description_key(builder.spec()), current_store().owners)
         # A forced build that equals the stored entry has the origin "cache" as well, and yet was built.
         state = "built" if self._options.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
         return outcome._replace(state=state, path=entry.library, result=entry.key)

@@ -1,4 +1,4 @@
-"""What a manifest says of a library: its ABI, its target, what it exports and what it needs."""
+"""What a record says of a library: its ABI, its target, what it exports and what it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 from typing import Any
 
 from opforge.builders.inspection import elf
-from opforge.builders.spec.abi import PLAIN, REGISTER, STABLE, TORCH
+from opforge.builders.spec.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
+from opforge.builders.spec.user_flags import user_flags
 
 from . import diagnostics
 from .job import Job
@@ -41,6 +42,9 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         "target": plan.target,
         "torch_target": job.torch_target,
         "requires": dict(plan.requires),
+        "interface": INTERFACE,
+        "portable": job.portable,
+        "user_flags": user_flags(),
         "python_module": plan.abi == TORCH and plan.op in modules,
         **symbols,
     }
