@@ -1,40 +1,32 @@
 """Entries as one archive. The same entries give the same bytes; unpacking trusts nothing that the archive says.
 
-    entries/ENTRY/manifest.json
+    entries/ENTRY/build.json
+    entries/ENTRY/record.json
     entries/ENTRY/NAME.so
-
-Stat records are left out, since their stamps are one machine's. The first look-up of an imported entry hashes its
-inputs.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
 import shutil
 import tarfile
-from collections.abc import Collection, Iterable, Iterator
-from typing import IO, Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
+from typing import IO, NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.cache.keys import entry_key
-from opforge.cache.layout import Layout
-from opforge.cache.records import validity
-from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
-from opforge.cache.records.inputs import Inputs
+from opforge.cache.admit import admit, checked_record
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
+from opforge.cache.layout import DIGITS, Layout
+from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 
-MEMBER = re.compile(r"entries/([0-9a-f]{32})/([A-Za-z0-9_][A-Za-z0-9_.-]*)")
-MAX_FILES, MAX_BYTES = 200_000, 64 << 30
-"""Limits on what one archive may unpack to."""
-MAX_MANIFEST, MAX_LIBRARY, MAX_NAME = 64 << 20, 4 << 30, 64 << 10
-"""Limits on the bytes that are read into memory at once: a manifest, a library, the record of a long name."""
-IMPORTED = "imported.json"
-"""Stands for the digest of the root paths in the file name of an imported entry's stat record. It equals no digest, so
-the stamps are taken at the first look-up."""
+MEMBER = re.compile(rf"entries/([0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(\w[\w.-]*)")
+MAX_JSON, MAX_LIBRARY = 4 << 20, 4 << 30
+"""Limits on the bytes of a record and of a library. A build that read ten thousand files takes 2 MB. JSON takes up to
+forty times its size in memory."""
 
 
 class Transfer(NamedTuple):
@@ -52,45 +44,23 @@ class Transfer(NamedTuple):
         return {"result": self.key, "op": self.op, "size": self.size, "news": self.is_new}
 
 
-class _Member(tarfile.TarInfo):
-    """A member of a kind that an export writes. A damaged header raises; tarfile alone would end without an error."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        member = super().frombuf(buf, encoding, errors)
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE) or member.size < 0:
-            raise ValueError(f"{member.name!r} is no file of an entry")
-        if member.type == tarfile.XHDTYPE and member.size > MAX_NAME:
-            raise ValueError(f"{member.name!r} is larger than the record of any name")
-        return member
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
-        try:
-            return super().fromtarfile(archive)
-        except tarfile.HeaderError as error:
-            if type(error).__name__ == "EOFHeaderError":  # the mark at the end of each archive
-                raise
-            raise tarfile.ReadError(f"it is cut short or damaged ({error})") from error
-
-
 def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
     """Writes the entries with these keys to a tar archive, complete or not at all. Raises OSError.
 
     Entries that are gone or incomplete are left out.
     """
     transfers = []
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = temp_path(path)
     try:
-        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
+        with tarfile.open(temporary, "x", format=tarfile.PAX_FORMAT) as archive:
             for key in sorted(set(keys)):
-                files = _files(layout.entry(key))
-                if files is None:
-                    continue
-                for name, content in files:
-                    archive.addfile(_member(f"entries/{key}/{name}", len(content)), io.BytesIO(content))
-                op = str(json.loads(dict(files)[MANIFEST])["binary"]["op"])
-                transfers.append(Transfer(key, op, sum(len(content) for _name, content in files)))
+                with ExitStack() as opened:
+                    op, files = _open_entry(layout.entry(key), opened)
+                    sizes = {name: os.fstat(file.fileno()).st_size for name, file in files.items()}
+                    for name, file in files.items():
+                        archive.addfile(_member(f"entries/{key}/{name}", sizes[name]), file)
+                    if files:
+                        transfers.append(Transfer(key, op, sum(sizes.values())))
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
@@ -98,17 +68,15 @@ def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
     return transfers
 
 
-def _files(folder: str) -> list[tuple[str, bytes]] | None:
-    """Returns the files of an entry by name, or None if it is not complete."""
-    files = []
+def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
+    """Opens the files of an entry; returns its op and the files by name, none if it is damaged."""
     try:
-        for name in sorted(os.listdir(folder)):
-            with open(os.path.join(folder, name), "rb") as file:
-                files.append((name, file.read()))
-        binary = json.loads(dict(files)[MANIFEST])["binary"]
-        return files if is_binary_record(binary) and binary["file"] in dict(files) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        record = read_record(folder)
+        names = sorted((BUILD, RECORD, record["file"])) if record else []
+        files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
+        return (str(record["op"]), files) if record else ("", {})
+    except UNREADABLE:
+        return "", {}
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:
@@ -121,84 +89,83 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Transfer]:
     """Imports the entries of an archive; each is checked before it is published.
 
+    Only one library is on disk without having been checked, and no more than a part of one in memory.
+
     Raises:
         ArchiveError: The archive cannot be opened, or something in it is wrong. The entries before it stay.
     """
     transfers: list[Transfer] = []
     try:
-        with _open(path) as archive:
-            for key, files in _grouped(archive):
-                transfers.append(_publish(layout, key, files, owners))
-    except Exception as error:  # damaged bytes can make tarfile, a decompressor or json raise anything
-        if isinstance(error, OSError) and error.filename == path:
+        with open_regular(path) as file:
+            _unpack(layout, TarReader(file), owners, transfers)
+    except OSError as error:
+        if error.filename == path:
             raise ArchiveError(path, f"it cannot be opened ({error.strerror})", 0) from error
+        problem = f"{error.filename or layout.root}: {error.strerror or error}"
+        advice = "Free some space or give yourself access there, or set OPFORGE_CACHE_DIR to another folder."
+        raise ArchiveError(path, problem, len(transfers), advice) from error
+    except Exception as error:  # damaged bytes can make a decompressor or json raise anything
         raise ArchiveError(path, str(error) or type(error).__name__, len(transfers)) from error
     return transfers
 
 
-def _open(path: str) -> tarfile.TarFile:
+def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfers: list[Transfer]) -> None:
+    """Adds each entry to `transfers` once it is published. Raises ValueError for what an export would not write."""
+    current, sizes, seen, folder = "", dict[str, int](), set[str](), ""
     try:
-        return tarfile.open(path, "r:*", tarinfo=_Member)
-    except tarfile.ReadError as error:  # its text has a line for each compression that was tried
-        raise ValueError("it is no tar archive, or its beginning is damaged") from error
-
-
-def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yields (key, files by name) of each entry. Raises ValueError for a member that an export would not write."""
-    current, files, count, total, seen = "", dict[str, bytes](), 0, 0, set[str]()
-    for member in archive:
-        count, total = count + 1, total + member.size
-        match = MEMBER.fullmatch(member.name)
-        if not member.isreg() or member.issparse() or match is None:
-            raise ValueError(f"{member.name!r} is no file of an entry")
-        key, name = match.groups()
-        if count > MAX_FILES or total > MAX_BYTES:
-            raise ValueError(f"it holds more than {MAX_FILES} files or {MAX_BYTES} bytes")
-        if member.size > (MAX_MANIFEST if name == MANIFEST else MAX_LIBRARY):
-            raise ValueError(f"{member.name!r} is larger than any {'manifest' if name == MANIFEST else 'library'}")
-        content: IO[bytes] | None = archive.extractfile(member)
-        if content is None:
-            raise ValueError(f"{member.name!r} has no content")
-        if key != current and files:
-            yield current, files
-            files = {}
-            seen.add(current)
-        if key in seen or name in files:
-            raise ValueError(f"{member.name!r} is in it twice")
-        current = key
-        files[name] = content.read()
-    if files:
-        yield current, files
-
-
-def _publish(layout: Layout, key: str, files: dict[str, bytes], owners: Collection[int]) -> Transfer:
-    """Checks one entry and publishes it. Raises ValueError, KeyError or TypeError if something in it is wrong."""
-    manifest: dict[str, Any] = json.loads(files[MANIFEST])
-    binary, inputs = manifest["binary"], Inputs.from_json(manifest["inputs"])
-    plan, description = str(manifest["plan"]), str(manifest["description"])
-    op = str(binary["op"])
-    if not is_binary_record(binary) or set(files) != {MANIFEST, binary["file"]}:
-        raise ValueError(f"entry {key} does not hold a manifest and its library")
-    if key != entry_key(plan, [(file.root, file.path, file.digest) for file in inputs.files]):
-        raise ValueError(f"entry {key} has the manifest of another")
-    if not all(re.fullmatch(r"[0-9a-f]{32}", text) for text in (plan, description)):
-        raise ValueError(f"entry {key} has no valid keys")
-    folder = staging.new_folder(layout, key)
-    try:
-        finished = os.path.join(folder, "entry")
-        make_folder(finished)
-        for name, content in files.items():
-            write_file(os.path.join(finished, name), content)
-        os.chmod(os.path.join(finished, binary["file"]), 0o500)
-        problem = integrity_problem(Entry(key, finished, binary, "archive"), owners, full=True)
-        if problem:
-            raise ValueError(f"entry {key} is damaged: {problem}")
-        is_new = staging.publish(layout, finished, key)
+        for member, size in reader.members():
+            match = MEMBER.fullmatch(member)
+            if match is None:
+                raise ValueError(f"{member!r} is no file of an entry")
+            key, name = match.groups()
+            is_json = name in (RECORD, BUILD)
+            if size > (MAX_JSON if is_json else MAX_LIBRARY):
+                raise ValueError(f"{member!r} is larger than any {'record' if is_json else 'library'}")
+            if key != current and folder:
+                transfers.append(_publish(layout, current, folder, sizes, owners))
+                _remove(folder)
+                folder = ""
+            if name in sizes if key == current else key in seen:
+                raise ValueError(f"{member!r} is in it twice")
+            if not folder:
+                current, sizes, folder = key, {}, staging.new_folder(layout, key)
+                seen.add(key)
+                make_folder(os.path.join(folder, "entry"))
+            if len(sizes) == 3:
+                raise ValueError(f"entry {key} does not hold a record and its library")
+            sizes[name] = size
+            _write(os.path.join(folder, "entry", name), reader)
+        if folder:
+            transfers.append(_publish(layout, current, folder, sizes, owners))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    record = {**validity.EMPTY, "format": validity.FORMAT, "result": key, "binary": binary}
-    make_folder(layout.plan(plan))
-    write_file(os.path.join(layout.plan(plan), f"{key}-{IMPORTED}"), json.dumps(record).encode())
-    make_folder(layout.description(description))
-    write_file(os.path.join(layout.description(description), key), b"")
-    return Transfer(key, op, sum(len(content) for content in files.values()), is_new)
+        if folder:
+            _remove(folder)
+
+
+def _write(path: str, reader: TarReader) -> None:
+    """Writes the archive's current file to a new one."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(handle, "wb", buffering=0) as file:
+        for chunk in reader.content():
+            written = memoryview(chunk)
+            while written:
+                written = written[file.write(written) :]
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], owners: Collection[int]) -> Transfer:
+    """Checks the entry in a staging folder and publishes it. Raises ValueError if something in it is wrong."""
+    finished = os.path.join(folder, "entry")
+    if not {RECORD, BUILD} < sizes.keys():
+        raise ValueError(f"entry {key} does not hold a record and its library")
+    try:
+        record = checked_record(finished, owners, key)
+        if not record["op"].isidentifier():
+            raise ValueError(f"it names the op {record['op']!r}, which is no identifier")
+        _entry, is_new = admit(layout, finished, owners)
+    except ValueError as error:
+        raise ValueError(f"entry {key} is damaged: {error}") from error
+    return Transfer(key, record["op"], sum(sizes.values()), is_new)

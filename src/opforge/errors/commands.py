@@ -8,12 +8,13 @@ from .base import OpforgeError
 class ArchiveError(OpforgeError, ValueError):
     """An archive of cache entries cannot be read or must not be unpacked."""
 
-    def __init__(self, path: str, problem: str, kept: int) -> None:
+    def __init__(
+        self, path: str, problem: str, kept: int, advice: str = "Export it again with `opforge cache export`."
+    ) -> None:
         super().__init__(
-            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that."
-            " Export it again with `opforge cache export`."
+            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that. {advice}"
         )
-        self.path, self.problem, self.kept = path, problem, kept
+        self.path, self.problem, self.kept, self.advice = path, problem, kept, advice
 
 
 class InspectionError(OpforgeError, ValueError):

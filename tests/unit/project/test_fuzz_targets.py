@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import subprocess
+import sys
 
 import pytest
+from support import child_processes
 from support.paths import TESTS
 
 
@@ -51,6 +54,15 @@ def test_the_archive_target_damages_a_valid_archive_by_a_recipe(fuzz_archive, ar
     for _number in range(60):
         archive_target.run(bytes([fuzz_archive.RECIPE, *chance.randbytes(4 * chance.randrange(1, 4))]))
         archive_target.run(chance.randbytes(chance.randrange(1500)))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc/self/statm")
+def test_mutated_archives_escape_nowhere_execute_nothing_and_take_bounded_memory_and_time():
+    script = os.path.join(TESTS, "fuzz", "archives.py")
+    command = [sys.executable, script, "--count", "1500", "--processes", "1", "--seed", "5"]
+    done = subprocess.run(command, env=child_processes.environment(), capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("seed 5: 1500 archives in ")
 
 
 def test_the_lookup_target_finds_the_entry_of_valid_files(lookup_target):

@@ -57,7 +57,7 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     try:
         moved = archive.export(layout, keys, file)
     except OSError as error:
-        raise click.UsageError(f"{file} cannot be written: {error.strerror}. Choose another path.") from error
+        raise click.UsageError(f"{file} cannot be written: {error.strerror or error}. Choose another path.") from error
     _print_moved(moved, "exported", as_json)
 
 

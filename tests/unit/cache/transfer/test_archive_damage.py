@@ -16,7 +16,7 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 
-CUT = "was refused: Compressed file ended before the end-of-stream marker was reached. "
+CUT = "was refused: its compressed data is cut short or damaged ("
 NO_ARCHIVE = "was refused: it is no tar archive, or its beginning is damaged. "
 
 
@@ -56,7 +56,7 @@ def test_a_compressed_archive_that_is_damaged_is_refused(packed, empty_store, co
 def test_a_file_that_is_no_archive_is_refused(tmp_path, empty_store, content):
     (tmp_path / "ops.tar").write_bytes(content)
     error = refusal_of(empty_store, tmp_path / "ops.tar")
-    assert error.kept == 0 and (CUT if content[:1] == b"\x1f" else NO_ARCHIVE) in str(error)
+    assert error.kept == 0 and (CUT if content[:2] in (b"\x1f\x8b", b"BZ") else NO_ARCHIVE) in str(error)
 
 
 def test_an_archive_that_does_not_exist_is_reported(tmp_path, empty_store):
@@ -83,6 +83,11 @@ MANIFESTS = {
     ),
     "no inputs": (lambda m: m.pop("inputs"), "inputs"),
     "no op": (lambda m: m["binary"].pop("op"), "op"),
+    "an op that is no name": (
+        lambda m: m["binary"].update(op="\x1b[2J"),
+        "names the op '\\x1b[2J', which is no identifier",
+    ),
+    "an op that is no text": (lambda m: m["binary"].update(op="\ud800"), "which is no identifier"),
     "no library": (
         lambda m: m["binary"].update(file="other.so"),
         "does not hold a manifest and its library",

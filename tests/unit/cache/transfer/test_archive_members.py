@@ -14,7 +14,7 @@ from support.store.fake_store import ME
 
 from opforge.cache import current
 from opforge.cache.layout import Layout
-from opforge.cache.transfer import archive
+from opforge.cache.transfer import archive, tar_reader
 from opforge.errors import ArchiveError
 
 
@@ -94,16 +94,16 @@ def test_an_entry_that_is_there_twice_is_refused(packed, empty_store):
 
 
 @pytest.mark.parametrize(
-    ("bound", "value", "text"),
+    ("module", "bound", "value", "text"),
     [
-        ("MAX_FILES", 3, "it holds more than 3 files or"),
-        ("MAX_BYTES", 2000, "files or 2000 bytes"),
-        ("MAX_MANIFEST", 10, "manifest.json' is larger than any manifest"),
-        ("MAX_LIBRARY", 10, ".so' is larger than any library"),
+        (tar_reader, "MAX_FILES", 3, "it holds more than 3 files or"),
+        (tar_reader, "MAX_BYTES", 2000, "files or 2000 bytes"),
+        (archive, "MAX_MANIFEST", 10, "manifest.json' is larger than any manifest"),
+        (archive, "MAX_LIBRARY", 10, ".so' is larger than any library"),
     ],
 )
-def test_too_many_or_too_large_members_are_refused(packed, empty_store, monkeypatch, bound, value, text):
-    monkeypatch.setattr(archive, bound, value)
+def test_too_many_or_too_large_members_are_refused(packed, empty_store, monkeypatch, module, bound, value, text):
+    monkeypatch.setattr(module, bound, value)
     assert text in str(refusal_of(empty_store, packed[0]))
 
 
@@ -114,8 +114,11 @@ def test_a_member_that_claims_a_huge_or_a_negative_size_is_refused_at_once(packe
             huge = new_member(f"{ENTRY}/a.so")
             huge.size = size
             file.write(huge.tobuf(tarfile.GNU_FORMAT) + b"x" * 512)
-        reason = "is no file of an entry" if size < 0 else "it holds more than"
-        assert reason in str(refusal_of(empty_store, path))
+        assert "a.so' has no valid size" in str(refusal_of(empty_store, path))
+    with open(path, "wb") as file:
+        huge.size = (8 << 30) - 1
+        file.write(huge.tobuf(tarfile.GNU_FORMAT) + b"x" * 512)
+    assert "a.so' is larger than any library" in str(refusal_of(empty_store, path))
 
 
 def test_a_long_name_of_any_size_is_not_read_into_memory(packed, empty_store):

@@ -38,8 +38,8 @@ def test_an_entry_that_is_gone_or_incomplete_is_not_exported(fake_store, tmp_pat
     assert [entry.key for entry in exported] == [intact]
 
 
-def test_an_op_name_of_any_length_is_exported(fake_store, empty_store, tmp_path):
-    name = "x" * 120
+@pytest.mark.parametrize("name", ["x" * 120, "größe", "大きさ" * 20])
+def test_every_name_that_an_op_may_have_is_moved(fake_store, empty_store, tmp_path, name):
     key = fake_store.add(name)
     archive.export(fake_store.layout, [key], str(tmp_path / "ops.tar"))
     assert [entry.op for entry in archive.unpack(empty_store, str(tmp_path / "ops.tar"), ME)] == [name]

@@ -1,0 +1,198 @@
+"""Reads a tar archive of entries in one pass and within bounds: on memory, files, bytes, and what they unpack to.
+
+Python's tarfile keeps every member in memory, and what damaged headers make it do differs between versions. This reader
+accepts only what an export writes: regular files, with a pax record for a long name; plain, or as gzip, bzip2 or xz.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+BLOCK, CHUNK = 512, 64 << 10
+MAX_FILES, MAX_BYTES = 200_000, 64 << 30
+"""Limits on what an archive may unpack to."""
+MAX_RATIO, FREE_BYTES = 200, 64 << 20
+"""A compressed archive may unpack to so many times its size, and a small one to FREE_BYTES. Libraries reach 10."""
+MAX_NAME = 64 << 10
+"""Limit on the bytes of the pax record of a long name."""
+MAX_PADDING = 1 << 20
+"""Limit on the zeros after the last member. tar fills an archive up to a multiple of 10 KB."""
+EMPTY_BYTES = 10_240
+"""Size of an archive without members. A larger one that has none has lost them."""
+XZ_MEMORY = 128 << 20
+"""Memory for unpacking xz, in bytes. An archive names the size itself, up to 4 GiB; `xz -9` needs half of this."""
+REGULAR, PAX = b"0\0", b"x"
+"""The kinds of members that are accepted: files, spelled in one of two ways, and records about the next file."""
+PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})=")
+NO_ARCHIVE = "it is no tar archive, or its beginning is damaged"
+
+
+class _XzFile(io.RawIOBase):
+    """Reads one xz stream. `lzma.LZMAFile` has no limit on memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file, self._decompressor = file, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = b""
+        while not content and not self._decompressor.eof:
+            packed = self._file.read(CHUNK) if self._decompressor.needs_input else b""
+            if self._decompressor.needs_input and not packed:
+                raise EOFError("it ends before its end-of-stream marker")
+            content = self._decompressor.decompress(packed, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+FORMATS: tuple[tuple[bytes, Callable[[IO[bytes]], io.BufferedIOBase]], ...] = (
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ\0", lambda file: io.BufferedReader(_XzFile(file), CHUNK)),
+)
+"""The first bytes of each compression, and what reads it."""
+
+
+def open_regular(path: str) -> IO[bytes]:
+    """Opens a regular file for reading. Raises OSError, or ValueError for anything else."""
+    # Without O_NONBLOCK a pipe in the file's place would block for ever.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is no regular file")
+    return open(handle, "rb")
+
+
+class TarReader:
+    """The members of an archive, in order: `members` yields each header, `content` the bytes of the current one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        head = file.read(6)
+        file.seek(0)
+        size = os.fstat(file.fileno()).st_size
+        self._stream: IO[bytes] | io.BufferedIOBase = file
+        self._allowed = MAX_BYTES
+        for magic, reader in FORMATS:
+            if head.startswith(magic):
+                self._stream = reader(file)
+                self._allowed = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * size))
+        self._total = self._unread = self._padding = 0
+
+    def members(self) -> Iterator[tuple[str, int]]:
+        """Yields (name, bytes) of each file. Raises ValueError for what an export would not write."""
+        count, long_name = 0, ""
+        while True:
+            for _chunk in self.content():
+                pass  # the caller did not want it
+            self._read(self._padding)
+            header = self._header(count)
+            if not header:
+                if long_name:
+                    raise ValueError(f"the file {long_name!r} is missing: it is cut short or damaged")
+                return
+            count += 1
+            name, size = _parse(header, count == 1)
+            if count > MAX_FILES or self._total + size > self._allowed:
+                raise ValueError(f"it holds more than {MAX_FILES} files or {self._allowed} bytes")
+            self._unread, self._padding = size, -size % BLOCK
+            kind = header[156:157]
+            if kind == PAX and size <= MAX_NAME and not long_name:
+                long_name = _long_name(b"".join(self.content()), name)
+            elif kind in REGULAR:
+                yield long_name or name, size
+                long_name = ""
+            else:
+                raise ValueError(f"{name!r} is no file of an entry")
+
+    def content(self) -> Iterator[bytes]:
+        """Yields what is left of the current file, in parts of at most CHUNK bytes."""
+        while self._unread:
+            chunk = self._read(min(CHUNK, self._unread))
+            self._unread -= len(chunk)
+            yield chunk
+
+    def _header(self, count: int) -> bytes:
+        """Returns the next header, or b"" at the end of the archive."""
+        header = self._read(BLOCK, NO_ARCHIVE if not count else "it is cut short")
+        if header.strip(b"\0"):
+            return header
+        padding = BLOCK
+        while chunk := self._some(CHUNK):
+            padding += len(chunk)
+            if chunk.strip(b"\0"):
+                raise ValueError("a header in it is only zeros: it is damaged")
+            if padding > MAX_PADDING:
+                raise ValueError(f"it has more than {MAX_PADDING} zeros at its end: it is damaged")
+        if not count and padding != EMPTY_BYTES:
+            raise ValueError(NO_ARCHIVE)
+        return b""
+
+    def _read(self, size: int, problem: str = "it is cut short") -> bytes:
+        """Returns so many bytes. Raises ValueError if there are fewer."""
+        parts = []
+        while size:
+            chunk = self._some(size)
+            if not chunk:
+                raise ValueError(problem)
+            parts.append(chunk)
+            size -= len(chunk)
+        return b"".join(parts)
+
+    def _some(self, size: int) -> bytes:
+        """Returns at most so many bytes; b"" at the end."""
+        try:
+            chunk = self._stream.read(size)
+        except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise  # the disk's own error
+            raise ValueError(f"its compressed data is cut short or damaged ({error})") from error
+        self._total += len(chunk)
+        return chunk
+
+
+def _parse(header: bytes, is_first: bool) -> tuple[str, int]:
+    """Returns the name and the size that a header states."""
+    checksum, size = _octal(header[148:156]), _octal(header[124:136])
+    if checksum != sum(header[:148]) + 8 * ord(" ") + sum(header[156:]):
+        raise ValueError(NO_ARCHIVE if is_first else "a header in it is damaged")
+    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    name = (prefix + b"/" if prefix else b"") + header[:100].partition(b"\0")[0]
+    text = name.decode("utf-8", "backslashreplace")
+    if size is None:
+        raise ValueError(f"{text!r} has no valid size")
+    return text, size
+
+
+def _octal(field: bytes) -> int | None:
+    """Returns the number in a header's field; None if it is none. Sizes from 8 GiB on have another form."""
+    text = field.strip(b" \0")
+    return int(text, 8) if re.fullmatch(rb"[0-7]+", text) else None
+
+
+def _long_name(record: bytes, name: str) -> str:
+    """Returns the name in a pax record. Raises ValueError if it is damaged, or changes more than a name and times."""
+    position, path = 0, ""
+    while position < len(record):
+        match = PAX_RECORD.match(record, position)
+        end = position + int(match[1]) if match else 0
+        if match is None or end <= match.end() or record[end - 1 : end] != b"\n":
+            raise ValueError(f"the record {name!r} in it is damaged")
+        keyword = match[2].decode("utf-8", "backslashreplace")
+        if keyword == "path":
+            path = record[match.end() : end - 1].decode("utf-8", "backslashreplace")
+        elif keyword not in ("mtime", "atime", "ctime"):
+            raise ValueError(f"{name!r} is no file of an entry: it sets {keyword!r}")
+        position = end
+    return path
