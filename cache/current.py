@@ -138,7 +138,8 @@ def _other_names(root: str) -> list[str]:
         return []  # missing, which is well, or unreadable, which the next step reports
     if TAG_NAME in names or VERSION in names or any(name in names for name in OLD_VERSIONS):
         return []
-    return [name for name in names if name not in (INDEX, MACHINE, "lost+found")]  # the latter is in every new ext4 volume
+    ours = (INDEX, MACHINE, "lost+found")  # the latter is in every new ext4 volume
+    return [name for name in names if name not in ours]
 
 
 def private_fallback(refused: CacheDirError) -> str:

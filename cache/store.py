@@ -13,7 +13,7 @@ from .layout import Layout
 from .records.entry import Entry, integrity_problem, read_record
 
 if TYPE_CHECKING:
-    from .records.validity import Stamped
+    from .records.validity import Observation, Stamped
 
 log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000

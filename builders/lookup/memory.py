@@ -38,7 +38,7 @@ class Snapshot(NamedTuple):
     at: int
     """When the snapshot was taken, in the disk's nanoseconds."""
     folders: list[tuple[str, tuple[int, ...]]]
-    """The folders in which an earlier compiler would appear, and those of the sources' descriptions, with their stamps."""
+    """Where an earlier compiler, or an entry of a layer with this description, would appear; with their stamps."""
     absent: list[str]
     """Paths that must not exist: an earlier root would then provide a source."""
 
@@ -62,7 +62,7 @@ class Lookup(NamedTuple):
         variables = [os.environ.get(name) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
         requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
-        value = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
+        value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
         value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact, _libc()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -152,9 +152,9 @@ def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
     orphans = []
     for area in ("plans", "descriptions"):
         for folder in listing.subfolders(layout.path(area)):
-            for file in listing.children(folder.path):
-                if not file.name.endswith(".tmp") and file.name not in kept:
-                    orphans.append(_eviction(area, file.path, "its entry is gone"))
+            pointers = [file for file in listing.children(folder.path) if not file.name.endswith(".tmp")]
+            gone = (file.path for file in pointers if file.name not in kept)
+            orphans += [_eviction(area, path, "its entry is gone") for path in gone]
     return orphans
 
 

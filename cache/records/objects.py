@@ -25,9 +25,7 @@ KEPT = 8
 """How many objects a unit keeps: the newest."""
 
 
-def reuse(
-    layout: Layout, unit: str, seen: validity.Observation, target: str
-) -> Inputs | None:
+def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) -> Inputs | None:
     """Copies an object whose inputs are unchanged to `target`; returns what it was compiled from, or None.
 
     `seen` is shared by the units of one build, so that each file is hashed once.

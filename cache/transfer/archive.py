@@ -1,8 +1,8 @@
 """Entries as one archive. The same entries give the same bytes; unpacking trusts nothing that the archive says.
 
-    entries/ENTRY/build.json
-    entries/ENTRY/record.json
-    entries/ENTRY/NAME.so
+entries/ENTRY/build.json
+entries/ENTRY/record.json
+entries/ENTRY/NAME.so
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ TEMP_FOLDER_SECONDS = 3600.0
 def add(folder: str, entry: Entry, description: str, owners: Collection[int]) -> Entry:
     """Copies an entry into the layer `folder`, which is made if it is missing; returns the entry in the layer.
 
-    It is found there by the key `description`. An intact entry that the layer has already is left alone. Raises CacheDirError if the folder cannot be written.
+    It is found there by the key `description`. An intact entry that the layer has already is left alone. Raises
+    CacheDirError if the folder cannot be written.
     """
     layer = Layout(os.path.abspath(folder))
     try:
