@@ -9,7 +9,7 @@ import time
 
 from opforge.cache import current, publish, staging
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.keys import entry_key, key_of
+from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.publish import BuildResult
@@ -17,33 +17,46 @@ from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
+TRUSTED = ("torch", "python", "system")
+LOADABLE = {
+    "requires": {},
+    "exports": ["value"],
+    "floors": {},
+    "needs": [],
+    "python_module": False,
+    "torch_target": "",
+    "user_flags": {},
+    "interface": 1,
+}
+"""The fields of a record that a look-up requires."""
 
 
 def write_result(folder, plan_key, inputs, content, op, components=(), stamps=(), **record):
     """Writes a library with `content` into `folder`/entry, as a build does; returns the BuildResult.
 
-    `record` are further fields of the binary record.
+    `record` are further fields of the record.
     """
-    key = entry_key(plan_key, [(file.root, file.path, file.digest) for file in inputs.files])
+    key = inputs.result_key(plan_key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished)
-    binary = {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    binary |= {"op": op, "abi": "c", "target": "cpu:x86-64-v3", **record}
-    library = os.path.join(finished, binary["file"])
+    sha256 = hashlib.sha256(content).hexdigest()
+    record = {"op": op, "abi": "c", "target": "cpu:x86-64-v3", "seconds": 1.5, **LOADABLE, **record}
+    record |= {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": sha256}
+    library = os.path.join(finished, record["file"])
     with open(library, "wb") as file:
         file.write(content)
     os.chmod(library, 0o500)
-    manifest = {"op": op, "components": dict(components), "built": {"at": time.time(), "seconds": 1.5, "steps": []}}
-    return BuildResult(key, finished, binary, inputs, dict(stamps), manifest)
+    build = {"components": dict(components), "at": time.time(), "steps": [], "output": ""}
+    return BuildResult(finished, record, inputs.without(TRUSTED), inputs, dict(stamps), build)
 
 
 def publish_entry(store, plan_key, description, root_paths, inputs, content, op, **fields):
-    """Publishes an entry as a build does; returns its key. `fields` are those of `write_result`."""
+    """Publishes an entry as a build does; returns the name of its folder. `fields` are those of `write_result`."""
     folder = staging.new_folder(store.layout, plan_key)
     result = write_result(folder, plan_key, inputs, content, op, **fields)
-    publish.keep(store, plan_key, description, root_paths, result)
+    match = publish.keep(store, plan_key, description, root_paths, result)
     os.rmdir(folder)
-    return result.key
+    return match.entry.key
 
 
 class FakeStore:
@@ -91,7 +104,7 @@ class FakeStore:
             file.write(b"#")
 
     def use(self, key, at):
-        """Sets the time of every stat record of an entry, as a look-up does."""
+        """Sets the time of every pointer of a plan to an entry, as a look-up does."""
         for parent, _folders, names in os.walk(self.layout.path("plans")):
             for name in names:
                 if name.startswith(key):
@@ -112,7 +125,7 @@ class FakeStore:
         monkeypatch.setattr(os, "scandir", deny(scandir))
         monkeypatch.setattr(os, "rename", deny(rename))
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
-        monkeypatch.setattr(listing, "read_manifest", lambda _layout, _key: None)
+        monkeypatch.setattr(listing, "record_of", lambda _layout, _key: None)
 
     def put_in_image_layer(self, monkeypatch):
         """Makes renaming an entry fail, as overlayfs does for the folders of an image's lower layer."""
