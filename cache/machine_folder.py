@@ -53,12 +53,12 @@ def _id() -> str:
 def recall(name: str) -> object:
     """Returns the value that was remembered under this name; None if there is none.
 
-    Raises OSError or ValueError for a damaged file.
+    Raises ValueError for a damaged file.
     """
     for folder in folders():
         try:
             value = read_json(f"{folder}/{LOOKUPS}/{name}.json")
-        except FileNotFoundError:
+        except OSError:
             continue
         return value if is_private(f"{folder}/{LOOKUPS}") else None
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
+import shutil
 
 import pytest
 from support import fake_disk, sample_ops
@@ -68,6 +69,10 @@ class LookedUpOp:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPFORGE_PARANOID", "1")
             return self.find()[0]
+
+    def forget(self):
+        """Removes what is remembered."""
+        shutil.rmtree(self.folder / "caches", ignore_errors=True)
 
     def memory_paths(self):
         """Returns the paths of what is remembered."""

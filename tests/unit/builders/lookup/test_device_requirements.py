@@ -7,7 +7,7 @@ from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import device_requirements, finder
+from opforge.builders.lookup import device_requirements, fit
 from opforge.builders.spec import targets
 from opforge.errors import SettingError, ToolchainNotFoundError
 
@@ -162,28 +162,14 @@ def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present
 def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(present, monkeypatch, tmp_path):
     present["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(finder, "entry_problem", lambda record: None)
+    monkeypatch.setattr(fit, "entry_problem", lambda record: None)
     text_files.write(tmp_path, "scale.cu", "")
     builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
         "cuda:sm_100"
     )
-    records = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
-
-    class Entries:
-        layers = ("/layer",)
-
-        def match(self, _key, problem, *_others):
-            return next((record for record in records if problem(record) is None), None)
-
-    def no_compiler(spec, store):
-        raise ToolchainNotFoundError("CUDA compiler", [], "")
-
-    def find():
-        return finder.find(builder.spec(), Entries(), find_toolchain=no_compiler).entry
-
-    assert find() is records[1]
-    del records[1]
-    assert find() is records[0]
+    judge = fit.fit_of(builder.spec(), exact=False)
+    ptx, code = (judge({**BINARY, "target": target, "user_flags": {}}) for target in ("cuda:sm_90+ptx", "cuda:sm_100"))
+    assert (ptx.problem, code.problem) == ("", "") and code.rank > ptx.rank
 
 
 def test_code_for_another_device_is_not_loaded(present):

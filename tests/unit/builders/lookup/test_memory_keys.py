@@ -1,4 +1,4 @@
-"""The key of a memo: everything that a plan depends on and that a memo does not record is part of it."""
+"""The name of a remembered look-up: everything that decides its outcome and has no stamp is part of it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from support.compilers import fake_compiler
 from support.compilers.fake_compiler import PASSED_ENV
 
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import memo
+from opforge.builders.lookup.memory import Lookup
 from opforge.builders.spec import kernel_roots
 from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
 @pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])
-def test_a_variable_that_affects_compilers_changes_the_memo_key(op, name):
-    before = memo_path(op.cls().spec(), op)
+def test_a_variable_that_affects_compilers_changes_the_name(op, name):
+    before = name_of(op.cls().spec(), op)
     op.patch.setenv(name, "/some/where")
-    assert memo_path(op.cls().spec(), op) != before
+    assert name_of(op.cls().spec(), op) != before
     assert op.find()[0] == op.find_by_content()
 
 
-def test_a_moved_tree_has_another_memo_and_is_found_by_content(op, tmp_path):
+def test_a_moved_tree_has_another_memory_and_is_found_by_content(op, tmp_path):
     shutil.copytree(op.source_folder, tmp_path / "elsewhere")
     op.source_folder = tmp_path / "elsewhere"
     op.cls = op.declare()
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False)
-    assert len(op.memo_paths()) == 2
+    assert len(op.memory_paths()) == 2
 
 
 @pytest.mark.parametrize("spelling", ["", ".", "tools"])
@@ -61,8 +61,9 @@ def test_a_relative_cxx_is_another_compiler_in_another_working_folder(op, tmp_pa
     assert op.find() == (None, True)
 
 
-def memo_path(spec, op):
-    return memo.memo_path(spec, op.store(), root_paths(spec), {})
+def name_of(spec, op, paths=None, programs=(), **options):
+    """The name under which a look-up of this spec is remembered."""
+    return Lookup(spec, op.store(), [], paths or root_paths(spec), **options).name(dict.fromkeys(programs))
 
 
 OTHER_VALUES = {
@@ -86,17 +87,17 @@ def other_value(name, value):
 
 
 @pytest.mark.parametrize("name", OpSpec._fields)
-def test_every_field_of_a_spec_changes_the_memo_key(op, name):
+def test_every_field_of_a_spec_changes_the_name(op, name):
     spec = op.cls().spec()
     other = spec._replace(**{name: other_value(name, getattr(spec, name))})
     paths = root_paths(spec)
     assert other != spec
-    assert memo.memo_path(spec, op.store(), paths, {}) != memo.memo_path(other, op.store(), paths, {})
+    assert name_of(spec, op, paths) != name_of(other, op, paths)
 
 
 @pytest.mark.parametrize("options", [{"debug": True}, {"sanitize": "address"}, {"target": "cpu:x86-64"}], ids=str)
-def test_every_argument_of_a_builder_changes_the_memo_key(op, options):
-    assert memo_path(op.cls(**options).spec(), op) != memo_path(op.cls().spec(), op)
+def test_every_argument_of_a_builder_changes_the_name(op, options):
+    assert name_of(op.cls(**options).spec(), op) != name_of(op.cls().spec(), op)
 
 
 def test_an_attribute_of_a_builder_instance_is_in_its_spec(op):
@@ -106,8 +107,9 @@ def test_an_attribute_of_a_builder_instance_is_in_its_spec(op):
     assert builder.spec() == before._replace(defines=(("X", "1"),))
 
 
-def test_root_paths_and_the_toolchains_programs_change_the_memo_key(op):
+def test_root_paths_and_the_toolchains_programs_change_the_name(op):
     spec, paths = op.cls().spec(), root_paths(op.cls().spec())
-    plain = memo.memo_path(spec, op.store(), paths, {})
-    assert memo.memo_path(spec, op.store(), {**paths, "cuda": "/opt/cuda"}, {}) != plain
-    assert memo.memo_path(spec, op.store(), paths, {"/usr/bin/nvcc": []}) != plain
+    plain = name_of(spec, op, paths)
+    assert name_of(spec, op, {**paths, "cuda": "/opt/cuda"}) != plain
+    assert name_of(spec, op, paths, ["/usr/bin/nvcc"]) != plain
+    assert name_of(spec, op, paths, exact=True) != plain

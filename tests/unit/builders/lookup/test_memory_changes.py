@@ -1,4 +1,4 @@
-"""A memo never leads to another entry than a look-up by content, whatever has changed since it was saved."""
+"""What is remembered never leads to another entry than a look-up by content, whatever has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def source_gone(op):
 
 
 def entry_removed(op):
-    shutil.rmtree(op.folder / "store" / "v1" / "entries" / op.entry_key)
+    shutil.rmtree(op.folder / "store" / "v2" / "entries" / op.entry_key)
 
 
 def library_damaged(op):
-    (library,) = (op.folder / "store" / "v1" / "entries" / op.entry_key).glob("*.so")
+    (library,) = (op.folder / "store" / "v2" / "entries" / op.entry_key).glob("*.so")
     library.chmod(0o700)
     library.write_text("b library")
 
@@ -124,7 +124,7 @@ def test_a_change_makes_the_look_up_plan_again(tmp_path, monkeypatch, change):
     assert entry_key == op.find_by_content()
     same = change in (compiler_touched, planning_code_changes, path_is_shorter)
     assert (entry_key == op.entry_key) is same
-    assert op.find() == (entry_key, entry_key is None), "if there is an entry, its memo is saved again"
+    assert op.find() == (entry_key, entry_key is None), "if there is an entry, it is remembered again"
 
 
 def test_a_header_that_shadows_another_makes_the_look_up_plan_again(tmp_path, monkeypatch):
