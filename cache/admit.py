@@ -42,12 +42,13 @@ def admit(layout: Layout, folder: str, owners: Collection[int], layer_descriptio
     record = checked_record(folder, owners)
     key = entry_name(record["key"], record["sha256"])
     _set_modes(folder, record["file"], bool(layer_description))
+    names = os.listdir(folder)
     for _attempt in range(3):
         is_new = staging.publish(layout, folder, key)
         entry = Entry(key, layout.entry(key), record, "built" if is_new else "cache")
         problem = integrity_problem(entry, owners, full=True)
         if not problem and not is_new:
-            problem = _difference(entry)
+            problem = _difference(entry, names, owners)
         if not problem:
             _point(layout, entry, layer_description)
             return entry, is_new
@@ -72,7 +73,7 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
     Raises ValueError, OSError.
     """
     try:
-        record = read_json(os.path.join(folder, RECORD))
+        record = _read(folder, RECORD)
         if not is_record(record):
             raise ValueError("its record is incomplete, or of a format that is not read")
         names = set(os.listdir(folder))
@@ -85,7 +86,7 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
             raise ValueError("its record describes another entry")
         Inputs.from_json(record["inputs"])
         if BUILD in names:
-            _check_build(record, read_json(os.path.join(folder, BUILD)))
+            _check_build(record, _read(folder, BUILD))
     except ValueError:
         raise
     except UNREADABLE as error:
@@ -96,6 +97,14 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
     if problem:
         raise ValueError(problem)
     return dict(record)
+
+
+def _read(folder: str, name: str) -> Any:
+    """Returns the value in a file of an entry. Raises OSError, or ValueError that names the file."""
+    try:
+        return read_json(os.path.join(folder, name))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its {name} cannot be read") from error
 
 
 def _is_key(text: str) -> bool:
@@ -135,13 +144,21 @@ def _set_modes(folder: str, library: str, is_layer: bool) -> None:
     os.chmod(folder, 0o755 if is_layer else 0o700)
 
 
-def _difference(entry: Entry) -> str | None:
-    """Returns why the record of an entry that was there already is not the one that was to be published, or None."""
+def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -> str | None:
+    """Returns why an entry that was there already cannot stand for the one that was to be published, or None.
+
+    `names` are the files of the latter.
+    """
     try:
-        stored = read_json(os.path.join(entry.folder, RECORD))
-    except UNREADABLE:
-        return "its record cannot be read"
-    own, theirs = ({**record, "seconds": 0.0} for record in (entry.record, stored))
+        stored = checked_record(entry.folder, owners, entry.key)
+        if set(os.listdir(entry.folder)) != set(names):
+            return "it has other files"
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    # Two builders of one plan may have another name for the op's folders, and so another description.
+    own, theirs = ({**record, "seconds": 0.0, "description": ""} for record in (entry.record, stored))
     return None if own == theirs else "its record describes another library"
 
 

@@ -123,11 +123,10 @@ def remember(
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    # A file that was changed so recently could change again and keep its stamp.
-    times = [*code[1::4], *code[2::4], *(time for _path, stamp in stamped for time in stamp[1:3])]
-    from opforge.cache.records.validity import RACY_NS  # not on the path of a hit
+    from opforge.cache.records.validity import is_racy
 
-    if any(time > snapshot.at - RACY_NS for time in times):
+    code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
+    if is_racy([*stamped, *code_stamps], snapshot.at):
         return
     entry = match.entry
     origins = [source.origin or source.layout.root for source in lookup.sources]

@@ -89,7 +89,6 @@ class Observation:
         return self._digests[path]
 
 
-def is_racy(stamp: Iterable[int], now_ns: int) -> bool:
-    """Returns whether a file with this stamp was changed so recently that it could change again and keep it."""
-    _size, mtime_ns, ctime_ns, _inode = stamp
-    return max(mtime_ns, ctime_ns) > now_ns - RACY_NS
+def is_racy(stamps: Iterable[PathStamp], at_ns: int) -> bool:
+    """Returns whether a file was changed so shortly before `at_ns` that it could change again and keep its stamp."""
+    return any(time > at_ns - RACY_NS for _path, stamp in stamps for time in stamp[1:3])

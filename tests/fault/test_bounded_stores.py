@@ -166,7 +166,7 @@ def test_a_process_that_is_killed_while_it_probes_the_store_leaves_a_folder_that
 
 def test_temporary_files_of_a_killed_process_are_removed_once_they_are_old(folder, layout, own_store):
     entry = sample_ops.plain_op(folder)().build()
-    v1 = own_store / "v1"
+    v1 = own_store / "v2"
     plan = next((v1 / "plans").iterdir())
     temp_files = [
         *(plan / f"{entry.key}-abc.json.77.0a0a0a0a.tmp", plan / "x.77.0a0a0a0a.tmp"),
@@ -190,16 +190,16 @@ def test_nothing_that_opforge_did_not_make_is_swept(folder, layout, own_store, t
     (elsewhere / "deep").mkdir(parents=True)
     files = [
         *(own_store / "thesis.tmp", own_store / "data.77.0a0a0a0a.tmp", own_store / "data" / "x.77.0a0a0a0a.tmp"),
-        *(own_store / "v1" / "plans" / "notes.tmp", elsewhere / "x.77.0a0a0a0a.tmp", elsewhere / "deep" / "y"),
+        *(own_store / "v2" / "plans" / "notes.tmp", elsewhere / "x.77.0a0a0a0a.tmp", elsewhere / "deep" / "y"),
     ]
     for path in files:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
         os.utime(path, (1, 1))
     for area in ("objects", "quarantine", "sources"):
-        shutil.rmtree(own_store / "v1" / area, ignore_errors=True)
-        (own_store / "v1" / area).symlink_to(elsewhere)
-    (own_store / "v1" / "logs" / "link").symlink_to(elsewhere)
+        shutil.rmtree(own_store / "v2" / area, ignore_errors=True)
+        (own_store / "v2" / area).symlink_to(elsewhere)
+    (own_store / "v2" / "logs" / "link").symlink_to(elsewhere)
     gc.remove(layout, gc.over_limit(layout, time.time() + 400 * gc.DAY, max_size=0))
     gc.remove(layout, gc.everything(layout))
     assert [path for path in files if not path.exists()] == []
@@ -212,7 +212,7 @@ import os, sys
 from support import sample_ops
 builder = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")()
 op = builder.load()
-print(op.path.partition("/v1/")[0], flush=True)
+print(op.path.partition("/v2/")[0], flush=True)
 pid = os.fork()
 if pid == 0:
     assert op.value() == 5

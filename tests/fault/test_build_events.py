@@ -44,7 +44,7 @@ def test_every_step_of_a_load_is_an_event_with_its_reasons(folder, own_store, lo
     assert load["origin"] == "built" and load["path"].endswith(".so") and load["seconds"] >= 0
     sample_ops.set_value(folder, 6)
     cls().build()
-    reason = f"{own_store}/v1/entries/{build['result']}: {folder}/value.h has changed"
+    reason = f"{own_store}/v2/entries/{build['result']}: {folder}/value.h has changed"
     assert read_and_remove(log)[0]["reasons"] == [reason]
     entry = cls().build()
     (hit,) = read_and_remove(log)

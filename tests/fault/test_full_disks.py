@@ -51,7 +51,7 @@ def test_a_full_disk_is_reported_at_every_step_and_nothing_is_left(tmp_path, mou
         cls().build()
     except BuildResourceError as error:
         assert "the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk." in str(error)
-    staging = store / "v1" / "staging"
+    staging = store / "v2" / "staging"
     assert not staging.exists() or os.listdir(staging) == []
     assert [name for _parent, _folders, names in os.walk(store) for name in names if name.endswith(".tmp")] == []
 
@@ -67,8 +67,8 @@ def test_a_layer_on_a_full_disk_holds_no_part_of_the_entry(tmp_path, mount_tmpfs
     entry = sample_ops.plain_op(tmp_path / "op", source=BIG)().build()
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
         layer.add(str(folder / "layer"), entry, "description")
-    assert os.listdir(folder / "layer" / "v1" / "entries") == []
-    assert os.listdir(folder / "layer" / "v1" / "descriptions" / "description") == []
+    assert os.listdir(folder / "layer" / "v2" / "entries") == []
+    assert os.listdir(folder / "layer" / "v2" / "descriptions" / "description") == []
 
 
 def test_a_disk_that_is_full_before_the_store_is_made_is_reported(tmp_path, mount_tmpfs, monkeypatch):
@@ -96,7 +96,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:
     sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except BuildResourceError as error:
-    print("refused", os.listdir(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")))
+    print("refused", os.listdir(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v2", "staging")))
     print(error)
 """
 

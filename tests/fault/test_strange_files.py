@@ -120,7 +120,7 @@ def test_every_command_says_so_or_works(op_folder, own_store, replace):
 def test_an_edited_source_of_load_inline_is_written_again(own_store, replace):
     text = 'extern "C" int answer() { return 42; }\n'
     assert opforge.load_inline("answer", text, abi="c").answer() == 42
-    (path,) = (own_store / "v1" / "sources").glob("*/main.cpp")
+    (path,) = (own_store / "v2" / "sources").glob("*/main.cpp")
     for damage in (lambda path: path.write_text("int x;"), lambda path: path.write_text("")):
         damage(path)
         opforge.load_inline("answer", text, abi="c")

@@ -137,7 +137,7 @@ class Torture:
     def corrupt(self) -> None:
         """Damages a few files of the store. No process uses it meanwhile."""
         for _number in range(self.chance.randrange(1, 8)):
-            top = os.path.join(self.store, "v1", self.chance.choice(AREAS))
+            top = os.path.join(self.store, "v2", self.chance.choice(AREAS))
             files = [os.path.join(parent, name) for parent, _folders, names in os.walk(top) for name in names]
             if files:  # mostly the newest, which are the ones in use
                 files.sort(key=lambda path: (-os.lstat(path).st_mtime_ns, path))

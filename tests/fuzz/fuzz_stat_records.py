@@ -39,7 +39,7 @@ class LookupTarget:
         self.root = os.path.join(folder, "store")
         self.key = publish_op(self.cls(), self._store())
         assert self._find() == self.key
-        v1 = os.path.join(self.root, "v1")
+        v1 = os.path.join(self.root, "v2")
         (plan,) = os.listdir(os.path.join(v1, "plans"))
         (record,) = os.listdir(os.path.join(v1, "plans", plan))
         (memo,) = os.listdir(os.path.join(v1, "answers"))
@@ -67,7 +67,7 @@ class LookupTarget:
             return file.read()
 
     def _restore(self) -> None:
-        shutil.rmtree(os.path.join(self.root, "v1", "quarantine"), ignore_errors=True)
+        shutil.rmtree(os.path.join(self.root, "v2", "quarantine"), ignore_errors=True)
         for path in (*self.paths.values(), self.library):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         if not os.path.exists(self.library):

@@ -206,7 +206,7 @@ def test_memos_whose_contents_are_swapped_are_rejected(folder, own_store):
         sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12"
     )
     build_and_memoize(first), build_and_memoize(second)
-    paths = sorted((own_store / "v1" / "answers").iterdir())
+    paths = sorted((own_store / "v2" / "answers").iterdir())
     texts = [path.read_text() for path in paths]
     assert len(texts) == 2
     for path, text in zip(paths, reversed(texts), strict=True):
@@ -225,7 +225,7 @@ def with_misspelt_key(text, key):
 def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, own_store, which, key):
     cls = sample_ops.plain_op(folder, value=5)
     build_and_memoize(cls)
-    v1 = own_store / "v1"
+    v1 = own_store / "v2"
     for area, pattern in (("answers", "*.json"), ("plans", "*/*.json"), ("entries", "*/manifest.json")):
         for path in v1.glob(f"{area}/{pattern}"):
             if which in (area, "all") and f'"{key}"' in path.read_text():
@@ -248,4 +248,4 @@ def test_an_entry_whose_manifest_names_a_missing_input_is_quarantined_and_rebuil
     assert cls().load().value() == 5
     with open(manifest) as file:
         assert "valud.h" not in file.read()
-    assert len(os.listdir(own_store / "v1" / "quarantine")) == 1
+    assert len(os.listdir(own_store / "v2" / "quarantine")) == 1

@@ -147,10 +147,10 @@ def test_paths_may_be_path_objects(tmp_path):
 def test_a_folder_of_the_store_that_cannot_be_written_is_an_error(tmp_path, own_store):
     cls = sample_ops.plain_op(tmp_path)
     cls().build()
-    (own_store / "v1" / "entries").rename(own_store / "kept")
-    (own_store / "v1" / "entries").symlink_to("/proc/self/task")
+    (own_store / "v2" / "entries").rename(own_store / "kept")
+    (own_store / "v2" / "entries").symlink_to("/proc/self/task")
     sample_ops.set_value(tmp_path, 2)
-    with pytest.raises(CacheDirError, match=r"/v1/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
+    with pytest.raises(CacheDirError, match=r"/v2/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
         cls().build()
 
 

@@ -19,7 +19,7 @@ def test_a_second_build_is_a_hit(folder, own_store):
     assert (first.origin, second.origin) == ("built", "cache")
     assert first.library == second.library
     assert cls().load().value() == 7
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_library_has_its_key_in_its_name_and_is_read_only(folder):

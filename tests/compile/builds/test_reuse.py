@@ -75,7 +75,7 @@ def test_a_rebuild_after_eviction_reuses_all_objects(folder, own_store):
 def test_a_damaged_object_is_compiled_again(folder, own_store):
     cls = op_of_ten_units(folder)
     first = cls().build()
-    objects = sorted((own_store / "v1" / "objects").glob("*/*.o"))
+    objects = sorted((own_store / "v2" / "objects").glob("*/*.o"))
     assert len(objects) == 10
     for number, path in enumerate(objects[:3]):
         path.chmod(0o600)
@@ -206,7 +206,7 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     entry = sample_ops.plain_op(folder)().build()
     peak = build_record(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
-    (peak_file,) = (own_store / "v1" / "peaks").iterdir()
+    (peak_file,) = (own_store / "v2" / "peaks").iterdir()
     assert int(peak_file.read_text()) == peak
 
 
@@ -253,7 +253,7 @@ def test_the_files_of_a_precompiled_header_are_inputs_of_each_unit(folder, own_s
     """Otherwise an object would be reused although one of these files has changed."""
     cls = op_of_five_units(folder)
     cls().build(jobs=1)
-    records = [json.loads(path.read_text()) for path in own_store.glob("v1/objects/*/*.json")]
+    records = [json.loads(path.read_text()) for path in own_store.glob("v2/objects/*/*.json")]
     inputs = [{file[1] for file in record["files"]} for record in records]
     assert len(inputs) == 5
     for path in ("include/torch/csrc/stable/tensor.h", "include/torch/headeronly/core/ScalarType.h"):

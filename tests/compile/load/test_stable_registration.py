@@ -111,7 +111,7 @@ def test_the_error_for_a_source_that_registers_nothing_shows_how_to_register(tmp
         f"{cls.name}: no source registers an op. Write a STABLE_TORCH_LIBRARY({cls.name}, m) block after"
         " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
     )
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):

@@ -60,18 +60,18 @@ def compile_it(tmp_path, own_store):
 def files(store) -> list[str]:
     return [
         os.path.join(top, name)
-        for top, _folders, names in os.walk(os.path.join(store, "v1", "triton"))
+        for top, _folders, names in os.walk(os.path.join(store, "v2", "triton"))
         for name in names
     ]
 
 
 def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store, tmp_path):
     first = compile_it()
-    assert first["hit"] == [False] and first["folder"] == str(own_store / "v1" / "triton")
+    assert first["hit"] == [False] and first["folder"] == str(own_store / "v2" / "triton")
     assert compile_it() == {**first, "hit": [True]}
     moved = str(tmp_path / "elsewhere")
     shutil.move(own_store, moved)
-    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v1/triton"}
+    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v2/triton"}
     assert all(os.stat(path).st_mode & 0o077 == 0 for path in files(moved))
     lists = [pathlib.Path(path).read_text() for path in files(moved) if "__grp__" in path]
     assert lists and not any(str(own_store) in text for text in lists)

@@ -19,7 +19,7 @@ NAMES = [
     ".",
     "..",
     "entries",
-    "v1/pins/x",
+    "v2/pins/x",
     "a\nb",
     "é.so",
 ]

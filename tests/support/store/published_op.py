@@ -13,6 +13,7 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current
 
+
 def publish_op(builder, store, content="a library", headers=("value.h",)):
     """Publishes an entry for a builder's op as it is now; returns the name of its folder.
 

@@ -9,7 +9,7 @@ from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import device_requirements, fit
 from opforge.builders.spec import targets
-from opforge.errors import SettingError, ToolchainNotFoundError
+from opforge.errors import SettingError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
 

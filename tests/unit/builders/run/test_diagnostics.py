@@ -8,7 +8,7 @@ from support import text_files
 from opforge.builders.run import diagnostics
 from opforge.errors import CompileError
 
-LOG = "/store/v1/logs/plan.log"
+LOG = "/store/v2/logs/plan.log"
 GXX_SYNTAX = """\
 [1/4] name libtorch_cpu.so
 [2/4] compile relu.cpp

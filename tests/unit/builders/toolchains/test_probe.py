@@ -104,7 +104,7 @@ def test_the_identity_does_not_depend_on_variables_that_were_set_at_the_first_pr
 )
 def test_a_compiler_with_a_damaged_record_is_probed_again(tmp_path, bin, text):
     first = toolchain(tmp_path).identity()
-    folder = tmp_path / "store" / "v1" / "toolchains"
+    folder = tmp_path / "store" / "v2" / "toolchains"
     (record,) = folder.iterdir()
     record.write_text(text)
     probe.reset()

@@ -12,6 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.cache.records.validity import Observation
 
 ME = frozenset({os.geteuid()})
 
@@ -39,12 +40,12 @@ class Unit:
     def reuse(self):
         target = self.folder / "target.o"
         target.unlink(missing_ok=True)
-        inputs = objects.reuse(self.layout, "unit", self.root_paths, Disk(), {}, str(target))
+        inputs = objects.reuse(self.layout, "unit", Observation(self.root_paths, Disk()), str(target))
         assert (inputs is not None) == target.exists()
         return inputs and target.read_bytes()
 
     def stored(self, ending=".o"):
-        return sorted((self.folder / "store" / "v1" / "objects" / "unit").glob("*" + ending))
+        return sorted((self.folder / "store" / "v2" / "objects" / "unit").glob("*" + ending))
 
 
 @pytest.fixture
@@ -122,6 +123,6 @@ def test_objects_are_private(unit):
 
 
 def test_a_failure_to_keep_an_object_raises_nothing(unit):
-    (unit.folder / "store" / "v1" / "objects").write_text("a file in the folder's place")
+    (unit.folder / "store" / "v2" / "objects").write_text("a file in the folder's place")
     unit.keep()
     assert unit.reuse() is None

@@ -137,7 +137,7 @@ def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
         current.current_store()
     assert str(caught.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(caught.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
-    assert current.current_store().layers == (layout.Layout(str(folder)),)
+    assert [source.layout.root for source in current.current_store().layers] == [str(folder)]
 
 
 @as_root

@@ -33,7 +33,7 @@ try:
 except ArchiveError as error:
     print(error.problem)
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print("grown", grown >> 10, "MiB; staging", os.listdir(os.path.join(root, "v1", "staging")))
+print("grown", grown >> 10, "MiB; staging", os.listdir(os.path.join(root, "v2", "staging")))
 """
 
 

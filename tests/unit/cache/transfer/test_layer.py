@@ -41,7 +41,7 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
     by_name = modes(folder)
     assert {mode for name, mode in by_name.items() if os.path.isdir(folder / name)} == {0o755}
     assert {mode for name, mode in by_name.items() if name.endswith(".so")} == {0o555}
-    assert by_name[f"v1/entries/{entry.key}/manifest.json"] == 0o644
+    assert by_name[f"v2/entries/{entry.key}/manifest.json"] == 0o644
     assert "CACHEDIR.TAG" not in by_name, "backups and images are made of layers, and would leave a tagged folder out"
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
     assert stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o777 & ~umask, "not opforge's: as the user wants it"
@@ -51,7 +51,7 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
 
 
 def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp_path):
-    entries = tmp_path / "layer" / "v1" / "entries"
+    entries = tmp_path / "layer" / "v2" / "entries"
     old, new, foreign = "old.1.0a0a0a0a.tmp", "new.2.0a0a0a0a.tmp", "thesis.tmp"
     for name in (old, new, foreign):
         (entries / name).mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_a_library_that_changes_while_it_is_copied_is_not_added(fake_store, tmp_
     monkeypatch.setattr(shutil, "copyfileobj", spoil)
     with pytest.raises(CacheDirError, match=r"its library has changed while it was copied\. Build the op again"):
         layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
-    assert list((tmp_path / "layer" / "v1" / "entries").iterdir()) == []
+    assert list((tmp_path / "layer" / "v2" / "entries").iterdir()) == []
 
 
 def test_an_entry_that_the_layer_has_is_left_alone(fake_store, tmp_path):
