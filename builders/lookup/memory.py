@@ -126,7 +126,7 @@ def remember(
     from opforge.cache.records.validity import is_racy
 
     code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
-    if is_racy([*stamped, *code_stamps], snapshot.at):
+    if not match.stamped.is_complete or is_racy([*stamped, *code_stamps], snapshot.at):
         return
     entry = match.entry
     origins = [source.origin or source.layout.root for source in lookup.sources]

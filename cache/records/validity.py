@@ -30,6 +30,11 @@ class Stamped(NamedTuple):
     others: tuple[PathStamp, ...]
     """The folders in which a header could appear, and the stamp file of each trusted tree."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them exist: a tree without its stamp file is not trusted."""
+        return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
+
 
 class Observation:
     """The stamps and digests of files as one look-up sees them; each file is stamped before it is hashed, and once.

@@ -79,8 +79,8 @@ def test_a_name_that_appeared_is_named(tmp_path):
     assert changed == ChangedFile(path, "has appeared, and may shadow a header", "", text_files.sha256("x"))
 
 
-def test_a_manifest_without_inputs_is_reported():
-    assert file_differences(None, {}, Disk())[0].problem == "its manifest does not record what it was built from"
+def test_a_record_without_inputs_is_reported():
+    assert file_differences(None, {}, Disk())[0].problem == "its record does not say what it was built from"
 
 
 def test_the_entry_with_the_fewest_differences_is_nearest(fake_store):
