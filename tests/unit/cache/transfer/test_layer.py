@@ -94,7 +94,7 @@ def test_a_library_that_changes_while_it_is_copied_is_not_added(fake_store, tmp_
         target.write(original.read()[:-1] + b"?")
 
     monkeypatch.setattr(shutil, "copyfileobj", spoil)
-    with pytest.raises(CacheDirError, match=r"the library's digest differs from its record's[.:,]? ?.*Build the op again"):
+    with pytest.raises(CacheDirError, match=r"it cannot be copied: .*Build the op again"):
         layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     assert list((tmp_path / "layer" / "v2" / "entries").iterdir()) == []
 
