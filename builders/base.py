@@ -173,7 +173,7 @@ class OpBuilder:
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
 
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-        """Find or build, then load. An entry that was evicted in between is looked for once more."""
+        """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             entry = self._entry(spec, _log_progress if verbose else None)
             if spec.target.device != "cpu":
@@ -194,13 +194,13 @@ class OpBuilder:
         raise AssertionError("unreachable")
 
     def _bind(self, library: Any) -> Any:
-        """What `load()` returns for a loaded library."""
+        """Returns what `load()` returns for a loaded library."""
         for name, function in loader.python_functions(self.python_functions, library).items():
             vars(library).setdefault(name, function)
         return library
 
     def _problems(self, spec: OpSpec) -> list[str]:
-        """Reasons that hold whatever is stored."""
+        """Returns the reasons that hold whatever is stored."""
         problems = targets.load_problems(spec.target, spec.devices, spec.abi)
         if not problems and type(self).gate is not OpBuilder.gate:
             from .lookup.compatibility import capabilities_for
@@ -209,7 +209,7 @@ class OpBuilder:
         return problems
 
     def _own_verdict(self) -> list[str]:
-        """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
+        """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
         The override may call `load`, which must not ask it again, or OpBuilder's own `is_compatible`, which looks for
         nothing meanwhile: `load` raises the error of a missing source or compiler itself.

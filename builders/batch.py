@@ -69,7 +69,7 @@ def in_parallel(
     shared: jobserver.Jobserver,
     line: timeline.Timeline | None,
 ) -> Iterator[int]:
-    """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
+    """Runs each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
 
     One build more than there are compilers is under way, so that a compiler has work while another build reads what it
     was built from. Left by an exception, such as Ctrl-C, it ends every compiler and waits for the builds to clear up.

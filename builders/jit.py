@@ -117,7 +117,7 @@ def load(
 
 
 def _write_source(path: str, content: bytes) -> None:
-    """Make a file hold this content. What lies there may have been edited, emptied, or put there by someone else."""
+    """Writes the file unless it has this content. It may have been edited, emptied, or put there by someone else."""
     try:
         if not os.path.islink(path) and read_file(path) == content:
             return
@@ -130,19 +130,19 @@ def _write_source(path: str, content: bytes) -> None:
 
 
 def _own_cache(build_directory: str | None) -> str | None:
-    """The cache folder below a `build_directory`, which may hold other files; None for the shared one."""
+    """Returns the cache folder below a `build_directory`, which may hold other files; None for the shared one."""
     return os.path.join(build_directory, "opforge") if build_directory else None
 
 
 def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
+    """Returns torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
     own = args if isinstance(args, Mapping) else {"cxx": args}
     own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
 def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:
-    """One path or several, as torch's functions take them. Raises BuilderError."""
+    """Returns the paths of an argument that may be one path or several, as in torch. Raises BuilderError."""
     return words(op, argument, [value] if isinstance(value, (str, os.PathLike)) else value)
 
 
@@ -167,7 +167,7 @@ class _UserBuilder(OpBuilder):
 
 
 def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: str | None) -> OpBuilder:
-    """The same builder for the same arguments, so that a second call is answered from memory."""
+    """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
         types = tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items())

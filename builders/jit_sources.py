@@ -48,7 +48,7 @@ def detect_inline_abi(text: str) -> str:
 
 
 def _uses_torch(text: str) -> bool:
-    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
+    """Returns whether a source is written for ATen, c10 or pybind. A compiled pattern would cost more than a hit."""
     text = text.replace("STABLE_TORCH_LIBRARY", "")
     return any(mark in text for mark in USES_TORCH)
 

@@ -42,7 +42,7 @@ def reset() -> None:
 
 
 def _replace_lock() -> None:
-    """In a forked child, the thread that held the lock is gone: nobody would release it."""
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
     global lock
     lock = threading.RLock()
 
@@ -157,7 +157,7 @@ def open_library(op: str, entry: Entry) -> int:
 
 
 def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
-    """The sanitizer's runtime that a library needs and the process lacks: loading it then would end the process."""
+    """Returns the sanitizer's runtime that a library needs and the process lacks: loading it would end the process."""
     needed = [name for name in binary.get("needs", ()) if name.startswith(SANITIZERS)]
     if not needed:
         return None
@@ -210,13 +210,13 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
 
 def _describe(library: int) -> list[str]:
-    """The `namespace::schema` of every op that the library will register."""
+    """Returns the `namespace::schema` of every op that the library will register."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
     return text.decode().splitlines()
 
 
 def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Whether an op of this name and overload exists. Looked up as torch.ops does, without an exception on the way."""
+    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
     namespace, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
@@ -256,7 +256,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 
 
 def _register_blocks(op: str, entry: Entry) -> list[str]:
-    """Register what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
+    """Registers what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
 
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
@@ -276,7 +276,7 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
 
 
 def _registers_when_opened(path: str) -> bool:
-    """Whether a library calls what torch registers ops by without a block. Read only for a second version."""
+    """Returns whether a library registers ops with torch without a block. Read only for a second version."""
     with open(path, "rb") as file:
         return b"N3c1017RegisterOperators" in file.read()
 

@@ -131,7 +131,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
 
 
 def _other_names(root: str) -> list[str]:
-    """The names in a folder that is no store yet: a store made there would mix its files with the user's."""
+    """Returns the names in a folder that is no store yet: a store there would mix its files with the user's."""
     try:
         names = sorted(os.listdir(root))
     except OSError:

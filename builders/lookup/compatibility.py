@@ -51,7 +51,7 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
 
 
 def _build_problems(spec: OpSpec) -> list[str]:
-    """Every reason why the op is neither stored here nor can be built."""
+    """Returns every reason why the op is neither stored here nor can be built."""
     from .finder import find
 
     problems = []

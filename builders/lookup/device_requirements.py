@@ -31,7 +31,7 @@ def device_problem(record: Mapping[str, Any], requested: Sequence[str], jit: boo
 
 
 def _driver_problem(record: Mapping[str, Any], compiled: bool) -> str | None:
-    """Why the driver is too old. Within a major release any minor one will do, except to compile PTX."""
+    """Returns why the driver is too old. Any minor release of a major one will do, except to compile PTX."""
     built, driver = record["requires"].get("cuda", ""), driver_version()
     if not built or driver is None:
         return None

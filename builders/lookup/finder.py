@@ -92,7 +92,7 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
 def search(
     spec: OpSpec, store: Store, exact: bool, find_toolchain: FindToolchain | None, rejected: list[Rejected]
 ) -> Entry | None:
-    """As `find`, but appends to `rejected`, which is filled even if the look-up raises."""
+    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises."""
     package_layers = layers_of(spec.package)
     use_layers = (store.layers or package_layers) and settings.prebuilt() != "ignore"
     toolchain, programs, paths = _toolchain_first(spec, store, find_toolchain)
@@ -125,7 +125,7 @@ def search(
 def _toolchain_first(
     spec: OpSpec, store: Store, find_toolchain: FindToolchain | None
 ) -> tuple[Toolchain | None, Mapping[str, object], dict[str, str]]:
-    """The toolchain, its programs and the root paths, for an op that the host's compiler alone does not build.
+    """Returns the toolchain, its programs and the root paths, if the op needs more than the host's compiler.
 
     The roots that such a toolchain adds have to be known before anything is compared. The host's compiler adds none: it
     is looked for only if there is no memo.
@@ -152,7 +152,7 @@ def layers_of(package: str) -> tuple[PackageLayer, ...]:
 
 
 def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
-    """Append to `rejected` the prebuilt entries of this op that have another description, with what differs."""
+    """Appends to `rejected` the prebuilt entries of this op that have another description, with what differs."""
     from opforge.cache.layout import Layout
     from opforge.cache.maintenance.explain import rejected_entries
 
@@ -196,7 +196,7 @@ def _match(
     rejected: list[Rejected],
     own: bool = False,
 ) -> Entry | None:
-    """A prebuilt entry for the spec's target, or for the highest CPU level below it that was built."""
+    """Returns a prebuilt entry for the spec's target, or for the highest CPU level below it that was built."""
     from opforge.builders.spec.description import describe
     from opforge.builders.spec.targets import lower_targets, other_levels
 
@@ -233,7 +233,7 @@ def _match_device(
     rejected: list[Rejected],
     own: bool,
 ) -> Entry | None:
-    """A prebuilt entry whose code runs on the devices here; first one that the driver need not compile any further."""
+    """Returns a prebuilt entry for the devices here; preferably one that the driver need not compile any further."""
     from .device_requirements import device_problem
 
     target, seen = spec.target, list[Rejected]()

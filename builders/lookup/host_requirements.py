@@ -59,7 +59,7 @@ def _torch_problem(binary: Mapping[str, Any]) -> str | None:
 
 
 def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
-    """The first function of torch's C interface that the library calls and the torch in this process lacks."""
+    """Returns the first function of torch's C interface that the library calls and this process's torch lacks."""
     if "torch" not in sys.modules:
         return None
     import ctypes

@@ -50,12 +50,12 @@ def package_root(name: str, package: str, folder: str = "csrc", include: str = "
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:  # the package that it would be a part of
         spec = None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    for place in places:
-        path = os.path.join(place, folder)
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    for location in locations:
+        path = os.path.join(location, folder)
         if os.path.isdir(path):
             return KernelRoot(name, os.path.realpath(path), include)
-    raise SourceNotFoundError(name, f"{package}/{folder}", places or [f"(the package {package} is not installed)"])
+    raise SourceNotFoundError(name, f"{package}/{folder}", locations or [f"(the package {package} is not installed)"])
 
 
 def kernel_root(
@@ -91,7 +91,7 @@ def kernel_root(
 
 
 def _first(cls: type[Rooted], prefix: str, path: str) -> str:
-    """The path in the first root of the prefix that has it; an absolute path as it is."""
+    """Returns the path in the first root of the prefix that has it; an absolute path as it is."""
     roots = [root.path for root in cls.kernel_roots if root.name.partition(":")[0] == prefix]
     for root in roots:
         candidate = os.path.normpath(os.path.join(root, path))

@@ -137,7 +137,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
 
 
 def _attributes(declared: Any) -> Callable[[str], Any]:
-    """What returns a declared attribute by its name. Raises BuilderError for an attribute that means another one."""
+    """Returns a function from an attribute's name to its value. Raises BuilderError for an unknown attribute."""
     classes = [kind for kind in type(declared).__mro__ if not kind.__module__.startswith("opforge.")]
     own = {name: value for kind in reversed(classes[:-1]) for name, value in vars(kind).items()}
     own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
@@ -159,7 +159,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
-    """Whether an attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
+    """Returns whether an attribute is not OpBuilder's: data of another name, or perhaps DeepSpeed's method."""
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
@@ -174,7 +174,7 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 def _compile_args(
     builder: str, value: Any, device: str, devices: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+    """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
         return words(builder, "extra_compile_args", value), ()
     for key in value:

@@ -59,21 +59,21 @@ def present(device: str) -> tuple[str, ...]:
     from opforge.accelerator.registry import accelerator_named
     from opforge.accelerator.select import get_accelerator
 
-    makers: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
-    for make in makers:
+    getters: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
+    for get in getters:
         try:
-            accelerator = make()
+            accelerator = get()
             if accelerator.is_available() and accelerator.target().device == device:
                 return tuple(arch for arch in accelerator.target().arch if arch != "native")
         except OpforgeError:
-            continue  # it is not known here, or the one in use cannot be had
+            continue  # the accelerator is unknown here, or the one in use is unavailable
     return ()
 
 
 def default_target(devices: Sequence[str]) -> Target:
-    """Returns the target of an op that names none: the host, or the device that the accelerator in use stands for.
+    """Returns the target of an op that names none: the host, or the device of the accelerator in use.
 
-    An op that is for neither gets the first of its devices.
+    An op that supports neither gets the first of its devices.
     """
     if "cpu" in devices:
         return Target("cpu")

@@ -167,7 +167,7 @@ def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor's values are adjacent in memory, in any order of dimensions."""
+    """Returns whether the tensor's values are adjacent in memory, in any order of dimensions."""
     if tensor.is_contiguous():
         return True
     expected = 1

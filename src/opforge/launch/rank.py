@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         binding = _binding(args, numbers, options)
         environ = _environment(args, numbers, binding, options.set_threads)
         if args.tell:
-            place = {"rank": numbers.rank, "local_rank": numbers.local_rank, "host": socket.gethostname()}
-            sys.stdout.write(f"\n{RANK_MARK}{json.dumps({**place, **binding.as_row()})}\n")
+            numbering = {"rank": numbers.rank, "local_rank": numbers.local_rank, "host": socket.gethostname()}
+            sys.stdout.write(f"\n{RANK_MARK}{json.dumps({**numbering, **binding.as_row()})}\n")
             return 0
         if args.engine == "torchrun":
             signal_on_parent_death(os.getppid(), signal.SIGKILL)  # a torchrun that is killed cannot end its ranks

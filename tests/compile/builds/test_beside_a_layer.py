@@ -9,7 +9,7 @@ from support import sample_ops, text_files
 
 
 def prebuilt_in_a_layer(cls, tmp_path, monkeypatch):
-    """Build the op into a layer, which is before an empty store from then on; returns the layer's entry."""
+    """Builds the op into a layer, which is before an empty store from then on; returns the layer's entry."""
     layer = str(tmp_path / "layer")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", layer)
     entry = cls().build()

@@ -90,7 +90,7 @@ def op(folder, shared_store, monkeypatch):
 
 
 def compiles(function, backend="eager", **options):
-    """The function compiled, and what counts how often that was done."""
+    """Returns the function compiled, and what counts how often that was done."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
     counter = CompileCounterWithBackend(backend)

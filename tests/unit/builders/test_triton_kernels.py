@@ -11,7 +11,7 @@ import pytest
 from opforge.accelerator.target import Target
 from opforge.builders.spec.description import describe
 from opforge.builders.toolchains.triton import compiled_archs
-from opforge.builders.toolchains.triton_worker import BYTES, beyond_the_launcher, hidden_parameters
+from opforge.builders.toolchains.triton_worker import BYTES, unsupported_feature, hidden_parameters
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton.kernels import SCALARS, check_kernels
 from opforge.builders.triton.rows import BACKWARD, FORWARD, size_for
@@ -130,7 +130,7 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
     ],
 )
 def test_a_kernel_that_needs_more_than_a_plain_launch_is_rejected(metadata, feature):
-    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == feature
+    assert unsupported_feature(types.SimpleNamespace(**metadata)) == feature
 
 
 def test_code_with_other_parameters_than_declared_is_rejected():

@@ -84,7 +84,7 @@ VENDOR_FOLDERS = ("accelerator", "compat", "port")
 
 
 def vendor_uses(tree):
-    """(line, name) of each use of `torch.cuda` or `torch.xpu`, and of their private functions in `torch._C`."""
+    """Yields (line, name) of each use of `torch.cuda` or `torch.xpu`, and of their private functions in `torch._C`."""
     modules = {f"torch.{name}" for name in VENDOR_MODULES}
     private = tuple(f"torch._C._{name}" for name in VENDOR_MODULES)
     for node in ast.walk(tree):

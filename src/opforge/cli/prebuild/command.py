@@ -81,7 +81,7 @@ def command(
 
         sys.exit(show_plans(selected, options, as_json))
     began = time.monotonic()
-    run = Run(selected, options, trace, silent=as_json, print_lines=not (as_json or is_terminal()))
+    run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
     outcomes = run.build()
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})
