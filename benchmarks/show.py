@@ -34,8 +34,10 @@ def machine(description: dict[str, Any], console: Console) -> None:
     """Prints one paragraph on the machine."""
     load = ", ".join(f"{average:.2f}" for average in description["load_average"])
     console.print(
-        f"{description['cpu']}, {description['cores']} cores, {description['memory'] / 2**30:.1f} GiB, {description['system']}; "
-        f"Python {description['python']}, torch {description['torch']}, opforge {description['opforge']}, {description['compiler']}; "
+        f"{description['cpu']}, {description['cores']} cores, {description['memory'] / 2**30:.1f} GiB, "
+        f"{description['system']}; "
+        f"Python {description['python']}, torch {description['torch']}, opforge {description['opforge']}, "
+        f"{description['compiler']}; "
         f"load average {load}",
         style="dim",
         highlight=False,

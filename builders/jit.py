@@ -232,7 +232,8 @@ def load_inline(
     if abi == abis.TORCH:
         text = with_bindings(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:
-        raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", "They are bound by pybind; leave it out")
+        advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
+        raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", advice)
     if abi == abis.TORCH and not no_implicit_headers:
         cuda = CUDA_HEADERS + cuda if cuda else ""
         sycl = SYCL_HEADERS + sycl if sycl else ""

@@ -62,7 +62,7 @@ def detect_device(op: str, paths: Sequence[str], with_cuda: bool, with_sycl: boo
     devices |= {"cuda"} if with_cuda and "hip" not in devices else set()
     devices |= {"xpu"} if with_sycl else set()
     if len(devices) > 1:
-        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Make an op of each")
+        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device")
     if devices == {"cuda"} and _torch_is_for_hip():
         return "hip"
     return devices.pop() if devices else "cpu"

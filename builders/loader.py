@@ -71,8 +71,8 @@ class LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
     def __reduce__(self) -> str:
-        problem = f"the op {self.__name__!r} cannot be pickled, for it is a library of this process"
-        raise TypeError(f"{problem}: load it in the process that needs it, and keep it out of what is pickled")
+        problem = f"the op {self.__name__!r} cannot be pickled, because it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
         return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
@@ -147,7 +147,7 @@ def open_library(op: str, entry: Entry) -> int:
     missing = _missing_sanitizer(entry.binary)
     if missing:
         preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
-        raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
+        raise LoadError(op, path, f"it is instrumented, and {missing} must be loaded before it", preload)
     try:
         return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:

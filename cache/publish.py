@@ -159,7 +159,7 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
             break
     raise CacheDirError(
         store.layout.root,
-        f"what was just written to it reads back wrong ({problem})",
+        f"an entry that was just written cannot be read back ({problem})",
         "Check the disk, or set OPFORGE_CACHE_DIR to another",
     )
 

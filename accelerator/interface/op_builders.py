@@ -77,7 +77,7 @@ class BuilderLink(Devices):
         return {**external, **host, **dict.fromkeys(self._table(self.op_builder_dir()), self.name)}
 
     def op_builder_problems(self) -> dict[str, str]:
-        """Returns why builders of other packages are left out, by entry point and distribution."""
+        """Returns why builders of other packages are ignored, by entry point and distribution."""
         return dict(self._external_builders().rejected)
 
     def load_op(self, class_name: str, verbose: bool = False) -> Any:

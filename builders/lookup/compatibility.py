@@ -59,7 +59,7 @@ def _build_problems(spec: OpSpec) -> list[str]:
         if find(spec).entry is None:
             problems += _toolchain_problems(spec)
             if settings.prebuilt() == "require":
-                problems.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids building")
+                problems.append("no built entry fits, and OPFORGE_PREBUILT=require forbids building")
     except OpIncompatibleError as error:
         problems += error.reasons
     except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:

@@ -74,7 +74,7 @@ def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> d
     for name in names:
         value = getattr(declared, name)
         if name in METHODS and name not in OTHER_WORDS and not callable(value):
-            raise BuilderError(builder, f"{name} is no method", f"Write def {name}(self), which returns a list")
+            raise BuilderError(builder, f"{name} is not a method", f"Write def {name}(self), which returns a list")
         if name in METHODS and callable(value):
             for attribute, part in METHODS[name](_called(builder, name, value)).items():
                 values[attribute] = _joined(values.get(attribute), part)

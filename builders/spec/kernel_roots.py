@@ -120,7 +120,7 @@ def check(builder: str, roots: Iterable[KernelRoot]) -> None:
     for root in roots:
         if paths.setdefault(root.name, root.path) != root.path:
             problem = f"{paths[root.name]} and {root.path} are both its kernel root {root.name!r}"
-            raise BuilderError(builder, problem, "Give each root a name of its own: keys hold the name, not the path")
+            raise BuilderError(builder, problem, "Give each root a different name: keys contain the name, not the path")
 
 
 def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:

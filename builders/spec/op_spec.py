@@ -100,12 +100,12 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     _check_name(builder, name, abi)
     sources = words(builder, "sources", get("sources"))
     if not sources:
-        raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
+        raise BuilderError(builder, "it names no sources", "Name at least one file in `sources`")
     if get("fakes") and abi == abis.PLAIN:
         advice = "Only ops that are registered with torch can have fakes"
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
     if get("signatures") and abi != abis.PLAIN:
-        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are for abi='c' alone")
+        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
     kernel_roots.check(builder, roots)

@@ -135,7 +135,7 @@ def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]
     problems = []
     library = TORCH_LIBRARY.get(device)
     if abi != PLAIN and library and (problem := missing_library_problem([library])):
-        problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
+        problems.append(f"{problem}; to build it for another machine: build-ops --target {target}")
     missing = [arch for arch in present(device) if not archs.run_mode(device, arch, target.arch)]
     if missing:
         problems.append(f"the {device} device here is {'+'.join(missing)}, which does not run code for {target}")

@@ -54,7 +54,8 @@ SHUFFLE = re.compile(r"\b(__shfl(?:_up|_down|_xor)?)_sync\s*\(\s*[^,()]+,\s*")
 def hip_of(text: str) -> str:
     """Returns CUDA source as HIP, with the same lines."""
     text = CUDA_HEADERS.sub(
-        lambda name: f"{name[1]}{HEADERS.get(name[2], name[2])}{'.hpp' if name[2] == 'cub/cub' else '.h'}{name[4]}", text
+        lambda line: f"{line[1]}{HEADERS.get(line[2], line[2])}{'.hpp' if line[2] == 'cub/cub' else '.h'}{line[4]}",
+        text,
     )
     text = WORD.sub(lambda name: NAMES[name[0]], text)
     text = SHUFFLE.sub(r"\1(", text)

@@ -157,13 +157,13 @@ def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
             for file in listing.children(folder.path):
                 key = key_of(file.name)
                 if key and not key.endswith(".tmp") and key not in kept:
-                    orphans.append(_eviction(area, file.path, "its entry is gone"))
+                    orphans.append(_eviction(area, file.path, "its entry was removed"))
     return orphans
 
 
 def _garbage(layout: Layout, now: float) -> list[Eviction]:
     """Returns what nothing needs any more: of dead builders, too old, or never finished."""
-    garbage = [_eviction("staging", path, "its builder is gone") for path in staging.abandoned(layout)]
+    garbage = [_eviction("staging", path, "the process that built it has ended") for path in staging.abandoned(layout)]
     for area, seconds in MAX_AGE_SECONDS.items():
         for child in listing.children(layout.path(area)):
             status = listing.stat_of(child.path)
@@ -188,7 +188,7 @@ def _temp_files(layout: Layout, now: float) -> list[Eviction]:
     for path in filter(lambda path: is_temp_name(os.path.basename(path)), files):
         status = listing.stat_of(path)
         if status and stat.S_ISREG(status.st_mode) and now - status.st_mtime > TEMP_FILE_SECONDS:
-            old.append(_eviction("", path, "its writer is gone"))
+            old.append(_eviction("", path, "the process that wrote it has ended"))
     return old
 
 

@@ -151,7 +151,7 @@ def holds_by_content(
         if path not in digests:
             digests[path] = disk.digest(path)
         if digests[path] is None:
-            return Verdict(False, f"{path} is gone")
+            return Verdict(False, f"{path} no longer exists")
         if digests[path] != dependency.digest:
             return Verdict(False, f"{path} has changed")
     if not (trust_stamps and _folders_hold(record, root_paths, disk)):

@@ -59,9 +59,9 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         member = super().frombuf(buf, encoding, errors)
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE) or member.size < 0:
-            raise ValueError(f"{member.name!r} is no file of an entry")
+            raise ValueError(f"{member.name!r} is not a file of an entry")
         if member.type == tarfile.XHDTYPE and member.size > MAX_NAME:
-            raise ValueError(f"{member.name!r} is larger than the record of any name")
+            raise ValueError(f"{member.name!r} is too large for the record of a long name")
         return member
 
     @classmethod
@@ -71,7 +71,7 @@ class _Member(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             if type(error).__name__ == "EOFHeaderError":  # the mark at the end of each archive
                 raise
-            raise tarfile.ReadError(f"it is cut short or damaged ({error})") from error
+            raise tarfile.ReadError(f"it is truncated or damaged ({error})") from error
 
 
 def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
@@ -140,7 +140,7 @@ def _open(path: str) -> tarfile.TarFile:
     try:
         return tarfile.open(path, "r:*", tarinfo=_Member)
     except tarfile.ReadError as error:  # its text has a line for each compression that was tried
-        raise ValueError("it is no tar archive, or its beginning is damaged") from error
+        raise ValueError("it is not a tar archive, or its beginning is damaged") from error
 
 
 def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -150,12 +150,12 @@ def _grouped(archive: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]
         count, total = count + 1, total + member.size
         match = MEMBER.fullmatch(member.name)
         if not member.isreg() or member.issparse() or match is None:
-            raise ValueError(f"{member.name!r} is no file of an entry")
+            raise ValueError(f"{member.name!r} is not a file of an entry")
         key, name = match.groups()
         if count > MAX_FILES or total > MAX_BYTES:
             raise ValueError(f"it holds more than {MAX_FILES} files or {MAX_BYTES} bytes")
         if member.size > (MAX_MANIFEST if name == MANIFEST else MAX_LIBRARY):
-            raise ValueError(f"{member.name!r} is larger than any {'manifest' if name == MANIFEST else 'library'}")
+            raise ValueError(f"{member.name!r} is too large for a {'manifest' if name == MANIFEST else 'library'}")
         content: IO[bytes] | None = archive.extractfile(member)
         if content is None:
             raise ValueError(f"{member.name!r} has no content")

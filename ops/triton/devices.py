@@ -32,6 +32,11 @@ def is_capturing(device: torch.device) -> bool:
     return not accelerator.is_synchronized_device() and accelerator.is_current_stream_capturing()
 
 
+def pin_memory(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns a page-locked copy of a tensor of the host, from which the device copies; for the CPU, the tensor."""
+    return accelerator_of(device.type).pin_memory(tensor)
+
+
 def record_stream(tensor: Tensor) -> None:
     """Keeps the tensor's memory from being reused before the work that its device's current stream has queued ends."""
     tensor.record_stream(accelerator_of(tensor.device.type).current_stream(tensor.device.index))

@@ -94,8 +94,8 @@ class AcceleratorInUseError(OpforgeError, RuntimeError):
 
     def __init__(self, requested: str, active: str) -> None:
         super().__init__(
-            f"use_accelerator({requested!r}) was refused: another thread is inside use_accelerator({active!r}), and a"
-            " process has one active accelerator. Enter the scope once, before starting threads."
+            f"use_accelerator({requested!r}) is not possible: another thread is inside use_accelerator({active!r}), and"
+            " a process has one active accelerator. Enter the scope once, before starting threads."
         )
         self.requested, self.active = requested, active
 

@@ -10,7 +10,7 @@ class ArchiveError(OpforgeError, ValueError):
 
     def __init__(self, path: str, problem: str, kept: int) -> None:
         super().__init__(
-            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that."
+            f"The archive {path} cannot be imported: {problem}. {kept} of its entries were imported before that."
             " Export it again with `opforge cache export`."
         )
         self.path, self.problem, self.kept = path, problem, kept

@@ -77,7 +77,7 @@ def test_a_python_embedded_in_another_program_builds(tmp_path, monkeypatch):
         ),
         ("[ $step = link ] && exit 0", CompileError, r"link plain failed: .* did not write plain.so. Try another CXX"),
         ('[ $step = compile ] && { g++ "$@"; rm *.d; exit 0; }', CompileError, r"did not write 0.plain.o.d"),
-        ('[ $step = link ] && { g++ "$@"; : > "$last"; exit 0; }', CompileError, r"what was linked cannot be loaded"),
+        ('[ $step = link ] && { g++ "$@"; : > "$last"; exit 0; }', CompileError, r"linked library cannot be loaded"),
         ("[ $step = compile ] && kill -KILL $$", BuildResourceError, r"a compiler was killed"),
         ("[ $step = compile ] && { echo odd; exit 3; }", CompileError, r"compile plain.cpp failed: odd\ncommand: "),
     ],

@@ -193,8 +193,8 @@ def test_a_model_that_holds_an_op_is_copied_but_not_pickled(op):
     with pytest.raises(TypeError) as caught:
         pickle.dumps(op)
     assert str(caught.value) == (
-        f"the op {op.__name__!r} cannot be pickled, for it is a library of this process: load it in the process that "
-        "needs it, and keep it out of what is pickled"
+        f"the op {op.__name__!r} cannot be pickled, because it is a library of this process: load it in the process"
+        " that needs it, and do not pickle it"
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from opforge.accelerator.target import Target
 from opforge.builders.spec.description import describe
 from opforge.builders.toolchains.triton import compiled_archs
-from opforge.builders.toolchains.triton_worker import BYTES, unsupported_feature, hidden_parameters
+from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton.kernels import SCALARS, check_kernels
 from opforge.builders.triton.rows import BACKWARD, FORWARD, size_for
@@ -63,7 +63,7 @@ def test_the_text_of_a_kernel_contains_everything_that_determines_its_code():
 @pytest.mark.parametrize(
     ("kernels", "message"),
     [
-        ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a name of its own"),
+        ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a different name"),
         ([KERNEL._replace(arguments={"x": "*bf17"})], "scale: x has the type '*bf17'. Expected '*' and one of i1, i8"),
         ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then optionally ':16'"),
         ([KERNEL._replace(arguments={"x": "i32:8"})], "scale: x has the type 'i32:8'"),

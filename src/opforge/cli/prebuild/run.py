@@ -31,7 +31,7 @@ class BuildOptions(NamedTuple):
     portable: bool
     """Whether to build for older systems and other processors."""
     jobs: int | None
-    """How many compilers run at once, at most. None: `OPFORGE_JOBS`, or what the machine allows."""
+    """Run at most this many compilers at once. None: `OPFORGE_JOBS`, or what the machine allows."""
     force: bool
     out: str | None
     """The layer that the entries are copied to. None if there is none."""

@@ -84,7 +84,7 @@ def test_torch_is_asked_if_nvml_is_not_installed_and_the_log_has_the_reason(cuda
     caplog.set_level("DEBUG", logger="opforge")
     assert cuda_machine[0].mem_get_info() == (FREE, TOTAL)
     assert (
-        "cuda: torch is asked for the free memory: the package nvidia-ml-py is not installed (pip install"
+        "cuda: using torch's figure for the free memory: the package nvidia-ml-py is not installed (pip install"
         " 'opforge[cuda]')" in caplog.text
     )
 

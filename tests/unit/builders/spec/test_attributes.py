@@ -156,7 +156,7 @@ def test_a_misspelt_other_word_or_method_is_refused(folder, name, meant):
 
 
 def test_a_property_named_like_a_method_of_deepspeeds_is_refused(folder):
-    with pytest.raises(BuilderError, match=r"include_paths is no method. Write def include_paths\(self\)"):
+    with pytest.raises(BuilderError, match=r"include_paths is not a method. Write def include_paths\(self\)"):
         declare(folder, include_paths=property(lambda self: []))().spec()
 
 

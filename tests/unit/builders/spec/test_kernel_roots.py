@@ -116,7 +116,7 @@ def test_declaring_the_same_root_twice_is_an_error(packages):
 def test_two_roots_of_the_same_name_are_an_error(packages):
     both = [kernel_roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
     cls = type("Twice", (OpBuilder,), {"name": "twice", "sources": ["csrc/both.cpp"], "kernel_roots": both})
-    with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each root a name of its own"):
+    with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each root a different name"):
         describe(cls().spec())
 
 

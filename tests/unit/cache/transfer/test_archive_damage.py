@@ -16,8 +16,8 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 
-CUT = "was refused: Compressed file ended before the end-of-stream marker was reached. "
-NO_ARCHIVE = "was refused: it is no tar archive, or its beginning is damaged. "
+CUT = "cannot be imported: Compressed file ended before the end-of-stream marker was reached. "
+NO_ARCHIVE = "cannot be imported: it is not a tar archive, or its beginning is damaged. "
 
 
 def test_an_archive_that_is_cut_short_is_refused_unless_only_padding_is_missing(packed, tmp_path):

@@ -59,7 +59,7 @@ def test_a_member_that_no_export_writes_is_refused(packed, empty_store, name, fi
     rewrite(path, [*bad, *good] if first else [*good[:2], *bad, *good[2:]])
     before = files_outside(tmp_path, "empty")
     error = refusal_of(empty_store, path)
-    assert "is no file of an entry" in str(error) or "is damaged" in str(error), error
+    assert "is not a file of an entry" in str(error) or "is damaged" in str(error), error
     # The entry before the bad member is published once the next member has shown that it is complete.
     assert entry_keys(empty_store) <= set(keys[:1]) and (not first or not entry_keys(empty_store))
     assert files_outside(tmp_path, "empty") == before
@@ -71,8 +71,8 @@ def test_the_error_names_the_archive_the_reason_and_how_many_were_imported(packe
     rewrite(path, [*good, (new_member(f"entries/{'f' * 32}/x.so"), b""), (new_member("else/where"), b"")])
     error = refusal_of(empty_store, path)
     assert str(error) == (
-        f"The archive {path} was refused: 'else/where' is no file of an entry. 2 of its entries were imported before"
-        " that. Export it again with `opforge cache export`."
+        f"The archive {path} cannot be imported: 'else/where' is not a file of an entry. 2 of its entries were"
+        " imported before that. Export it again with `opforge cache export`."
     )
     assert error.kept == 2 and intact_keys(empty_store) == set(keys)
 
@@ -98,8 +98,8 @@ def test_an_entry_that_is_there_twice_is_refused(packed, empty_store):
     [
         ("MAX_FILES", 3, "it holds more than 3 files or"),
         ("MAX_BYTES", 2000, "files or 2000 bytes"),
-        ("MAX_MANIFEST", 10, "manifest.json' is larger than any manifest"),
-        ("MAX_LIBRARY", 10, ".so' is larger than any library"),
+        ("MAX_MANIFEST", 10, "manifest.json' is too large for a manifest"),
+        ("MAX_LIBRARY", 10, ".so' is too large for a library"),
     ],
 )
 def test_too_many_or_too_large_members_are_refused(packed, empty_store, monkeypatch, bound, value, text):
@@ -114,7 +114,7 @@ def test_a_member_that_claims_a_huge_or_a_negative_size_is_refused_at_once(packe
             huge = new_member(f"{ENTRY}/a.so")
             huge.size = size
             file.write(huge.tobuf(tarfile.GNU_FORMAT) + b"x" * 512)
-        reason = "is no file of an entry" if size < 0 else "it holds more than"
+        reason = "is not a file of an entry" if size < 0 else "it holds more than"
         assert reason in str(refusal_of(empty_store, path))
 
 
