@@ -170,7 +170,7 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
     """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
-        types = tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items())
+        types = tuple((function, result, *kinds) for function, (result, kinds) in attributes["signatures"].items())
     except (TypeError, ValueError) as error:
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error

@@ -94,14 +94,14 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
-        taken = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
-        run = [step for step in steps if step.output not in taken]
+        reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
+        run = [step for step in steps if step.output not in reused]
         if job.toolchain.precompiles:
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
         ninja.write_build_file(work, run)
         output = _run_steps(job, work, run)
-        done = [*run, *(step for step in steps if step.output in taken)]
-        reads = {step.output: reads_of_step(job, work, step, provenance, taken, written) for step in done}
+        done = [*run, *(step for step in steps if step.output in reused)]
+        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written) for step in done}
         for step in run:
             header = precompiled_header.header_step(step, run)
             if header:
@@ -117,8 +117,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         if not changed:
             inputs = provenance.collect(everything, search_folders(job))
             if provenance.stamps(everything) == stamps:
-                object_reuse.keep(job, work, steps, taken, reads, inputs)
-                return Run(inputs, stamps, [step.title for step in steps if step.output in taken], output)
+                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                return Run(inputs, stamps, [step.title for step in steps if step.output in reused], output)
             changed = ["a file changed while it was being read"]
         if attempt == ATTEMPTS - 2:
             # A file that a flag names and that every run changes is an output of the compiler, not an input.

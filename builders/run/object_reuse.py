@@ -23,27 +23,27 @@ def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, In
     Returns the inputs of each, by the name of the object.
     """
     digests: dict[str, str | None] = {}
-    taken = {}
+    reused = {}
     for step in steps:
         if step.unit:
             target = os.path.join(work, step.output)
             inputs = objects.reuse(job.layout, _unit_key(job, step), job.roots, disk, digests, target)
             if inputs:
-                taken[step.output] = inputs
-    return taken
+                reused[step.output] = inputs
+    return reused
 
 
 def keep(
     job: Job,
     work: str,
     steps: Sequence[Step],
-    taken: Mapping[str, Inputs],
+    reused: Mapping[str, Inputs],
     reads: Mapping[str, Sequence[Read]],
     inputs: Inputs,
 ) -> None:
     """Stores the objects that this build compiled, each with the files that it read."""
     for step in steps:
-        if step.unit and step.output not in taken:
+        if step.unit and step.output not in reused:
             own = {read.location for read in reads[step.output]}
             files = tuple(file for file in inputs.files if RootedPath(file.root, file.path) in own)
             objects.keep(

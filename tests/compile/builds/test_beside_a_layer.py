@@ -35,9 +35,9 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
     prebuilt = prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
     manifest = os.path.join(prebuilt.folder, "manifest.json")
     with open(manifest) as file:
-        said = json.load(file)
-    said["binary"]["floors"]["GLIBC"] = "9.9"
-    text_files.write(prebuilt.folder, "manifest.json", json.dumps(said))
+        manifest = json.load(file)
+    manifest["binary"]["floors"]["GLIBC"] = "9.9"
+    text_files.write(prebuilt.folder, "manifest.json", json.dumps(manifest))
     builder = cls()
     assert builder.build().origin == "built"
     first = builder.trace[0]
