@@ -104,7 +104,7 @@ class OpBuilder:
 
     @property
     def target(self) -> Target:
-        """The concrete target: "native" and a missing architecture stand for this machine's own."""
+        """The concrete target: "native" and a missing architecture mean this machine's own."""
         return self.spec().target
 
     def spec(self) -> OpSpec:
@@ -126,8 +126,8 @@ class OpBuilder:
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
 
-        Within a process the same builder gives the same module, unless one of the op's own files has changed: then the
-        new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
+        Within a process the same builder returns the same module, unless one of the op's own files has changed: then
+        the new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
         SourceNotFoundError, CompileError, LoadError and the other classes in `opforge.errors`.
         """
         if self._module is not None and loader.are_unchanged(self._watched):
@@ -211,7 +211,7 @@ class OpBuilder:
     def _own_verdict(self) -> list[str]:
         """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
-        The override may call `load`, which must not ask it again, or OpBuilder's own `is_compatible`, which looks for
+        The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
         nothing meanwhile: `load` raises the error of a missing source or compiler itself.
         """
         if type(self).is_compatible is OpBuilder.is_compatible or self._in_own_verdict:

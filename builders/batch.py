@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .base import OpBuilder
 
 UNIT_SECONDS = 3.0
-"""How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
+"""How long one source takes for one architecture, if there was no earlier build: only the ratios between ops count."""
 SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 

@@ -63,10 +63,9 @@ def load(
         op.relu(x)
 
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
-    `extra_cflags` and its like. `abi` is read off the sources where it is
-    not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
+    `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
-    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module gives its ops.
+    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module provides its ops.
 
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.

@@ -37,7 +37,7 @@ def detect_abi(text: str) -> str:
         return abis.TORCH
     if any(mark in text for mark in USES_STABLE):
         return abis.STABLE
-    # No word of torch: plain functions, if they are exported as such; otherwise a header of theirs may include torch.
+    # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
     return abis.PLAIN if 'extern "C"' in text else abis.TORCH
 
 

@@ -79,11 +79,11 @@ class LoadedOp:
 
 
 def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
-    """Loads an entry and registers its ops. Returns its functions; the same entry gives the same object.
+    """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
     Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
-    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures give another object, so that callers
-    of the first keep theirs. Raises LoadError, NamespaceClashError.
+    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures return another object, and the
+    first keeps its own. Raises LoadError, NamespaceClashError.
     """
     with lock:
         abi = entry.binary["abi"]

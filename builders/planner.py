@@ -74,7 +74,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
 
 
 def include_folders(spec: OpSpec) -> list[RootedPath]:
-    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
+    """Returns the include folders, by root: an absolute path is in no key, so its number is used instead."""
     folders: list[RootedPath] = []
     for number, folder in enumerate(spec.include_dirs):
         located = kernel_roots.locate(spec.name, [folder], spec.roots)

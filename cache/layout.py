@@ -1,6 +1,6 @@
 """Path names in a store.
 
-CACHEDIR.TAG                        tells backup programs to leave the store out
+CACHEDIR.TAG                        marks the store as one that backup programs skip
 v1/plans/PLAN/ENTRY-ROOTS.json      stat records: what a hit reads; ROOTS is the digest of the root paths
 v1/entries/ENTRY/                   the library and its manifest
 v1/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops

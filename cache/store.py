@@ -206,7 +206,7 @@ class Store:
     def read_entry(self, layout: Layout, key: str, origin: str) -> Entry | None:
         """Returns an entry by its manifest, with its library unchecked; None if there is no valid manifest.
 
-        A manifest names its entry: one that lies in another entry's folder is not valid there.
+        A manifest names its entry: one in another entry's folder is not valid there.
         """
         try:
             manifest = read_json(os.path.join(layout.entry(key), MANIFEST))

@@ -126,7 +126,7 @@ class BuilderLink(Devices):
 
 
 def target_for(builder_class: BuilderClass, target: Target) -> Target | None:
-    """Returns the target of a builder of this class under an accelerator with `target`. None stands for the host's.
+    """Returns the target of a builder of this class under an accelerator with `target`. None means the host's.
 
     The host's is used if the class has `devices`, and these include the host and not the accelerator's device.
     """

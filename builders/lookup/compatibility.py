@@ -1,4 +1,4 @@
-"""The answer to "can this op be used here?": true or false, with its reasons."""
+"""Whether an op can be used here: true or false, with the reasons."""
 
 from __future__ import annotations
 

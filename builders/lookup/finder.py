@@ -77,7 +77,7 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     try:
         entry = None if force else search(spec, store, exact, None, seen)
     finally:
-        rejected += dict.fromkeys(seen)  # a layer is asked once for each level of the CPU
+        rejected += dict.fromkeys(seen)  # a layer is searched once for each level of the CPU
     if entry:
         log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
@@ -101,7 +101,7 @@ def search(
         if entry:
             return entry
     paranoid = settings.paranoid()
-    # A toolchain that a caller hands in is in no memo's key.
+    # A toolchain that a caller provides is in no memo's key.
     memoize = not paranoid and find_toolchain is None
     if memoize:
         entry = memo.load(spec, store, paths, programs)

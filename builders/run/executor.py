@@ -63,7 +63,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     binary = binary_record.read(job, os.path.join(work, library), key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
-    # dlopen tells libraries apart by name: two results must not share one.
+    # dlopen distinguishes libraries by name: two results must not share one.
     path = os.path.join(finished, binary["file"])
     shutil.copyfile(os.path.join(work, library), path)
     os.chmod(path, 0o500)

@@ -100,7 +100,7 @@ def _first(cls: type[Rooted], prefix: str, path: str) -> str:
     raise SourceNotFoundError(cls.name or cls.__name__, path, roots)
 
 
-# In a checkout the folder `ops` lies beside `builders`, in a wheel inside the same package: the same path either way.
+# In a checkout the folder `ops` is beside `builders`, in a wheel inside the same package: the same path either way.
 _ABOVE_BUILDERS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OPFORGE = KernelRoot("opforge", os.path.join(_ABOVE_BUILDERS, "ops", "csrc"))
 
@@ -115,7 +115,7 @@ def folder_of(cls: type) -> str:
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:
-    """Raises BuilderError if one name stands for two folders."""
+    """Raises BuilderError if two folders have the same name."""
     paths: dict[str, str] = {}
     for root in roots:
         if paths.setdefault(root.name, root.path) != root.path:
@@ -124,7 +124,7 @@ def check(builder: str, roots: Iterable[KernelRoot]) -> None:
 
 
 def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
-    """Returns the roots that an absolute path lies in."""
+    """Returns the roots that contain an absolute path."""
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 

@@ -59,7 +59,7 @@ class OpSpec(NamedTuple):
 
     @property
     def mode_flags(self) -> tuple[str, ...]:
-        """Returns the compiler flags that `debug` and `sanitize` stand for."""
+        """Returns the compiler flags that `debug` and `sanitize` add."""
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
@@ -217,7 +217,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
 
 
 def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns where each root of the spec's plan lies, by the root's name.
+    """Returns the path of each root of the spec's plan, by the root's name.
 
     `toolchain_roots` are those that the toolchain adds. Without a toolchain they are missing: what is built already
     needs no compiler, and so none of its headers.

@@ -1,4 +1,4 @@
-"""Targets: which architectures are here, what a target without one stands for, which CPU levels run on which."""
+"""Targets: which architectures are here, which are the defaults of a target, which CPU levels run on which."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Used if nothing names an architecture: every CUDA compiler since 11.8 builds it, and newer devices run the PTX."""
 NEEDS_ARCH = ("hip",)
-"""The devices whose code runs on nothing but what it was compiled for."""
+"""The devices whose code runs only on the architecture that it was compiled for."""
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
 """The library of torch that an op for the device needs: it knows the current stream."""
 

@@ -1,4 +1,4 @@
-"""Builds for debuggers and sanitizers: what the binary tells of its source, and what it needs to be loaded."""
+"""Builds for debuggers and sanitizers: what the binary records of its source, and what it needs to be loaded."""
 
 from __future__ import annotations
 

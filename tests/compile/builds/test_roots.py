@@ -24,7 +24,7 @@ def package(tmp_path, monkeypatch):
     return folder
 
 
-def test_kernels_of_another_package_are_read_where_they_lie(folder, package):
+def test_kernels_of_another_package_are_read_in_place(folder, package):
     folder.mkdir()
     root = kernel_roots.package_root("theirs", "kernels_of_another")
     cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[root])

@@ -80,7 +80,7 @@ def write(folder, by=""):
 
 @pytest.fixture
 def op(folder, shared_store, monkeypatch):
-    """The op, none of whose functions has been asked for yet."""
+    """The op, none of whose functions has been looked up yet."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
     loaded = opforge.load(folder.name, folder / "op.cpp", fakes={"axpy": fake})
     for function in ("axpy", "double_"):

@@ -140,7 +140,7 @@ def test_the_path_of_a_root_is_not_part_of_a_key(packages, tmp_path, monkeypatch
         builder = cls()
         paths = root_paths(builder.spec())
         assert paths["sycl:kernels_base"] == str(site / "kernels_base")
-        # The include folder lies in a kernel root, so it is no root of its own.
+        # The include folder is in a kernel root, so it is no root of its own.
         assert not any(name.startswith("include") for name in paths)
         results.append((describe(builder.spec()), planner.include_folders(builder.spec())))
     assert results[0] == results[1]
