@@ -63,7 +63,8 @@ def load(
         op.relu(x)
 
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
-    `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
+    `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch",
+    torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
     `is_python_module` and `keep_intermediates` change nothing: a library without a Python module provides its ops.
 
