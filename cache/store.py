@@ -27,7 +27,7 @@ hashing."""
 
 
 class Rejected(NamedTuple):
-    """A stored entry that was looked at and not used."""
+    """A stored entry that was checked and not used."""
 
     where: str
     reason: str

@@ -33,7 +33,9 @@ def test_a_folder_may_have_any_name(tmp_path, name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])
 def test_a_line_break_in_a_path_is_an_error(tmp_path, name):
-    with pytest.raises(BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or leave that out"):
+    with pytest.raises(
+        BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or remove the line break"
+    ):
         sample_ops.plain_op(tmp_path / name)().load()
 
 

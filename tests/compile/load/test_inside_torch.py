@@ -121,7 +121,7 @@ def test_inductor_compiles_pointwise_ops_mutations_views_and_new_shapes_around_a
     assert counter.frame_count <= 6  # each with and without `plus`: 3 rows, any number of them, none
 
 
-def test_a_compiled_function_calls_the_version_that_it_is_given(op, folder):
+def test_a_compiled_function_calls_the_version_that_is_passed(op, folder):
     def call(module, x):
         return module.axpy(x, 2.0)
 
