@@ -150,7 +150,7 @@ def _named(name: str, requested_by: str) -> Accelerator:
     except UnknownAcceleratorError as unknown:
         from .availability import torch_only
 
-        for candidate in torch_only(frozenset(unknown.known)):
+        for candidate in torch_only(frozenset(unknown.registered)):
             if candidate.name == name.lower():
                 raise AcceleratorUnavailableError(candidate.name, candidate.reason, requested_by) from None
         raise

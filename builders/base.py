@@ -104,7 +104,7 @@ class OpBuilder:
 
     @property
     def target(self) -> Target:
-        """The concrete target: "native" and a missing architecture stand for this machine's own."""
+        """The concrete target: "native" and a missing architecture mean this machine's own."""
         return self.spec().target
 
     def spec(self) -> OpSpec:
@@ -126,8 +126,8 @@ class OpBuilder:
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
 
-        Within a process the same builder gives the same module, unless one of the op's own files has changed: then the
-        new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
+        Within a process the same builder returns the same module, unless one of the op's own files has changed: then
+        the new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
         SourceNotFoundError, CompileError, LoadError and the other classes in `opforge.errors`.
         """
         if self._module is not None and loader.are_unchanged(self._watched):
@@ -173,7 +173,7 @@ class OpBuilder:
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
 
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-        """Find or build, then load. An entry that was evicted in between is looked for once more."""
+        """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             entry = self._entry(spec, _log_progress if verbose else None)
             if spec.target.device != "cpu":
@@ -194,15 +194,15 @@ class OpBuilder:
         raise AssertionError("unreachable")
 
     def _bind(self, library: Any) -> Any:
-        """What `load()` returns for a loaded library."""
+        """Returns what `load()` returns for a loaded library."""
         for name, function in loader.python_functions(self.python_functions, library).items():
             vars(library).setdefault(name, function)
         return library
 
     def _own_verdict(self) -> list[str]:
-        """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
+        """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
-        The override may call `load`, which must not ask it again, or OpBuilder's own `is_compatible`, which looks for
+        The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
         nothing meanwhile: `load` raises the error of a missing source or compiler itself.
         """
         if type(self).is_compatible is OpBuilder.is_compatible or self._in_own_verdict:

@@ -63,10 +63,10 @@ def load(
         op.relu(x)
 
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
-    `extra_cflags` and its like. `abi` is read off the sources where it is
-    not given: ATen and pybind mean "torch", torch/csrc/stable means "torch-stable", no torch at all means "c".
+    `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch",
+    torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
-    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module gives its ops.
+    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module provides its ops.
 
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
@@ -117,7 +117,7 @@ def load(
 
 
 def _write_source(path: str, content: bytes) -> None:
-    """Make a file hold this content. What lies there may have been edited, emptied, or put there by someone else."""
+    """Writes the file unless it has this content. It may have been edited, emptied, or put there by someone else."""
     try:
         if not os.path.islink(path) and read_file(path) == content:
             return
@@ -130,19 +130,19 @@ def _write_source(path: str, content: bytes) -> None:
 
 
 def _own_cache(build_directory: str | None) -> str | None:
-    """The cache folder below a `build_directory`, which may hold other files; None for the shared one."""
+    """Returns the cache folder below a `build_directory`, which may hold other files; None for the shared one."""
     return os.path.join(build_directory, "opforge") if build_directory else None
 
 
 def _compile_args(op: str, args: Any, **by_compiler: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
+    """Returns torch's arguments for each compiler, then OpBuilder's `extra_compile_args`."""
     own = args if isinstance(args, Mapping) else {"cxx": args}
     own = {key: words(op, f"extra_compile_args[{key!r}]", flags) for key, flags in own.items()}
     return {key: (*by_compiler.get(key, ()), *own.get(key, ())) for key in {**by_compiler, **own}}
 
 
 def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:
-    """One path or several, as torch's functions take them. Raises BuilderError."""
+    """Returns the paths of an argument that may be one path or several, as in torch. Raises BuilderError."""
     return words(op, argument, [value] if isinstance(value, (str, os.PathLike)) else value)
 
 
@@ -167,10 +167,10 @@ class _UserBuilder(OpBuilder):
 
 
 def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: str | None) -> OpBuilder:
-    """The same builder for the same arguments, so that a second call is answered from memory."""
+    """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
-        types = tuple((function, result, *taken) for function, (result, taken) in attributes["signatures"].items())
+        types = tuple((function, result, *kinds) for function, (result, kinds) in attributes["signatures"].items())
     except (TypeError, ValueError) as error:
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
@@ -232,7 +232,8 @@ def load_inline(
     if abi == abis.TORCH:
         text = with_bindings(text, functions, with_pytorch_error_handling, no_implicit_headers)
     elif functions:
-        raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", "They are bound by pybind; leave it out")
+        advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
+        raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", advice)
     if abi == abis.TORCH and not no_implicit_headers:
         cuda = CUDA_HEADERS + cuda if cuda else ""
         sycl = SYCL_HEADERS + sycl if sycl else ""

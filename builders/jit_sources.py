@@ -37,7 +37,7 @@ def detect_abi(text: str) -> str:
         return abis.TORCH
     if any(mark in text for mark in USES_STABLE):
         return abis.STABLE
-    # No word of torch: plain functions, if they are exported as such; otherwise a header of theirs may include torch.
+    # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
     return abis.PLAIN if 'extern "C"' in text else abis.TORCH
 
 
@@ -48,7 +48,7 @@ def detect_inline_abi(text: str) -> str:
 
 
 def _uses_torch(text: str) -> bool:
-    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
+    """Returns whether a source is written for ATen, c10 or pybind. A compiled pattern would cost more than a hit."""
     text = text.replace("STABLE_TORCH_LIBRARY", "")
     return any(mark in text for mark in USES_TORCH)
 
@@ -62,7 +62,7 @@ def detect_device(op: str, paths: Sequence[str], with_cuda: bool, with_sycl: boo
     devices |= {"cuda"} if with_cuda and "hip" not in devices else set()
     devices |= {"xpu"} if with_sycl else set()
     if len(devices) > 1:
-        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Make an op of each")
+        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device")
     if devices == {"cuda"} and _torch_is_for_hip():
         return "hip"
     return devices.pop() if devices else "cpu"

@@ -29,5 +29,5 @@ def schema_advice(torch: Any, schemas: list[str]) -> str:
             for kind in (value.type, *value.type.containedTypes()):
                 if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
                     types = "Write Tensor, int (for int64_t), float (for double), bool or str"
-                    return f"{str(kind)!r} in the schema {schema!r} is no type. {types}"
+                    return f"{str(kind)!r} in the schema {schema!r} is not a type. {types}"
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"

@@ -41,7 +41,7 @@ def reset() -> None:
 
 
 def _replace_lock() -> None:
-    """In a forked child, the thread that held the lock is gone: nobody would release it."""
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
     global lock
     lock = threading.RLock()
 
@@ -70,19 +70,19 @@ class LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
     def __reduce__(self) -> str:
-        problem = f"the op {self.__name__!r} cannot be pickled, for it is a library of this process"
-        raise TypeError(f"{problem}: load it in the process that needs it, and keep it out of what is pickled")
+        problem = f"the op {self.__name__!r} cannot be pickled, because it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
         return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
 
 
 def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
-    """Loads an entry and registers its ops. Returns its functions; the same entry gives the same object.
+    """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
     Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
-    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures give another object, so that callers
-    of the first keep theirs. Raises LoadError, NamespaceClashError.
+    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures return another object, and the
+    first keeps its own. Raises LoadError, NamespaceClashError.
     """
     with lock:
         abi = entry.record["abi"]
@@ -140,7 +140,7 @@ def open_library(op: str, entry: Entry) -> int:
     missing = _missing_sanitizer(entry.record)
     if missing:
         preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
-        raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
+        raise LoadError(op, path, f"it is instrumented, and {missing} must be loaded before it", preload)
     try:
         return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
@@ -150,7 +150,7 @@ def open_library(op: str, entry: Entry) -> int:
 
 
 def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
-    """The sanitizer's runtime that a library needs and the process lacks: loading it then would end the process."""
+    """Returns the sanitizer's runtime that a library needs and the process lacks: loading it would end the process."""
     needed = [name for name in binary.get("needs", ()) if name.startswith(SANITIZERS)]
     if not needed:
         return None
@@ -203,13 +203,13 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
 
 def _describe(library: int) -> list[str]:
-    """The `namespace::schema` of every op that the library will register."""
+    """Returns the `namespace::schema` of every op that the library will register."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
     return text.decode().splitlines()
 
 
 def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Whether an op of this name and overload exists. Looked up as torch.ops does, without an exception on the way."""
+    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
     namespace, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
@@ -249,7 +249,7 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 
 
 def _register_blocks(op: str, entry: Entry) -> list[str]:
-    """Register what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
+    """Registers what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
 
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
@@ -269,7 +269,7 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
 
 
 def _registers_when_opened(path: str) -> bool:
-    """Whether a library calls what torch registers ops by without a block. Read only for a second version."""
+    """Returns whether a library registers ops with torch without a block. Read only for a second version."""
     with open(path, "rb") as file:
         return b"N3c1017RegisterOperators" in file.read()
 

@@ -98,7 +98,7 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
     if not os.path.isabs(root):
         return CacheDirError(
-            root, "no home folder leads to it", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
+            root, "the user has no home folder", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
         )
     problem = trust.folder_problem(root, owners)
     return CacheDirError(root, *problem) if problem else None
@@ -112,7 +112,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
     others = _other_names(root)
     if others:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
-        raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge's", advice)
+        raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
         make_folder(root)
         for name in FOLDERS:
@@ -131,7 +131,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
 
 
 def _other_names(root: str) -> list[str]:
-    """The names in a folder that is no store yet: a store made there would mix its files with the user's."""
+    """Returns the names in a folder that is no store yet: a store there would mix its files with the user's."""
     try:
         names = sorted(os.listdir(root))
     except OSError:
@@ -164,7 +164,8 @@ def private_fallback(refused: CacheDirError) -> str:
 
     atexit.register(remove)
     log.warning(
-        "%s. Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
+        "%s. Using %s instead, which is removed when this process ends."
+        " Set OPFORGE_CACHE_DIR to a folder of your own to keep what is built.",
         refused,
         path,
     )
@@ -177,5 +178,6 @@ def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str
         problem = trust.folder_problem(path, owners)
         if problem:
             reason, advice = problem
-            raise LayerError(path, reason, advice if advice.startswith("Run: ") else "Name its owner there")
+            name_owner = "Name its owner in OPFORGE_TRUSTED_OWNERS"
+            raise LayerError(path, reason, advice if advice.startswith("Run: ") else name_owner)
     return paths

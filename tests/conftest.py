@@ -40,7 +40,7 @@ def shared_store(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_the_machines(shared_store):
-    """Fixtures that outlive a test neither use nor fill the user's own store, and hear no setting of the machine's.
+    """Fixtures that outlive a test neither use nor fill the user's own store, and ignore the machine's settings.
 
     But for layers: those of tests/device may have brought their ops along.
     """

@@ -191,8 +191,8 @@ class CPUAccelerator(OneGenerator, Accelerator):
             "int32": "IntTensor",
             "int64": "LongTensor",
         }
-        maker: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
-        return maker
+        tensor_class: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
+        return tensor_class
 
     # pinning: no device copies from host memory, so nothing needs page-locking
 

@@ -69,7 +69,7 @@ class CUDAAccelerator(HostRegistration, Vendor):
             try:
                 return nvml.compute_capabilities()
             except nvml.NvmlUnavailableError as error:
-                log.debug("cuda: torch is asked for the architectures: %s", error)
+                log.debug("cuda: using torch's list of architectures: %s", error)
         return [module.get_device_capability(index) for index in range(self.device_count())]
 
     def _compute_capability(self) -> tuple[int, int] | None:
@@ -120,7 +120,7 @@ class CUDAAccelerator(HostRegistration, Vendor):
             try:
                 return nvml.memory_info(index, f"GPU-{module.get_device_properties(index).uuid}" if started else "")[0]
             except nvml.NvmlUnavailableError as error:
-                log.debug("cuda: torch is asked for the free memory: %s", error)
+                log.debug("cuda: using torch's figure for the free memory: %s", error)
         return int(module.mem_get_info(device_index)[0])
 
     def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MPSAccelerator(OneGenerator, Vendor):
-    """A Mac's GPU. Its one queue keeps the program's order, and every stream stands for that queue."""
+    """A Mac's GPU. Its one queue keeps the program's order, and every stream is that queue."""
 
     name = torch_device = "mps"
     package = "torch"
@@ -53,7 +53,7 @@ class MPSAccelerator(OneGenerator, Vendor):
         """Waits until the device has finished all its work."""
         self._device_module().synchronize()
 
-    # streams: all stand for the one queue
+    # streams: all are the one queue
 
     @cached_property
     def _queue(self) -> tuple[type[Any], type[Any], Any]:
@@ -64,7 +64,7 @@ class MPSAccelerator(OneGenerator, Vendor):
 
     @property
     def Stream(self) -> type[Any]:
-        """The class of a stream, whose objects all stand for the device's one queue."""
+        """The class of a stream, whose objects are all the device's one queue."""
         return self._queue[0]
 
     @property

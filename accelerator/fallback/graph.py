@@ -58,7 +58,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         kwargs = kwargs or {}
         results = func(*args, **kwargs)
         # Replaying the operation updates a result that shares memory with an argument; every other result must be
-        # copied. The operation's schema does not tell which one it is: reshape may or may not copy.
+        # copied. The operation's schema does not show which: reshape may or may not copy.
         shared = {_memory(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
         fresh = [
             value if isinstance(value, torch.Tensor) and _memory(value) not in shared else None

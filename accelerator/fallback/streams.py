@@ -40,7 +40,7 @@ class HostEvent:
 
     def _time(self, which: str) -> int:
         if not self.enable_timing:
-            raise RuntimeError(f"The {which} event keeps no time: create it with Event(enable_timing=True).")
+            raise RuntimeError(f"The {which} event records no time: create it with Event(enable_timing=True).")
         if self._recorded_ns is None:
             raise RuntimeError(f"The {which} event was never recorded: call its record() first.")
         return self._recorded_ns

@@ -79,7 +79,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         return f"<{type(self).__name__} {self.name!r}>"
 
     def __copy__(self) -> Accelerator:
-        """Returns this object: it stands for the process's device, of which a copy of its user makes no second one."""
+        """Returns this object: a copy of an object that refers to it uses the same device."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Accelerator:

@@ -18,7 +18,7 @@ ONECCL = "oneccl_bindings_for_pytorch"
 
 
 class Environment(Devices):
-    """The part of the interface for what lies around the device: communication, variables, profilers, compilers."""
+    """The part of the interface for the device's environment: communication, variables, profilers, compilers."""
 
     triton_backend: ClassVar[bool] = False
     """Whether Triton has a backend for this kind of device."""

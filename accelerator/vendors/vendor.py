@@ -1,7 +1,7 @@
 """The base of the vendors' accelerators: it finds out whether a device can be used without opening one.
 
 A process that opened a device cannot use it in its forks. So no runtime library is called here: only the files that the
-driver makes, the package that adds the device to torch, and the variables that hide devices are looked at.
+driver makes, the package that adds the device to torch, and the variables that hide devices are checked.
 """
 
 from __future__ import annotations

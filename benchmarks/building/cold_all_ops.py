@@ -18,7 +18,7 @@ OURS, CEILING = "build-ops", "ninja, op by op"
 
 
 def run(scratch: Scratch) -> Report:
-    """Whole processes, each with an empty cache, in turns with their compilers alone."""
+    """Runs whole processes, each with an empty cache, in turns with their compilers alone."""
     from opforge.builders.cpu import BUILDERS
 
     report = Report(

@@ -16,7 +16,7 @@ def import_elftools() -> None:
 
 
 def read_library(path: str) -> dict[str, Any]:
-    """Returns what a library exports and needs, JSON-able. Raises ValueError if the file is no ELF library.
+    """Returns what a library exports and needs, JSON-able. Raises ValueError if the file is not an ELF library.
 
     `machine`; `exports`: names of functions; `needs`: sonames; `floors`: GLIBC, GLIBCXX and CXXABI with the newest
     version that a symbol needs; `shims`: the functions of torch's C interface that it calls.
@@ -35,7 +35,7 @@ def read_library(path: str) -> dict[str, Any]:
                 "shims": _shims(elf),
             }
     except ELFError as error:
-        raise ValueError(f"{path} is no ELF library: {error}") from error
+        raise ValueError(f"{path} is not an ELF library: {error}") from error
 
 
 def _exports(elf: Any) -> list[str]:

@@ -30,7 +30,7 @@ def examine(path: str) -> dict[str, Any]:
     if data[:4] == b"\x7fELF":
         machine, sections = host.sections(data)
         if machine == "EM_NONE":
-            raise ValueError(f"{path} is no library: its header names no machine")
+            raise ValueError(f"{path} is not a library: its header names no machine")
         if machine == CUDA_MACHINE:
             images = [_device_file("SASS", data)]
         elif machine == AMD_MACHINE:
@@ -48,7 +48,7 @@ def examine(path: str) -> dict[str, Any]:
     elif b".version" in data[:4096] and b".target" in data[:4096]:
         report["kind"], images = "PTX", [fatbin.Image("PTX", fatbin.ptx_arch(data), len(data), data)]
     else:
-        raise ValueError(f"{path} is no library, cubin, HSACO, fatbin or PTX file")
+        raise ValueError(f"{path} is not a library, a cubin, an HSACO, a fatbin or a PTX file")
     images = fatbin.expand(path, images, report["notes"])
     report["images"] = [image.to_json() for image in images]
     kernels = [kernel for image in images if image.data is not None for kernel in _kernels(image, report["notes"])]

@@ -33,7 +33,7 @@ def host_problem(binary: Mapping[str, Any]) -> str | None:
         return f"it needs glibc {floors['GLIBC']}, and this system has {libc.split()[-1]}"
     library = installed_libstdcxx()
     if library and version_of(floors.get("GLIBCXX", "0")) > library:
-        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
+        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {'.'.join(map(str, library))}"
     return _torch_problem(binary)
 
 
@@ -59,7 +59,7 @@ def _torch_problem(binary: Mapping[str, Any]) -> str | None:
 
 
 def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
-    """The first function of torch's C interface that the library calls and the torch in this process lacks."""
+    """Returns the first function of torch's C interface that the library calls and this process's torch lacks."""
     if "torch" not in sys.modules:
         return None
     import ctypes

@@ -139,7 +139,7 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
 def not_loadable(op: str, problem: str) -> CompileError:
     """Returns the error for a linker that ended with status 0 and wrote something else than a library."""
     return CompileError(
-        f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
+        f"{op}: the linked library cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
         op,
     )
 

@@ -62,7 +62,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
-    # dlopen tells libraries apart by name: two results must not share one.
+    # dlopen distinguishes libraries by name: two results must not share one.
     path = os.path.join(finished, record["file"])
     shutil.copyfile(os.path.join(work, library), path)
     os.chmod(path, 0o500)

@@ -145,7 +145,7 @@ def build(
 
 
 def _log_first_warning(op: str, output: str, entry: Entry) -> None:
-    """Log the first warning of a build that was just made, and the command that shows all of them."""
+    """Logs the first warning of a build, and the command that shows all of them."""
     warnings = [message for message in parse_diagnostics(output.splitlines()) if message["severity"] == "warning"]
     if warnings:
         count = f"{len(warnings)} warnings, the first of them" if len(warnings) > 1 else "a warning"

@@ -20,7 +20,7 @@ PACKAGE_DATABASES = (
     "var/lib/pacman/local",
 )
 PYTHON_STAMP = "patchlevel.h"
-"""The header that states Python's version: whoever replaces an installation replaces it too."""
+"""The header that states Python's version: it is replaced together with an installation."""
 LIBRARIES = (".so", ".a")
 PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
 """The folders whose files the package database lists, and those below them whose files it does not list."""

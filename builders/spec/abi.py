@@ -37,7 +37,7 @@ class AbiPart(NamedTuple):
 
 
 def version_constant(op: str, version: str) -> str:
-    """TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of their own, in hex."""
+    """Returns TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of its own, in hex."""
     parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
     if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
@@ -45,7 +45,7 @@ def version_constant(op: str, version: str) -> str:
 
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
-    """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
+    """Returns what `abi` adds to the plan of `op`. Raises BuilderError, and OpIncompatibleError without torch."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
     if abi == PLAIN:

@@ -46,7 +46,7 @@ class BuildPlan(NamedTuple):
         return key_of([FORMAT, self.components()])
 
     def components(self) -> dict[str, Any]:
-        """The key's components by name, JSON-able: what `explain` compares."""
+        """Returns the key's components by name, JSON-able: what `explain` compares."""
         return {
             **self._asdict(),
             "toolchain": dict(self.toolchain),

@@ -62,7 +62,7 @@ class OpSpec(NamedTuple):
 
     @property
     def mode_flags(self) -> tuple[str, ...]:
-        """Returns the compiler flags that `debug` and `sanitize` stand for."""
+        """Returns the compiler flags that `debug` and `sanitize` add."""
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
@@ -119,12 +119,12 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     _check_name(builder, name, abi)
     sources = words(builder, "sources", get("sources"))
     if not sources:
-        raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
+        raise BuilderError(builder, "it names no sources", "Name at least one file in `sources`")
     if get("fakes") and abi == abis.PLAIN:
         advice = "Only ops that are registered with torch can have fakes"
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
     if get("signatures") and abi != abis.PLAIN:
-        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are for abi='c' alone")
+        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
     kernel_roots.check(builder, roots)
@@ -156,7 +156,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
 
 
 def _attributes(declared: Any) -> Callable[[str], Any]:
-    """What returns a declared attribute by its name. Raises BuilderError for an attribute that means another one."""
+    """Returns a function from an attribute's name to its value. Raises BuilderError for an unknown attribute."""
     classes = [kind for kind in type(declared).__mro__ if not kind.__module__.startswith("opforge.")]
     own = {name: value for kind in reversed(classes[:-1]) for name, value in vars(kind).items()}
     own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
@@ -178,7 +178,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
-    """Whether an attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
+    """Returns whether an attribute is not OpBuilder's: data of another name, or perhaps DeepSpeed's method."""
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
@@ -193,7 +193,7 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 def _compile_args(
     builder: str, value: Any, device: str, devices: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+    """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
         return words(builder, "extra_compile_args", value), ()
     for key in value:
@@ -236,7 +236,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
 
 
 def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns where each root of the spec's plan lies, by the root's name.
+    """Returns the path of each root of the spec's plan, by the root's name.
 
     `toolchain_roots` are those that the toolchain adds. Without a toolchain they are missing: what is built already
     needs no compiler, and so none of its headers.

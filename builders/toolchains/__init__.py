@@ -109,7 +109,7 @@ def _import_path(spec: OpSpec) -> str:
 
 
 def _import(import_path: str, spec: OpSpec) -> Any:
-    """Returns what "module:name" stands for. Raises BuilderError if it cannot be imported."""
+    """Returns the object that "module:name" names. Raises BuilderError if it cannot be imported."""
     import importlib
 
     module, _, attribute = import_path.partition(":")

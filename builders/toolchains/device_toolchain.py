@@ -19,7 +19,7 @@ from .toolchain import DevicePart, Toolchain
 SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.
 
-`root` is the folder that it is installed in, `seal` a file below it whose stamp stands for all files of the folder,
+`root` is the folder that it is installed in, `seal` a file below it whose stamp is compared for all its files,
 `include` and `lib` are its folders of headers and libraries.
 """
 

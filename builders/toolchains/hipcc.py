@@ -65,7 +65,7 @@ class Hipcc(DeviceToolchain):
         version = re.search(r"HIP version: *(\S+)", out)
         if not version:
             first = (out + err).strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`hipcc --version` prints {first!r}, no HIP version", ADVICE)
+            raise ToolchainError(self.argv[0], f"`hipcc --version` prints {first!r}, not a HIP version", ADVICE)
         clang = re.search(r"(\S*clang version \S+)", out)
         folders = self._folders()
         root = os.path.realpath(folders.get("ROCM_PATH") or os.path.dirname(os.path.dirname(self.argv[0])))

@@ -88,7 +88,7 @@ class HostToolchain(Toolchain):
         if device != "cpu":
             return f"{self.argv[0]} compiles for the CPU, not for {device}"
         if "linux" not in system:
-            return f"{self.argv[0]} builds for {system or machine}, and this version builds libraries for Linux"
+            return f"{self.argv[0]} builds for {system or machine}, and opforge builds libraries for Linux only"
         if needed != machine:
             return f"{self.argv[0]} compiles for {machine}, not for {needed or arch[0]}"
         return None

@@ -63,7 +63,7 @@ class Nvcc(DeviceToolchain):
         version = re.search(r"release (\d+\.\d+), V(\S+)", output)
         if not version:
             first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, no release", ADVICE)
+            raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, not a release", ADVICE)
         folders = _dry_run_folders(self.argv)
         root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
         programs = [os.path.join(root, name) for name in PROGRAMS]
@@ -157,7 +157,7 @@ class Nvcc(DeviceToolchain):
         cuda = torch_states(folder, "cuda") if folder else None
         if cuda is None:
             advice = "Install a CUDA build of torch, or write the op for the stable ABI, which needs none to compile"
-            raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch with CUDA, and this one has none", advice)
+            raise ToolchainError(self.argv[0], "the `torch` ABI needs a torch that is built with CUDA", advice)
         if cuda.split(".")[0] != self.release.split(".")[0]:
             advice = f"Use a CUDA {cuda.split('.')[0]} toolkit (set CUDA_HOME), or write the op for the stable ABI"
             raise ToolchainError(

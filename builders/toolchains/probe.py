@@ -159,7 +159,7 @@ def try_run(
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):
             _raise_if_exhausted(argv, error)
-        raise ToolchainError(argv[0], f"`{' '.join(command)}` did not run to its end ({error})", advice) from error
+        raise ToolchainError(argv[0], f"`{' '.join(command)}` failed ({error})", advice) from error
     if process.returncode:
         _raise_if_exhausted(argv, process.stderr)  # otherwise the failure would be stored as the compiler's own
     return process.returncode, process.stdout, process.stderr

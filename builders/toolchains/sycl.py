@@ -48,7 +48,7 @@ class Sycl(DeviceToolchain):
         version = re.search(r"Compiler (\S+)", output)
         if not version:
             first = output.strip().partition("\n")[0]
-            raise ToolchainError(self.argv[0], f"`icpx --version` prints {first!r}, no compiler", ADVICE)
+            raise ToolchainError(self.argv[0], f"`icpx --version` prints {first!r}, not a compiler", ADVICE)
         program = os.path.realpath(self.argv[0])
         root = os.path.dirname(os.path.dirname(program))
         return {

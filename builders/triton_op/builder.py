@@ -53,7 +53,7 @@ class TritonOpBuilder(OpBuilder):
         """Returns the declaration, with the kernels and with the target as Triton compiles for it."""
         builder = type(self).__name__
         if not self.kernels:
-            raise BuilderError(builder, "it declares no kernels", "Give it at least one in `kernels`")
+            raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
         check_kernels(builder, self.kernels)
         spec = super().spec()
         own, *others, opforge = spec.roots

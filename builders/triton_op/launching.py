@@ -24,12 +24,12 @@ SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
 
 
 class Kernels(Protocol):
-    """Whatever launches an op's kernels: its own library, or Triton."""
+    """What launches an op's kernels: its own library, or Triton."""
 
     op: str
 
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """Launch the kernel `name` on the device and the current stream of the first argument, a tensor.
+        """Launches the kernel `name` on the device and the current stream of the first argument, a tensor.
 
         `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises KernelLaunchError.
         """
@@ -80,7 +80,7 @@ class PrebuiltKernels:
         return name in self._packing
 
     def images(self) -> list[dict[str, Any]]:
-        """Each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
+        """Returns each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
         lines = self._library.opforge_kernels().decode().splitlines()
         names = ("bytes", "shared", "threads")
         return [
@@ -89,7 +89,7 @@ class PrebuiltKernels:
         ]
 
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """See Kernels.launch."""
+        """Launches the kernel: see Kernels.launch."""
         device = arguments[0].get_device()
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
         try:

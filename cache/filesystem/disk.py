@@ -1,4 +1,4 @@
-"""All that the cache asks of a disk and a clock, in one class, so that a test can use a fake disk."""
+"""The operations of a disk and a clock that the cache uses, in one class, so that a test can use a fake disk."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
-            raise ValueError(f"{path} is no regular file of at most {max_bytes} bytes")
+            raise ValueError(f"{path} is not a regular file of at most {max_bytes} bytes")
         return os.read(handle, status.st_size)
     finally:
         os.close(handle)

@@ -70,7 +70,7 @@ def acquire(
     except filelock.Timeout:
         result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
     except OSError as error:  # NFS without its lock service, or a lock file that sudo has left
-        log.warning("%s: no lock at %s (%s): others may build the same", label, path, error.strerror)
+        log.warning("%s: cannot lock %s (%s): other processes may build the same op", label, path, error.strerror)
         result = LockResult.FREE
     try:
         if result is not LockResult.READY:

@@ -51,7 +51,7 @@ def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None
         except FileNotFoundError:
             return None
         except OSError as error:
-            return f"{folder} cannot be looked at ({error.strerror})", "Choose another folder"
+            return f"{folder} cannot be read ({error.strerror})", "Choose another folder"
         if stat.S_ISLNK(status.st_mode) and os.path.exists(folder):
             return folder_problem(os.path.realpath(path), owners)  # the target is what counts
         if not stat.S_ISDIR(status.st_mode):

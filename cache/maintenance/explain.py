@@ -112,7 +112,7 @@ def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> 
             continue
         digest = disk.digest(path)
         if digest != dependency.digest:
-            problem = "has changed" if digest else "is gone"
+            problem = "has changed" if digest else "no longer exists"
             changed.append(ChangedFile(path, problem, dependency.digest, digest or ""))
     appeared = recorded.appeared(root_paths, disk)
     if appeared:

@@ -154,7 +154,7 @@ def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:
         for folder in listing.subfolders(layout.path(area)):
             pointers = [file for file in listing.children(folder.path) if not file.name.endswith(".tmp")]
             gone = (file.path for file in pointers if file.name not in kept)
-            orphans += [_eviction(area, path, "its entry is gone") for path in gone]
+            orphans += [_eviction(area, path, "its entry was removed") for path in gone]
     return orphans
 
 

@@ -100,7 +100,7 @@ def integrity_problem(
     try:
         folder = os.lstat(entry.folder)
     except OSError as error:
-        return f"its folder cannot be looked at ({error.strerror})"
+        return f"its folder cannot be read ({error.strerror})"
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid not in owners:
         return "its folder is a link, a file, or another user's"
     try:

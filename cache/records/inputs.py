@@ -1,4 +1,4 @@
-"""What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
+"""What a build read, and what it looked for and did not find: both decide whether its entry is still valid."""
 
 from __future__ import annotations
 

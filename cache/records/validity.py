@@ -72,7 +72,7 @@ class Observation:
                 return f"there is no root {dependency.root!r} here"
             digest = self._digest(path)
             if digest is None:
-                return f"{path} is gone"
+                return f"{path} no longer exists"
             if digest != dependency.digest:
                 return f"{path} has changed"
         appeared = inputs.appeared(self._root_paths, self._disk)

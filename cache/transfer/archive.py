@@ -116,7 +116,7 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
         for member, size in reader.members():
             match = MEMBER.fullmatch(member)
             if match is None:
-                raise ValueError(f"{member!r} is no file of an entry")
+                raise ValueError(f"{member!r} is not a file of an entry")
             key, name = match.groups()
             is_json = name in (RECORD, BUILD)
             if size > (MAX_JSON if is_json else MAX_LIBRARY):

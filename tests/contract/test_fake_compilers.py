@@ -67,7 +67,7 @@ def test_a_host_compiler_that_nvcc_does_not_accept_is_a_problem_with_what_to_do(
     [
         ("exit 1", "ended with 1: it printed nothing"),
         ("echo 'fatal: broken' >&2; exit 3", "ended with 3: fatal: broken"),
-        ("echo unheard of", "prints 'unheard of', no release"),
+        ("echo unheard of", "prints 'unheard of', not a release"),
     ],
 )
 def test_an_nvcc_that_does_not_work_is_an_error(body, message, bin):
@@ -82,7 +82,7 @@ def test_a_compiler_that_hangs_is_stopped(bin, monkeypatch):
 
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
     text_files.write_script(bin, "nvcc", "exec sleep 30")
-    with pytest.raises(ToolchainError, match="did not run to its end"):
+    with pytest.raises(ToolchainError, match="--version` failed"):
         toolchain_of("nvcc").identity()
 
 

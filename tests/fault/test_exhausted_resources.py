@@ -52,7 +52,7 @@ def load_with_limits(tmp_path, own_store):
 
     yield load
     plans = os.listdir(own_store / "v2" / "plans")
-    assert len(plans) == 1, "a probe that failed for want of a resource was taken for the compiler's answer"
+    assert len(plans) == 1, "a probe that failed for lack of a resource was stored as the compiler's output"
     assert os.listdir(own_store / "v2" / "staging") == []
 
 

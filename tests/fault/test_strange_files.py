@@ -70,7 +70,7 @@ def op_folder(tmp_path_factory):
 
 
 def files_of(store):
-    """The files of a store, one of each area and kind, relative to it."""
+    """Returns the files of a store, one of each area and kind, relative to it."""
     by_kind = {}
     for parent, _folders, names in os.walk(store):
         for name in names:

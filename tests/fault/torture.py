@@ -170,7 +170,7 @@ class Torture:
             os.chmod(path, 0o500)
 
     def settle(self) -> None:
-        """Checks that every op loads and computes, twice, and that nothing of the killed processes is left."""
+        """Checks that every op loads and computes, twice, and that the killed processes left nothing."""
         for origin in (None, "cache"):
             for op in self.ops:
                 loader = Loader(op, self.store, None)

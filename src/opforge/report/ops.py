@@ -80,7 +80,7 @@ def offer_problems(devices: Iterable[str] = ()) -> list[str]:
         for accelerator in _accelerators(devices)
         for entry, problem in accelerator.op_builder_problems().items()
     }
-    return [f"the op builder {entry} is left out: {problem}" for entry, problem in problems.items()]
+    return [f"the op builder {entry} is ignored: {problem}" for entry, problem in problems.items()]
 
 
 def _accelerators(devices: Iterable[str]) -> list[Accelerator]:

@@ -134,7 +134,7 @@ def test_a_load_with_other_signatures_returns_another_object_and_keeps_the_first
         ),
         (
             {"abi": "torch", "signatures": {"value": (None, [])}},
-            "signatures with abi='torch'. They are for abi='c' alone",
+            "signatures with abi='torch'. They are supported only with abi='c'",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_explain_names_what_differs_from_a_prebuilt_op(ops_folder, tmp_path):
     with open(os.path.join(ops_folder, "quick.cpp"), "a") as file:
         file.write("// more\n")
     miss = run("cache", "explain", *op, **bare)
-    assert f"looked at {out}/v2/entries/{entry}: {ops_folder}/quick.cpp has changed" in miss.stdout, miss.stdout
+    assert f"rejected {out}/v2/entries/{entry}: {ops_folder}/quick.cpp has changed" in miss.stdout, miss.stdout
     required = run("build-ops", *op, **bare, OPFORGE_PREBUILT="require")
     assert "/quick.cpp has changed" in required.stderr and "forbids building" in required.stderr
 
@@ -72,7 +72,7 @@ def test_explain_names_what_differs_from_a_prebuilt_op(ops_folder, tmp_path):
         file.write("\nQuick.version = '2'\n")
     miss = run("cache", "explain", *op, **bare)
     reason = "it was built for cpu:x86-64, with other flags, defines, sources, ABI or version than are declared now"
-    assert f"looked at {out}/v2/entries/{other}: {reason}" in miss.stdout, miss.stdout
+    assert f"rejected {out}/v2/entries/{other}: {reason}" in miss.stdout, miss.stdout
     ignored = run("cache", "explain", *op, **bare, OPFORGE_PREBUILT="ignore")
     assert ignored.returncode == 1 and out not in ignored.stdout
 

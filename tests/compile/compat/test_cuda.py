@@ -225,7 +225,7 @@ def test_a_cuda_extension_is_left_to_a_torch_without_cuda_with_the_reason(toolki
     assert built_by_torch == [ext.name]
     (message,) = [record.getMessage() for record in caplog.records if record.name == "opforge"]
     assert message.startswith(f"{ext.name} is left to torch's BuildExtension: The compiler ")
-    assert "the `torch` ABI needs a torch with CUDA, and this one has none" in message
+    assert "the `torch` ABI needs a torch that is built with CUDA" in message
 
 
 @pytest.mark.skipif(bool(torch.version.cuda), reason="this torch has CUDA")

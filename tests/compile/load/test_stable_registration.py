@@ -77,7 +77,9 @@ def test_the_error_for_a_schema_that_torch_cannot_parse_has_torchs_reason(tmp_pa
 def test_the_error_names_a_type_that_torch_takes_for_a_variable(tmp_path, schema):
     text = STABLE_HEADERS + f'STABLE_TORCH_LIBRARY(@NAME@, m) {{ m.def("{schema}"); }}\n'
     cls = sample_ops.op_from_source(tmp_path / "op", text)
-    with pytest.raises(LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is no type. Write Tensor, int "):
+    with pytest.raises(
+        LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is not a type. Write Tensor, int "
+    ):
         cls().load()
 
 

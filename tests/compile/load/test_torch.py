@@ -59,7 +59,7 @@ def test_under_another_torch_or_python_it_does_not_fit_and_says_so(module, requi
     assert host_requirements.host_problem(binary).startswith(reason)
 
 
-def test_a_hit_in_a_fresh_process_gives_the_module(module, shared_store):
+def test_a_hit_in_a_fresh_process_returns_the_module(module, shared_store):
     cls, _entry, _loaded = module
     code = """
 import os, torch
@@ -85,7 +85,7 @@ extern "C" __attribute__((visibility("default"))) void* PyInit__C() { return nul
 """
 
 
-def test_a_taken_namespace_is_an_error_and_an_edited_op_stands_beside_the_first(tmp_path):
+def test_a_taken_namespace_is_an_error_and_an_edited_op_is_loaded_beside_the_first(tmp_path):
     name = sample_ops.unique_name("blocks")
     path = text_files.write(tmp_path, f"{name}.cpp", BLOCKS.replace("@NAME@", name))
     holder = torch.library.Library(name, "DEF")

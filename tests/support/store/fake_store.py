@@ -84,15 +84,15 @@ class FakeStore:
         )
 
     def entry_keys(self):
-        """The keys of the entries that are stored."""
+        """Returns the keys of the entries that are stored."""
         return set(os.listdir(self.layout.path("entries")))
 
     def files(self, area):
-        """The names of all files below an area, such as "plans"."""
+        """Returns the names of all files below an area, such as "plans"."""
         return sorted(name for _parent, _folders, names in os.walk(self.layout.path(area)) for name in names)
 
     def library(self, key):
-        """The path of an entry's library."""
+        """Returns the path of an entry's library."""
         folder = self.layout.entry(key)
         return next(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".so"))
 

@@ -84,7 +84,7 @@ def test_every_candidate_has_a_reason():
 
 def test_null_is_chosen_only_by_name(monkeypatch):
     (candidate,) = [candidate for candidate in candidates() if candidate.name == "null"]
-    assert candidate.reason == "runs nothing: used only if it is named"
+    assert candidate.reason == "runs nothing: used only by name"
     monkeypatch.setattr(registry, "BUILT_IN", {"null": registry.BUILT_IN["null"]})  # not even if it is the only one
     with pytest.raises(AcceleratorUnavailableError):
         get_accelerator()

@@ -16,13 +16,13 @@ PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { 
 
 
 def part(kind, arch, body, flags=0x11, compressed=0):
-    """The bytes of one part of a fatbin."""
+    """Returns the bytes of one part of a fatbin."""
     head = struct.pack(fatbin.PART, kind, 0x101, 64, len(body), compressed, 0, 0, 9, arch, 0, 0, flags)
     return head.ljust(64, b"\0") + body
 
 
 def container(*parts):
-    """The bytes of a fatbin."""
+    """Returns the bytes of a fatbin."""
     content = b"".join(parts)
     return struct.pack(fatbin.HEADER, 0xBA55ED50, 1, 16, len(content)) + content
 
@@ -96,7 +96,7 @@ def test_bundles_of_hip_are_read_and_compressed_ones_are_a_problem():
 def test_a_file_of_another_kind_is_an_error(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"no library|damaged|no ELF"):
+    with pytest.raises(ValueError, match=r"not a library|damaged|not an ELF"):
         examine(str(path))
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 1 and "cannot be inspected" in done.stderr

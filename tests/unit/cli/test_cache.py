@@ -101,7 +101,7 @@ def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and a passwd entry
     done = run("stats")
-    assert done.exit_code == 1 and "no home folder leads to it. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
+    assert done.exit_code == 1 and "the user has no home folder. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
 
 
 def test_gc_prints_what_it_removes(store, monkeypatch):
@@ -129,8 +129,8 @@ def test_gc_respects_the_limits_of_the_environment(store, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("--max-size", "much", "'much' is no size: expected a number with B, KiB, MB or the like, such as 2GiB"),
-        ("--max-age", "3y", "'3y' is no age: expected a number with s, min, h, d or w, such as 30d"),
+        ("--max-size", "much", "'much' is not a size: expected a number with B, KiB, MB or the like, such as 2GiB"),
+        ("--max-age", "3y", "'3y' is not an age: expected a number with s, min, h, d or w, such as 30d"),
     ],
 )
 def test_a_limit_that_does_not_parse_is_wrong_usage(option, value, text):

@@ -105,7 +105,7 @@ def verify_command(as_json: bool) -> None:
     from opforge.cli.progress import reporter
 
     store = own_store()
-    with reporter(1, silent=as_json or not is_terminal(sys.stderr)) as progress:
+    with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
 
         def step(done: int, total: int) -> None:

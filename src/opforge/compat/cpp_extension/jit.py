@@ -76,7 +76,7 @@ def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[st
 
 
 def _has_code(function: str, arguments: dict[str, Any], kind: str) -> bool:
-    """Whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
+    """Returns whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
     if arguments.get(f"with_{kind}") or arguments.get(f"{kind}_sources"):
         return True
     return function == "load" and any(str(path).endswith(SUFFIXES[kind]) for path in _as_list(arguments["sources"]))

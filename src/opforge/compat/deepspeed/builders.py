@@ -30,7 +30,7 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
         try:
             kind: Any = ours.get_op_builder(name)
         except BuilderError as error:
-            log.warning("%s stays DeepSpeed's own: %s", name, error)
+            log.warning("%s is DeepSpeed's, not opforge's: %s", name, error)
             continue
         # Every accelerator offers the host's ops too, and these cannot use a device's tensors.
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):

@@ -141,7 +141,7 @@ def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypa
     present["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
     assert device_requirements.device_problem(BINARY, ()) == (
-        "it was built with CUDA 13.1, and the installed driver supports CUDA up to 12.8: update it"
+        "it was built with CUDA 13.1, and the driver supports CUDA up to 12.8: update the driver"
     )
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
@@ -152,10 +152,10 @@ def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     assert device_requirements.device_problem(binary, ()) is None
-    assert "it holds PTX alone for sm_100" in device_requirements.device_problem(binary, (), jit=False)
+    assert "it holds only PTX for sm_100" in device_requirements.device_problem(binary, (), jit=False)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(binary, ()) == (
-        "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
+        "it holds PTX of CUDA 13.1 for this device, and the driver compiles PTX of CUDA 13.0 and older"
     )
 
 

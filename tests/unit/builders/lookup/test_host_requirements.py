@@ -42,7 +42,7 @@ EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
         ({"floors": {"GLIBC": "2.37"}}, "it needs glibc 2.37, and this system has 2.36"),
         ({"floors": {"GLIBCXX": "3.4.30"}}, None),
         ({"floors": {"GLIBCXX": "3.4.9"}}, None),
-        ({"floors": {"GLIBCXX": "3.4.31"}}, "it needs GLIBCXX_3.4.31, and the libstdc++ here ends at 3.4.30"),
+        ({"floors": {"GLIBCXX": "3.4.31"}}, "it needs GLIBCXX_3.4.31, and this libstdc++ has up to 3.4.30"),
         ({"abi": "torch-stable"}, None),
         ({"abi": "torch-stable", "torch_target": "2.9"}, None),
         (

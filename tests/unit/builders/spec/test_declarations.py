@@ -21,7 +21,7 @@ from opforge.errors import (
     ("attributes", "message"),
     [
         ({"name": "no good"}, "TestedBuilder: name='no good'. Expected an identifier of at most 200 bytes, such as"),
-        ({"sources": []}, "TestedBuilder: it names no sources. Give it at least one file in `sources`"),
+        ({"sources": []}, "TestedBuilder: it names no sources. Name at least one file in `sources`"),
         ({"abi": "rust"}, "plain: abi='rust'. Expected one of 'torch-stable', 'c', 'torch'"),
     ],
 )

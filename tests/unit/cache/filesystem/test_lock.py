@@ -97,4 +97,4 @@ def test_on_a_file_system_without_locks_every_process_goes_on(path, monkeypatch,
     for _number in range(2):
         with lock.acquire(path, "relu", None) as result, lock.acquire(path, "relu", None):
             assert result is LockResult.FREE
-    assert f"relu: no lock at {path} (No locks available): others may build the same" in caplog.text
+    assert f"relu: cannot lock {path} (No locks available): other processes may build the same op" in caplog.text

@@ -62,7 +62,7 @@ def test_a_file_that_is_gone_is_named(fake_store):
     fake_store.add(text="int a;")
     os.unlink(os.path.join(fake_store.root_paths["own"], "relu.cpp"))
     (changed,) = nearest_to(fake_store).files
-    assert changed.problem == "is gone" and changed.now == ""
+    assert changed.problem == "no longer exists" and changed.now == ""
 
 
 def test_a_root_that_is_not_here_is_named():

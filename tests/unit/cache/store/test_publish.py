@@ -91,7 +91,7 @@ def test_the_first_publisher_wins(fake_op):
 def test_a_disk_that_returns_other_bytes_is_an_error(fake_op, monkeypatch, warnings_of_the_cache):
     monkeypatch.setattr(admit, "integrity_problem", lambda *_arguments, **_options: "the digest differs")
     with pytest.raises(
-        CacheDirError, match=r"reads back wrong \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
+        CacheDirError, match=r"cannot be read back \(the digest differs\). Check the disk, or set OPFORGE_CACHE"
     ):
         fake_op.build()
     assert fake_op.staging_folders() == []

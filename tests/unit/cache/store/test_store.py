@@ -43,7 +43,7 @@ def test_a_source_that_is_gone_is_a_miss_that_names_it(fake_op):
     fake_op.build()
     os.unlink(fake_op.folder / "src" / "a.cpp")
     assert fake_op.get() is None
-    assert fake_op.reasons() == [f"{fake_op.folder}/src/a.cpp is gone"]
+    assert fake_op.reasons() == [f"{fake_op.folder}/src/a.cpp no longer exists"]
 
 
 def test_a_moved_source_tree_is_a_hit(fake_op):

@@ -20,7 +20,7 @@ from opforge.cache.store import Store
 from opforge.cache.transfer import archive
 
 
-def test_the_same_entries_give_the_same_bytes(fake_store, packed, tmp_path):
+def test_the_same_entries_produce_the_same_bytes(fake_store, packed, tmp_path):
     path, keys = packed
     for folder, _folders, names in os.walk(fake_store.layout.path("entries")):
         for name in names:

@@ -25,7 +25,7 @@ def new_entry(fake_store, op, size=1000):
 
 
 def modes(folder):
-    """The mode of each file and folder below `folder`."""
+    """Returns the mode of each file and folder below `folder`."""
     paths = [os.path.join(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files)]
     return {os.path.relpath(path, folder): stat.S_IMODE(os.lstat(path).st_mode) for path in paths}
 

@@ -33,8 +33,8 @@ inline int32_t device_index(AtenTensorHandle tensor) {
 
 // Throws unless a tensor is on this library's device number `index`, the device of the tensor `where`. `at` is the
 // tensor's index in the list `name`, or -1 if that is not a list.
-[[gnu::noinline]] inline void check_place(AtenTensorHandle tensor, const char* name, int64_t at, int32_t index,
-                                          const char* where) {
+[[gnu::noinline]] inline void check_same_device(AtenTensorHandle tensor, const char* name, int64_t at, int32_t index,
+                                                const char* where) {
     check_device(device_name(tensor), kDevice, name, at);
     const int32_t own = device_index(tensor);
     if (own == index) return;
@@ -44,29 +44,29 @@ inline int32_t device_index(AtenTensorHandle tensor) {
 }
 
 // Makes a tensor's device the current one for the lifetime of this object.
-class Here {
+class DeviceGuard {
 public:
-    Here(AtenTensorHandle tensor, const char* name) {
+    DeviceGuard(AtenTensorHandle tensor, const char* name) {
         check_device(device_name(tensor), kDevice, name, -1);
 #if defined(OPFORGE_GPU)
         const int32_t index = device_index(tensor);
         check_shim(aoti_torch_create_device_guard(index, &guard_), "a guard of the device");
-        check_shim(aoti_torch_get_current_cuda_stream(index, &place_.stream), "the current stream");
+        check_shim(aoti_torch_get_current_cuda_stream(index, &executor_.stream), "the current stream");
 #else
-        place_.parallel_for = &parallel_for;
+        executor_.parallel_for = &parallel_for;
 #endif
     }
-    Here(const Here&) = delete;
-    Here& operator=(const Here&) = delete;
-    ~Here() {
+    DeviceGuard(const DeviceGuard&) = delete;
+    DeviceGuard& operator=(const DeviceGuard&) = delete;
+    ~DeviceGuard() {
         if (guard_) aoti_torch_delete_device_guard(guard_);
     }
 
-    const Place& place() const { return place_; }
+    const Executor& executor() const { return executor_; }
 
 private:
     DeviceGuardHandle guard_ = nullptr;
-    Place place_{};
+    Executor executor_{};
 };
 
 // Throws if `problem`, the result of a launch, is not null.

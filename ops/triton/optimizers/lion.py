@@ -12,8 +12,9 @@ from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonLionBuilder, kernel_name
 from opforge.builders.triton_op.launching import Kernels
+from opforge.ops.triton import registry
 
-from . import chunks, numbers, registry
+from . import chunks, numbers
 
 OP = TritonLionBuilder.name
 

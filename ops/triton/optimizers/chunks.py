@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import ANY, ELEMENTS, SIGNATURES, Dtypes
-
-from . import devices, registry
+from opforge.ops.triton import devices, registry
 
 SMALLEST_CHUNK, LARGEST_CHUNK = 1 << 12, 1 << 16
 """The bounds of a row's number of values: multiples of every kernel's block."""
@@ -142,9 +141,9 @@ def _copied(tensor: Tensor, device: torch.device) -> Tensor:
     """Returns the tensor on the device, without waiting for the device's queued work.
 
     Another stream that updates the same parameters must wait for this stream, and so for the copy. torch keeps the
-    pinned memory until the copy is done.
+    page-locked memory until the copy is done.
     """
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return devices.pin_memory(tensor, device).to(device, non_blocking=True)
 
 
 def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:
@@ -167,7 +166,7 @@ def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor's values are adjacent in memory, in any order of dimensions."""
+    """Returns whether the tensor's values are adjacent in memory, in any order of dimensions."""
     if tensor.is_contiguous():
         return True
     expected = 1

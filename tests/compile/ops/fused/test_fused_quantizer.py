@@ -72,7 +72,7 @@ def test_a_group_may_be_larger_than_a_cluster_of_blocks(op):
 
 @pytest.mark.parametrize(("bits", "symmetric"), FORMATS)
 @pytest.mark.parametrize(("groups", "elements"), [(5, 16), (300, 10), (16, 512), (3, 4098)])
-def test_dequantize_gives_values_in_three_dtypes(op, bits, symmetric, groups, elements):
+def test_dequantize_returns_values_in_three_dtypes(op, bits, symmetric, groups, elements):
     codes, params = op.quantize(values((groups, elements)), groups, bits, kind(op, symmetric))
     offset = 0.0 if symmetric else params[:, 1:].double()
     expected = unpacked(codes, bits).reshape(groups, elements) * params[:, :1].double() + offset
