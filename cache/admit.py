@@ -62,7 +62,7 @@ def admit(layout: Layout, folder: str, owners: Collection[int], layer_descriptio
             break
     raise CacheDirError(
         layout.root,
-        f"what was just written to it reads back wrong ({problem})",
+        f"an entry that was just written cannot be read back ({problem})",
         "Check the disk, or set OPFORGE_CACHE_DIR to another",
     )
 

@@ -146,7 +146,7 @@ def test_a_file_that_is_gone_is_named(disk):
     record = new_record(disk)
     disk.remove("/p/inc/a.h")
     assert not by_stamps(record, disk)
-    assert by_content(disk) == "/p/inc/a.h is gone"
+    assert by_content(disk) == "/p/inc/a.h no longer exists"
 
 
 def test_an_unrelated_file_in_a_searched_folder_changes_nothing(disk):
