@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import random
 
 import pytest
-from support.paths import TESTS
-
-
-def load(name):
-    """Imports a module of tests/fuzz."""
-    spec = importlib.util.spec_from_file_location(name, os.path.join(TESTS, "fuzz", f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from support.fuzz_targets import load
 
 
 @pytest.fixture
