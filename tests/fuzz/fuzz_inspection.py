@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the parsers behind `opforge inspect`. Needs atheris; the tests do not.
 
-    python tests/fuzz/fuzz_inspection.py PARSER -runs=100000 [NEW_INPUTS_FOLDER] tests/fuzz/corpus/PARSER
+    python tests/fuzz/fuzz_inspection.py PARSER -runs=100000 [NEW_INPUTS_FOLDER] tests/fuzz/corpus/inspection/PARSER
 
 An input is a file of the kind that PARSER names. Whatever the input, a parser returns a value that can be printed as
 JSON, or raises FileFormatError.
@@ -16,7 +16,7 @@ from opforge.builders.inspection import cubin, cuobjdump, fatbin, hsaco, msgpack
 from opforge.builders.inspection.examine import examine_content
 from opforge.builders.inspection.reader import FileFormatError, Reader
 
-CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "inspection")
 
 
 def library(file: Reader) -> object:
