@@ -18,8 +18,9 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from support import fake_disk, json_mutations, sample_ops
+from support import fake_disk, sample_ops
 from support.compilers import fake_compiler
+from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from support import json_mutations, mutations
+from support.fuzzing import json_mutations, mutations
 from support.store.fake_store import ME, FakeStore
 
 from opforge.builders.run.pipeline import shared_error

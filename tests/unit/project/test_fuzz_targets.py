@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from support.fuzz_targets import load
+from support.fuzzing.fuzz_targets import load
 from support.paths import CHECKOUT, TESTS
 
 

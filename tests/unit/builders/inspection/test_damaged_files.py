@@ -10,9 +10,9 @@ import tracemalloc
 
 import pytest
 from click.testing import CliRunner
-from support.fuzz_targets import load
-from support.mutations import mutants
-from support.step_limit import step_limit
+from support.fuzzing.fuzz_targets import load
+from support.fuzzing.mutations import mutants
+from support.fuzzing.step_limit import step_limit
 
 from opforge.builders.inspection import cuobjdump, elf, elf_file, fatbin, hsaco, shims
 from opforge.builders.inspection.examine import examine, examine_content

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fuzz_targets import load
+from support.fuzzing.fuzz_targets import load
 
 from opforge.builders.inspection import msgpack
 from opforge.builders.inspection.elf_file import ElfFile
