@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from click.testing import CliRunner
+from support import text_files
 
 from opforge.builders.inspection import cuobjdump, fatbin, shims
 from opforge.builders.inspection.examine import examine
@@ -157,3 +158,24 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
 def test_an_argument_that_names_nothing_is_an_error_with_what_to_do(own_store, argument, code, message):
     done = CliRunner().invoke(command, argument.split())
     assert done.exit_code == code and message.format(store=own_store) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("printf 'no such \\377 part' >&2; exit 3", "no such � part"),
+        ("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1", "x" * cuobjdump.MAX_MESSAGE),
+        ("exec sleep 100", "timed out after 0.5 seconds"),
+        ("truncate -s 3000000000 a.1.sm_90.cubin", None),
+    ],
+)
+def test_a_cuobjdump_that_prints_or_writes_anything_is_noted(tmp_path, monkeypatch, script, reason):
+    path = tmp_path / "a.fatbin"
+    path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
+    tool = text_files.write_script(tmp_path, "cuobjdump", script)
+    monkeypatch.setattr(cuobjdump, "find_cuobjdump", lambda: str(tool))
+    monkeypatch.setattr(cuobjdump, "TIMEOUT", 0.5 if "sleep" in script else 60)
+    report = examine(str(path))
+    (note,) = report["notes"]
+    assert report["kernels"] == [] and "could not read the compressed code: " in note
+    assert reason is None or note.endswith(reason)
