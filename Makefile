@@ -12,9 +12,12 @@ PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.tri
 	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
+FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive
+FUZZ_SECONDS ?= 60
+FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture docs format clean
+.PHONY: run test check bench torture fuzz docs format clean
 
 run: $(STAMP)
 	$(BIN)/python examples/char_transformer
@@ -38,6 +41,16 @@ bench: $(STAMP)
 # A long run of the tests that kill builders and corrupt the store. `make test` includes a short one.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
+
+# Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
+# left in .cache/fuzz. Inputs that reach new code are kept there for the next run.
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	set -e; for target in $(FUZZ_TARGETS); do \
+		script=fuzz_$${target%%/*}.py; parser=$${target#*/}; corpus=tests/fuzz/corpus/$$target; \
+		mkdir -p .cache/fuzz/$$target; test "$$parser" != "$$target" || parser=; test -d $$corpus || corpus=; \
+		$(BIN)/python tests/fuzz/$$script $$parser $(FUZZ_OPTIONS) .cache/fuzz/$$target $$corpus; \
+	done
 
 docs: $(STAMP)
 	$(BIN)/python -W error::UserWarning -m pdoc --docformat google --output-directory docs/_build $(PUBLIC)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
-from opforge.builders.inspection import elf
 from opforge.builders.spec.build_plan import Step
 from opforge.builders.spec.kernel_roots import TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
@@ -51,14 +48,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     began = time.time()
     library = f"{job.plan.op}.so"
     steps = job.toolchain.steps(job.plan, job.roots, library)
-    meanwhile = threading.Thread(target=elf.import_elftools)
-    with suppress(RuntimeError):  # if no more threads can be started, it is imported when it is needed
-        meanwhile.start()
-    try:
-        run = _build_until_stable(job, work, steps, disk)
-    finally:
-        if meanwhile.ident is not None:
-            meanwhile.join()
+    run = _build_until_stable(job, work, steps, disk)
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)

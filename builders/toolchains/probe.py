@@ -17,7 +17,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
-FORMAT = 6
+FORMAT = 7
 PROGRAMS = ("cc1plus", "as", "ld")
 PROBE_ENV = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler uses. If one changes, it is probed again."""
@@ -90,7 +90,7 @@ def cached_info(
     _infos[name] = info
     if name in _unsaved:
         try:
-            write_file(file, json.dumps(info).encode())
+            write_file(file, json.dumps({**info, "digest": key_of(info)}).encode())
             _unsaved.discard(name)
         except OSError:
             return info  # there is no store before the first build; the next call tries again
@@ -108,9 +108,9 @@ def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
     """Returns the info that is stored at `path`, or None if there is none or it is damaged."""
     try:
         info = read_json(path)
-        complete = info["format"] == FORMAT and info["stamps"].keys() and info["identity"].keys()
-        shaped = all(isinstance(info[name], kind) for name, kind in shape.items())
-        return info if complete and shaped and all(isinstance(absent, str) for absent in info["absent"]) else None
+        # A changed letter of a version or a path would lead to a wrong plan, and to a wrong error.
+        intact = info["format"] == FORMAT and info.pop("digest") == key_of(info)
+        return info if intact and all(isinstance(info[name], kind) for name, kind in shape.items()) else None
     except UNREADABLE:
         return None
 

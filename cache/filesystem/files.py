@@ -8,7 +8,10 @@ import stat
 from typing import Any
 
 MAX_FILE_BYTES = 64 << 20
-"""No record of the store is larger: a manifest that names ten thousand files has 2 MB."""
+"""No other file of the store is larger."""
+MAX_RECORD_BYTES = 8 << 20
+"""No JSON file of the store is larger: a manifest that names ten thousand files has 2 MB. In memory, the values of
+damaged JSON take up to 25 times as much."""
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
 """What reading a damaged file and using its fields can raise: others may have written to the file."""
@@ -73,7 +76,7 @@ def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 def read_json(path: str) -> Any:
     """Returns the value in a JSON file of the store. Raises OSError, ValueError or RecursionError."""
-    return json.loads(read_file(path))
+    return json.loads(read_file(path, MAX_RECORD_BYTES))
 
 
 def size_of(folder: str) -> int:

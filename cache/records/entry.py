@@ -99,15 +99,15 @@ def integrity_problem(
     record = entry.record
     try:
         folder = os.lstat(entry.folder)
-    except OSError as error:
-        return f"its folder cannot be read ({error.strerror})"
+    except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
+        return f"its folder cannot be read ({getattr(error, 'strerror', error)})"
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid not in owners:
         return "its folder is a link, a file, or another user's"
     try:
         # Without O_NONBLOCK a pipe in the library's place would block for ever.
         handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        return f"the library cannot be opened ({error.strerror})"
+    except (OSError, ValueError) as error:
+        return f"the library cannot be opened ({getattr(error, 'strerror', error)})"
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

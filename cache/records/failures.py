@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.cache.layout import Layout
 
 
@@ -40,10 +40,11 @@ def since(layout: Layout, plan_key: str, began_ns: int, state: str) -> Failure |
     """Returns the failure of the same sources that was written after `began_ns`; None if there is none."""
     try:
         data = read_json(path(layout, plan_key))
-        if data["at"] >= began_ns and data["inputs"] == state:
-            str(data["told"]["message"])
-            return Failure(data["kind"], data["told"], data["inputs"])
-    except (OSError, ValueError, KeyError, TypeError):
+        kind, attributes = data["kind"], data["told"]
+        is_error = isinstance(kind, str) and isinstance(attributes["message"], str)
+        if is_error and data["at"] >= began_ns and data["inputs"] == state:
+            return Failure(kind, attributes, state)
+    except UNREADABLE:
         return None
     return None
 

@@ -73,12 +73,12 @@ class Inputs(NamedTuple):
     def from_json(cls, data: Mapping[str, Any]) -> Inputs:
         """Reads the form that `to_json` returns. Raises KeyError, TypeError or ValueError for any other."""
         return cls(
-            files=tuple(Dependency(*fields) for fields in data["files"]),
-            names=tuple(data["names"]),
-            searched=tuple(RootedPath(*fields) for fields in data["searched"]),
-            present=tuple(RootedPath(*fields) for fields in data["present"]),
-            folders=tuple(RootedPath(*fields) for fields in data["folders"]),
-            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in data["trusted_trees"]),
+            files=tuple(Dependency(*_texts(fields)) for fields in data["files"]),
+            names=tuple(_texts(data["names"])),
+            searched=tuple(RootedPath(*_texts(fields)) for fields in data["searched"]),
+            present=tuple(RootedPath(*_texts(fields)) for fields in data["present"]),
+            folders=tuple(RootedPath(*_texts(fields)) for fields in data["folders"]),
+            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in map(_texts, data["trusted_trees"])),
         )
 
     def result_key(self, plan_key: str) -> str:
@@ -119,6 +119,13 @@ class Inputs(NamedTuple):
                 if may_be_in(listing, name) and disk.exists(path) and folder.join(name) not in present:
                     return path
         return None
+
+
+def _texts(fields: Any) -> list[str]:
+    """Returns a list of texts as it is. Raises TypeError for anything else: a damaged field would fail much later."""
+    if not isinstance(fields, list) or not all(isinstance(field, str) for field in fields):
+        raise TypeError(f"{fields!r} is no list of texts")
+    return fields
 
 
 def may_be_in(listing: frozenset[str], name: str) -> bool:

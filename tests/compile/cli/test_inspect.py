@@ -118,7 +118,6 @@ def test_a_device_file_in_a_data_section_is_found(nvcc, tmp_path):
 
 
 def test_hsaco_is_listed_by_architecture_and_kernel(tmp_path):
-    pytest.importorskip("msgpack", reason="needs msgpack (pip install msgpack)")
     hipcc = shutil.which("hipcc")
     if hipcc is None:
         pytest.skip("needs hipcc (apt install hipcc)")

@@ -46,7 +46,7 @@ sys.addaudithook(hook)
 op = cls().load()
 print(op.origin, processes, reads)
 print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in
-    ("filelock", "platformdirs", "click", "rich", "subprocess", "elftools", "packaging")
+    ("filelock", "platformdirs", "click", "rich", "subprocess", "packaging")
     or name == "importlib.metadata"))
 print(dict(os.environ) == environment and os.getcwd() == working_folder)
 """

@@ -23,7 +23,6 @@ HEAVY = (
     "rich",
     "importlib.metadata",
     "numpy",
-    "elftools",
     "packaging",
 )
 

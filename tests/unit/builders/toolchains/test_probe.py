@@ -111,6 +111,16 @@ def test_a_compiler_with_a_damaged_record_is_probed_again(tmp_path, bin, text):
     assert toolchain(tmp_path).identity() == first
 
 
+def test_a_compiler_whose_record_has_another_letter_is_probed_again(tmp_path, bin):
+    first = toolchain(tmp_path).identity()
+    (record,) = (tmp_path / "store" / "v1" / "toolchains").iterdir()
+    text = record.read_text()
+    record.write_text(text.replace("g++ (Fake) 12.2", "g++ (Fake) 13.2"))
+    assert record.read_text() != text
+    probe.reset()
+    assert toolchain(tmp_path).identity() == first
+
+
 def test_the_error_for_a_missing_compiler_names_packages_to_install(tmp_path, bin):
     (bin / "g++").unlink()
     os.environ["PATH"] = str(bin)

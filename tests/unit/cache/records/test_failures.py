@@ -15,6 +15,11 @@ def test_a_failure_is_for_those_who_were_waiting_for_the_same_sources(fake_store
     assert failures.since(layout, "plan", now, "state").attributes == {"message": "text"}
     assert failures.since(layout, "plan", now + 1, "state") is None
     assert failures.since(layout, "plan", now, "another state") is None
-    for damaged in ('{"at": "x"}', '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}'):
+    for damaged in (
+        '{"at": "x"}',
+        '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}',
+        '{"at": 1, "inputs": "state", "kind": {}, "told": {"message": "text"}}',
+        "[" * 100_000,
+    ):
         text_files.write(layout.path("failures"), "plan.json", damaged)
         assert failures.since(layout, "plan", 0, "state") is None

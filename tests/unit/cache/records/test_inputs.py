@@ -86,6 +86,8 @@ def test_any_inputs_survive_json_up_to_order(files, names, paths, trees):
         {"files": [["too", "short"]], "names": [], "searched": [], "present": [], "folders": [], "seals": []},
         {"files": [], "names": [], "searched": [["one"]], "present": [], "folders": [], "seals": []},
         {"files": [], "names": [], "searched": [], "present": [], "folders": [], "seals": [["s", "r"]]},
+        {"files": [["own", 3, "digest", ""]], "names": [], "searched": [], "present": [], "folders": [], "seals": []},
+        {"files": [], "names": "text", "searched": [], "present": [], "folders": [], "seals": []},
     ],
 )
 def test_data_of_another_form_raises(data):

@@ -1,15 +1,17 @@
 """Coverage-guided fuzzing of the files that a look-up reads. Needs atheris (pip install atheris); the tests do not.
 
-    python tests/fuzz/fuzz_stat_records.py -runs=100000 [CORPUS_FOLDER]
+    python tests/fuzz/fuzz_lookups.py -runs=100000 [CORPUS_FOLDER]
 
-The first byte of an input chooses the file: stat record, manifest or lookup memo. The rest replaces its content, or
-changes some of its bytes. Whatever the input, a look-up returns the right entry or none, and raises nothing.
+The first byte of an input chooses the file: stat record, manifest, lookup memo, or what a compiler reported. The second
+chooses the damage: the rest of the input as the file's content, as changes of its bytes, or as the seed of damage to
+the JSON in it. Whatever the input, a look-up returns the right entry or none, and raises nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -18,14 +20,18 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from support import fake_disk, sample_ops
 from support.compilers import fake_compiler
+from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge.builders.lookup.finder import find
+from opforge.builders.lookup.finder import TRUSTED_ROOTS, entry_problem, find
+from opforge.builders.spec.description import describe
+from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import host, probe
 from opforge.cache.store import Store
 
-FILES = ("stat record", "manifest", "memo")
+FILES = ("stat record", "manifest", "memo", "compiler")
+CHANGED_BYTES, CHANGED_JSON = 0, 1
 
 
 class LookupTarget:
@@ -43,10 +49,12 @@ class LookupTarget:
         (plan,) = os.listdir(os.path.join(v1, "plans"))
         (record,) = os.listdir(os.path.join(v1, "plans", plan))
         (memo,) = os.listdir(os.path.join(v1, "answers"))
+        (compiler,) = os.listdir(os.path.join(v1, "toolchains"))
         self.paths = {
             "stat record": os.path.join(v1, "plans", plan, record),
             "manifest": os.path.join(v1, "entries", self.key, "manifest.json"),
             "memo": os.path.join(v1, "answers", memo),
+            "compiler": os.path.join(v1, "toolchains", compiler),
         }
         self.contents = {name: self._read(path) for name, path in self.paths.items()}
         entry = os.path.dirname(self.paths["manifest"])
@@ -79,8 +87,10 @@ class LookupTarget:
                 file.write(self.contents[name])
 
     def content_of(self, name: str, data: bytes) -> bytes:
-        """Returns the content that an input gives a file: the input, or after a zero byte, a changed original."""
-        if data[:1] != b"\0":
+        """Returns the content that an input gives a file."""
+        if data[:1] == bytes([CHANGED_JSON]):
+            return json_mutations.mutated(self.contents[name], random.Random(data))
+        if data[:1] != bytes([CHANGED_BYTES]):
             return data
         content = bytearray(self.contents[name])
         for start in range(1, len(data) - 2, 3):  # two bytes of a position, one of its new value
@@ -97,7 +107,15 @@ class LookupTarget:
             file.write(self.content_of(name, data[1:]))
         key = self._find()
         assert key in (None, self.key), key
+        if name == "manifest":
+            self._find_without_compiler()
         return key
+
+    def _find_without_compiler(self) -> None:
+        """Looks the op up by its description, as an entry of a layer is found."""
+        spec = self.cls().spec()
+        entry = self._store().match(describe(spec).key, entry_problem, root_paths(spec), TRUSTED_ROOTS, [], own=True)
+        assert entry is None or entry.key == self.key
 
 
 def main() -> None:

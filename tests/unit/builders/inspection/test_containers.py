@@ -7,24 +7,30 @@ import struct
 
 import pytest
 from click.testing import CliRunner
+from support import text_files
 
-from opforge.builders.inspection import fatbin, shims
+from opforge.builders.inspection import cuobjdump, fatbin, shims
 from opforge.builders.inspection.examine import examine
+from opforge.builders.inspection.reader import FileFormatError, Reader
 from opforge.cli.inspect import command
 
 PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { ret; }\n"
 
 
 def part(kind, arch, body, flags=0x11, compressed=0):
-    """Returns the bytes of one part of a fatbin."""
-    head = struct.pack(fatbin.PART, kind, 0x101, 64, len(body), compressed, 0, 0, 9, arch, 0, 0, flags)
+    """The bytes of one part of a fatbin."""
+    head = fatbin.PART.pack(kind, 0x101, 64, len(body), compressed, 0, 0, 9, arch, 0, 0, flags)
     return head.ljust(64, b"\0") + body
 
 
 def container(*parts):
-    """Returns the bytes of a fatbin."""
+    """The bytes of a fatbin."""
     content = b"".join(parts)
-    return struct.pack(fatbin.HEADER, 0xBA55ED50, 1, 16, len(content)) + content
+    return fatbin.HEADER.pack(0xBA55ED50, 1, 16, len(content)) + content
+
+
+def code_of(image):
+    return image.code.content(0, len(image.code), "the code")
 
 
 def test_every_part_of_every_container_is_found():
@@ -33,25 +39,25 @@ def test_every_part_of_every_container_is_found():
         + b"\0" * 8
         + container(part(2, 100, b"\x7fELFx", 0x20_0011), part(2, 90, b"zz", 0x10_8011, 2))
     )
-    images = fatbin.cuda_images(section)
+    images = fatbin.cuda_images(Reader(section))
     assert [image[:3] for image in images] == [
         ("PTX", "compute_90", len(PTX)),
         ("SASS", "sm_100f", 5),
         ("SASS", "sm_90a", 2),
     ]
-    assert images[0].data == PTX and images[1].data == b"\x7fELFx"
-    assert images[2].data is None and images[2].compression == "zstd"
-    assert fatbin.cuda_images(container(part(1, 75, b"zz", 0x2011, 2)))[0].compression == "lz4"
+    assert code_of(images[0]) == PTX and code_of(images[1]) == b"\x7fELFx"
+    assert images[2].code is None and images[2].compression == "zstd"
+    assert fatbin.cuda_images(Reader(container(part(1, 75, b"zz", 0x2011, 2))))[0].compression == "lz4"
 
 
 @pytest.mark.parametrize("length", [8, 30, 100])
 def test_a_truncated_container_is_an_error(length):
-    with pytest.raises(ValueError, match="it holds a truncated fatbin"):
-        fatbin.cuda_images(container(part(1, 90, PTX))[:length])
+    with pytest.raises(FileFormatError, match=r"is damaged: .* would end at byte \d+, beyond its \d+ bytes"):
+        fatbin.cuda_images(Reader(container(part(1, 90, PTX))[:length]))
 
 
 def test_compressed_code_without_cuobjdump_is_noted_and_not_guessed(tmp_path, monkeypatch):
-    monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: None)
+    monkeypatch.setattr(cuobjdump, "find_cuobjdump", lambda: None)
     path = tmp_path / "a.fatbin"
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
     report = examine(str(path))
@@ -64,11 +70,11 @@ def test_compressed_code_without_cuobjdump_is_noted_and_not_guessed(tmp_path, mo
 def test_a_cuobjdump_that_fails_is_noted(tmp_path, monkeypatch):
     path = tmp_path / "a.fatbin"
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
-    monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: "/bin/false")
-    images = fatbin.expand(str(path), fatbin.cuda_images(path.read_bytes()), notes := [])
-    assert images[0].data is None and notes.pop().endswith("could not read the compressed code: it ended with 1")
-    monkeypatch.setattr(fatbin, "find_cuobjdump", lambda: str(tmp_path / "gone"))
-    fatbin.expand(str(path), fatbin.cuda_images(path.read_bytes()), notes)
+    monkeypatch.setattr(cuobjdump, "find_cuobjdump", lambda: "/bin/false")
+    images = cuobjdump.expand(str(path), fatbin.cuda_images(Reader(path.read_bytes())), notes := [])
+    assert images[0].code is None and notes.pop().endswith("could not read the compressed code: it ended with 1")
+    monkeypatch.setattr(cuobjdump, "find_cuobjdump", lambda: str(tmp_path / "gone"))
+    cuobjdump.expand(str(path), fatbin.cuda_images(Reader(path.read_bytes())), notes)
     assert notes[0].startswith(f"{tmp_path}/gone could not read the compressed code: ")
 
 
@@ -84,9 +90,9 @@ def test_bundles_of_hip_are_read_and_compressed_ones_are_a_problem():
     head = fatbin.BUNDLE + struct.pack("<Q", 2)
     for triple, (offset, size) in zip(triples, [(200, 0), (200, 4)], strict=True):
         head += struct.pack("<QQQ", offset, size, len(triple)) + triple
-    images, problem = fatbin.hip_images(head.ljust(200, b"\0") + b"code")
-    assert images == [fatbin.Image("HSACO", "gfx90a:xnack-", 4, b"code")] and problem == ""
-    assert fatbin.hip_images(b"CCOB" + b"\0" * 60) == (
+    (image,), problem = fatbin.hip_images(Reader(head.ljust(200, b"\0") + b"code"))
+    assert image[:3] == ("HSACO", "gfx90a:xnack-", 4) and code_of(image) == b"code" and problem == ""
+    assert fatbin.hip_images(Reader(b"CCOB" + b"\0" * 60)) == (
         [],
         "its HIP code is in a compressed bundle, which clang-offload-bundler reads",
     )
@@ -96,7 +102,7 @@ def test_bundles_of_hip_are_read_and_compressed_ones_are_a_problem():
 def test_a_file_of_another_kind_is_an_error(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"not a library|damaged|not an ELF"):
+    with pytest.raises(FileFormatError, match=r"no library|damaged|no ELF"):
         examine(str(path))
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 1 and "cannot be inspected" in done.stderr
@@ -152,3 +158,24 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
 def test_an_argument_that_names_nothing_is_an_error_with_what_to_do(own_store, argument, code, message):
     done = CliRunner().invoke(command, argument.split())
     assert done.exit_code == code and message.format(store=own_store) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("printf 'no such \\377 part' >&2; exit 3", "no such � part"),
+        ("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1", "x" * cuobjdump.MAX_MESSAGE),
+        ("exec sleep 100", "timed out after 0.5 seconds"),
+        ("truncate -s 3000000000 a.1.sm_90.cubin", None),
+    ],
+)
+def test_a_cuobjdump_that_prints_or_writes_anything_is_noted(tmp_path, monkeypatch, script, reason):
+    path = tmp_path / "a.fatbin"
+    path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
+    tool = text_files.write_script(tmp_path, "cuobjdump", script)
+    monkeypatch.setattr(cuobjdump, "find_cuobjdump", lambda: str(tool))
+    monkeypatch.setattr(cuobjdump, "TIMEOUT", 0.5 if "sleep" in script else 60)
+    report = examine(str(path))
+    (note,) = report["notes"]
+    assert report["kernels"] == [] and "could not read the compressed code: " in note
+    assert reason is None or note.endswith(reason)

@@ -1,0 +1,171 @@
+"""Coverage-guided fuzzing of the records of a store. Needs atheris (pip install atheris); the tests do not.
+
+    python tests/fuzz/fuzz_records.py -runs=100000 [CORPUS_FOLDER]
+
+The first byte of an input chooses the file, the second the damage: the rest of the input as its content, the rest as
+the seed of damage to the JSON in it, or of damage to its bytes. Whatever the input, what reads the file returns
+something that can be printed as JSON, raises nothing, and touches nothing outside of the store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from support.fuzzing import json_mutations, mutations
+from support.store.fake_store import ME, FakeStore
+
+from opforge.builders.run.pipeline import shared_error
+from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import root_paths_digest
+from opforge.cache.maintenance import explain, listing, verify
+from opforge.cache.records import failures, objects, size_log
+from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+
+AS_IT_IS, AS_JSON, AS_BYTES = range(3)
+
+
+class RecordTarget:
+    """A store with every kind of record, each with what reads it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.disk = folder, Disk()
+        self.store = FakeStore(os.path.join(folder, "store"), os.path.join(folder, "src"))
+        layout = self.layout = self.store.layout
+        self.key = self.store.add("relu")
+        self.store.add("adam")
+        (self.plan,) = [name for name in os.listdir(layout.path("plans")) if self._record_name(name)]
+        self.object = os.path.join(folder, "a.o")
+        self._write(self.object, b"object")
+        objects.keep(layout, "unit", self.object, self._inputs())
+        failures.note(layout, "plan", failures.Failure("compile", {"message": "text", "op": "relu"}, "state"))
+        with lock.acquire(layout.path("locks", "plan"), "relu", 1):
+            lock.progress(layout.path("locks", "plan"), "3 of 5")
+        listing.entries(layout)
+        size_log.measure(layout)
+        (record,) = [name for name in os.listdir(layout.path("objects", "unit")) if name.endswith(".json")]
+        self.files: dict[str, tuple[str, Callable[[], object]]] = {
+            "manifest": (os.path.join(layout.entry(self.key), "manifest.json"), self._read_manifest),
+            "stat record": (layout.path("plans", self.plan, self._record_name(self.plan)), self._read_stat_record),
+            "failure": (failures.path(layout, "plan"), self._read_failure),
+            "sizes": (layout.path(size_log.FILE), lambda: str(size_log.total(layout))),
+            "summaries": (layout.path("summaries"), self._list),
+            "object": (layout.path("objects", "unit", record), self._reuse_object),
+            "lock's owner": (layout.path("locks", "plan.owner"), self._read_owner),
+        }
+        self.contents = {name: self._content(path) for name, (path, _read) in self.files.items()}
+        self.outside = self._outside()
+
+    def _record_name(self, plan: str) -> str:
+        """Returns the name of the stat record of the entry `key` in a plan's folder; empty if it has none."""
+        return next((name for name in os.listdir(self.layout.path("plans", plan)) if name.startswith(self.key)), "")
+
+    def _inputs(self) -> Inputs:
+        path = os.path.join(self.folder, "src", "relu.cpp")
+        files = (Dependency("own", "relu.cpp", str(self.disk.digest(path))),)
+        return Inputs(files, names=("b.h",), searched=(RootedPath("own", ""),), folders=(RootedPath("own", ""),))
+
+    @staticmethod
+    def _content(path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    @staticmethod
+    def _write(path: str, content: bytes) -> None:
+        with open(path, "wb") as file:
+            file.write(content)
+
+    def _outside(self) -> list[str]:
+        return sorted(os.listdir(self.folder)) + sorted(os.listdir(os.path.join(self.folder, "src")))
+
+    def _read_manifest(self) -> object:
+        entry = self.store.store.read_entry(self.layout, self.key, "cache")
+        near = explain.nearest(self.layout, "relu", {"op": "relu"}, self.store.root_paths, self.disk)
+        rejected = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, (), self.disk)
+        by_plan = self._read_stat_record()
+        checked = [result.to_json() for result in verify.verify(self.layout, ME)]
+        return [entry and dict(entry.binary), near and str(near), rejected, by_plan, checked, self._list()]
+
+    def _read_stat_record(self) -> object:
+        rejected: list[object] = []
+        entry = self.store.store.get(self.plan, self.store.root_paths, rejected)  # type: ignore[arg-type]
+        assert entry is None or entry.key == self.key
+        return list(map(str, rejected))
+
+    def _read_failure(self) -> object:
+        failure = failures.since(self.layout, "plan", 0, "state")
+        return failure and str(shared_error(failure.kind, failure.attributes))
+
+    def _list(self) -> object:
+        return [entry.to_json() for entry in listing.entries(self.layout)]
+
+    def _reuse_object(self) -> object:
+        inputs = objects.reuse(self.layout, "unit", self.store.root_paths, self.disk, {}, self.object)
+        return inputs and inputs.to_json()
+
+    def _read_owner(self) -> object:
+        lock.progress(self.layout.path("locks", "plan"), "4 of 5")
+        return lock.owner(self.layout.path("locks", "plan"))
+
+    def content_of(self, name: str, data: bytes) -> bytes:
+        """Returns the content that an input gives a file."""
+        damage, rest = (data[0] % 3, data[1:]) if data else (AS_IT_IS, b"")
+        if damage == AS_IT_IS:
+            return rest
+        chance = random.Random(rest)
+        if damage == AS_JSON:
+            return json_mutations.mutated(self.contents[name], chance)
+        return chance.choice(mutations.KINDS)(self.contents[name], chance)
+
+    def run(self, data: bytes) -> object:
+        """Returns what is read of a file that an input damages. Raises AssertionError, or what escapes."""
+        name = list(self.files)[data[0] % len(self.files)] if data else "manifest"
+        path, read = self.files[name]
+        self._write(path, self.content_of(name, data[1:]))
+        try:
+            result = read()
+            json.dumps(result)
+            assert self._outside() == self.outside
+            return result
+        finally:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Puts back what a run damaged, what it moved to the quarantine, and the records that it wrote."""
+        quarantine = self.layout.path("quarantine")
+        for name in os.listdir(quarantine) if os.path.isdir(quarantine) else ():
+            shutil.rmtree(self.layout.entry(self.key), ignore_errors=True)
+            os.rename(os.path.join(quarantine, name), self.layout.entry(self.key))
+        for name, (path, _read) in self.files.items():
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            self._write(path, self.contents[name])
+        plans = self.layout.path("plans", self.plan)
+        stale = {self._record_name(self.plan), f"{self.key}-{root_paths_digest(self.store.root_paths)}.json"}
+        for name in os.listdir(plans):
+            if name not in stale:
+                os.unlink(os.path.join(plans, name))
+
+
+def main() -> None:
+    """Runs until atheris ends."""
+    import atheris
+
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        target = RecordTarget(folder)
+        atheris.instrument_all()
+        atheris.Setup(sys.argv, target.run)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
