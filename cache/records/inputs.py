@@ -78,7 +78,9 @@ class Inputs(NamedTuple):
             searched=tuple(RootedPath(*_texts(fields)) for fields in data["searched"]),
             present=tuple(RootedPath(*_texts(fields)) for fields in data["present"]),
             folders=tuple(RootedPath(*_texts(fields)) for fields in data["folders"]),
-            trusted_trees=tuple((tree, RootedPath(root, path)) for tree, root, path in map(_texts, data["trusted_trees"])),
+            trusted_trees=tuple(
+                (tree, RootedPath(root, path)) for tree, root, path in map(_texts, data["trusted_trees"])
+            ),
         )
 
     def result_key(self, plan_key: str) -> str:

@@ -102,7 +102,7 @@ def test_bundles_of_hip_are_read_and_compressed_ones_are_a_problem():
 def test_a_file_of_another_kind_is_an_error(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"no library|damaged|no ELF"):
+    with pytest.raises(FileFormatError, match=r"not a library|damaged|not an ELF"):
         examine(str(path))
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 1 and "cannot be inspected" in done.stderr

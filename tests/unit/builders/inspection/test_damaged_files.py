@@ -215,5 +215,5 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
     path = tmp_path / "sparse.so"
     with open(path, "wb") as file:
         file.truncate(1 << 42)
-    with pytest.raises(ValueError, match="is no regular file of at most"):
+    with pytest.raises(ValueError, match="is not a regular file of at most"):
         examine(str(path))

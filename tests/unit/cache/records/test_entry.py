@@ -57,4 +57,4 @@ def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path)
     entry = library_of(tmp_path, 10, file="a\0.so")
     assert entries.integrity_problem(entry, ME) == "the library cannot be opened (embedded null byte)"
     entry = entry._replace(folder=f"{tmp_path}/\0")
-    assert entries.integrity_problem(entry, ME) == "its folder cannot be looked at (embedded null byte)"
+    assert entries.integrity_problem(entry, ME) == "its folder cannot be read (embedded null byte)"
