@@ -1,4 +1,4 @@
-"""What torch calls at the end of its import, in every process of an environment that has opforge: for OPFORGE_DEEPSPEED.
+"""OPFORGE_DEEPSPEED: what torch calls at the end of its import, in every process of an environment that has opforge.
 
 It is no part of the package `opforge`, because importing that would add milliseconds to each `import torch`.
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import deepspeed_job, installed_metadata, text_files
+from support import deepspeed_job, text_files
+from support.compat import installed_metadata
 from support.paths import SOURCE_TREE
 
 if not deepspeed_job.is_installed():

@@ -10,7 +10,8 @@ import sys
 import zipfile
 
 import pytest
-from support import child_processes, installed_metadata, sample_ops, text_files
+from support import child_processes, sample_ops, text_files
+from support.compat import installed_metadata
 from support.paths import CHECKOUT
 
 pytest.importorskip("torch", reason="pip install torch")

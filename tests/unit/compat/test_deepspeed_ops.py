@@ -95,6 +95,10 @@ def test_the_hosts_op_does_not_replace_one_that_gets_a_devices_tensors():
 class DeepSpeedsBase(abc.ABC):
     """A stand-in for the class from which DeepSpeed's builders inherit."""
 
+    @abc.abstractmethod
+    def absolute_name(self):
+        """Returns the name of the installed op's module."""
+
 
 class CPULionBuilder(DeepSpeedsBase):
     """A stand-in for DeepSpeed's builder."""

@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_GROUPS = 1024
 """The most parameter groups of one optimizer, as in DeepSpeed: the size of the block does not depend on them."""
@@ -220,6 +220,8 @@ def ctrl_exit(op: Any, control_ptr: int) -> None:
 
 def run_worker(op: Any, handle: int, control_ptr: int) -> None:
     """Performs the submitted steps until `zenflow_adam_ctrl_exit`, or until the process that started this one ends."""
+    import torch
+
     control, optimizer = _control(control_ptr), _optimizer(handle)
     if len(optimizer.groups) != control.groups:
         raise RuntimeError(f"{len(optimizer.groups)} groups are registered, expected {control.groups}: register each")
@@ -261,6 +263,8 @@ def _step(op: Any, number: int, group: _Group, control: _Control, index: int) ->
 @contextlib.contextmanager
 def _on_cores(cores: frozenset[int]) -> Iterator[None]:
     """Binds the calling thread, and the threads that torch starts for it, to those of the cores that are allowed."""
+    import torch
+
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
     allowed = cores & before
     if allowed:
