@@ -13,8 +13,7 @@ if not deepspeed_job.is_installed():
     pytest.skip(deepspeed_job.MISSING, allow_module_level=True)
 
 MODULE = """
-import json, multiprocessing, os, subprocess, sys
-import torch
+import json, multiprocessing, subprocess, sys
 
 def where():
     from deepspeed.accelerator import get_accelerator

@@ -51,9 +51,10 @@ def deepspeeds_class(name: str, theirs: Any) -> Any:
     if getattr(kind, "__name__", "") == name:
         return kind
     package = "deepspeed.ops.op_builder"
-    modules = [module for path, module in sorted(sys.modules.items()) if path.startswith(f"{package}.")]
-    kinds = [vars(module).get(name) for module in modules]
-    return next((kind for kind in kinds if isinstance(kind, type) and kind.__module__.startswith(package)), None)
+    modules = [module for path, module in sys.modules.items() if path.startswith(f"{package}.")]
+    kinds = [kind for module in modules if isinstance(kind := vars(module).get(name), type)]
+    # A module of the package itself is CUDA's. Those of other vendors are in folders.
+    return min(kinds, key=lambda kind: (kind.__module__.count("."), kind.__module__), default=None)
 
 
 def _runs_on(accelerator: Accelerator, kind: Any) -> bool:
