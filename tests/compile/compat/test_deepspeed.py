@@ -37,6 +37,20 @@ results["builder is ours"] = issubclass(op_builder.CPUAdamBuilder, Ours)
 names = (CPUAdamBuilder, Renamed, deepspeed.ops.adam.cpu_adam.CPUAdamBuilder, ours.get_op_builder("CPUAdamBuilder"))
 results["names"] = [kind is op_builder.CPUAdamBuilder for kind in names]
 results["library"] = CPUAdamBuilder().load().path
+op, again = CPUAdamBuilder().load(), ours.create_op_builder("CPUAdamBuilder").load()
+results["one op"] = [op is again, hasattr(op, "no_such_function"), type(op).__name__]
+states = [torch.ones(3) for _ in range(4)]
+op.create_adam(900, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, False)
+again.adam_update(900, 1, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, *states)
+again.destroy_adam(900)
+try:
+    op.adam_update(900, 2, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, *states)
+except RuntimeError as error:
+    results["destroyed"] = str(error)
+kinds = [getattr(op_builder, name) for name in compat.DROP_IN]
+results["identities"] = {kind.__name__: [kind.NAME, kind.BUILD_VAR, kind().absolute_name()] for kind in kinds}
+results["compatible"] = [bool(deepspeed.ops.__compatible_ops__[kind.NAME]) for kind in kinds]
+results["is a builder"] = all(isinstance(kind(), op_builder.OpBuilder) for kind in kinds)
 results["deepspeed keeps"] = AsyncIOBuilder is before[2] and AsyncIOBuilder.__module__
 results["all callable"] = all(callable(value) for name, value in vars(op_builder).items() if name.endswith("Builder"))
 try:
@@ -176,6 +190,20 @@ def test_builders_are_opforges_in_modules_imported_before_and_under_other_names(
     assert results["builder is ours"] is True
     assert results["names"] == [True] * 4
     assert results["library"].startswith(str(shared_store))
+
+
+def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results):
+    families = {"Adam": "adam", "Adagrad": "adagrad", "Lion": "lion", "Lamb": "lamb", "Quantizer": "quantizer"}
+    for kind, (name, variable, module) in results["identities"].items():
+        family = next(family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder"))
+        assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
+    assert len(results["identities"]) == len(results["compatible"]) == 7
+    assert all(results["compatible"]) and results["is a builder"]
+
+
+def test_loads_share_one_op_and_its_optimizers(results):
+    assert results["one op"] == [True, False, "LoadedOp"]
+    assert results["destroyed"].startswith("optimizer_id 900 is unknown")
 
 
 def test_a_builder_that_opforge_lacks_is_deepspeeds_and_never_none(results):
