@@ -56,7 +56,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
             arch="+".join(self.target().arch),
             simd=self._simd(),
             triton=self.is_triton_supported(),
-            graphs=self._graph_class() is not None,
+            graphs=self._captures_graphs(),
             total_memory=self.total_memory(),
             numa_nodes=tuple(node.number for node in host.nodes),
             memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),

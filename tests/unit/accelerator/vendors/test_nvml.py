@@ -106,6 +106,29 @@ def test_torchs_figure_is_used_if_nvml_fails(cuda_machine, monkeypatch):
         nvml.memory_info(0)
 
 
+def test_a_started_devices_memory_is_read_without_listing_the_devices_again(monkeypatch):
+    module = fake_nvml.install(monkeypatch, *TWO_GPUS, *GPU_WITH_MIG)
+    assert nvml.memory_info(0, "GPU-aabb-2") == (free_bytes("GPU-aabb-2"), TOTAL)
+    monkeypatch.setattr(module, "nvmlDeviceGetCount", pytest.fail)
+    for uuid in ("GPU-aabb-2", "GPU-aaaa-1", "MIG-eeee-8"):
+        assert nvml.memory_info(0, uuid) == (free_bytes(uuid), TOTAL)
+
+
+def test_a_missing_package_is_looked_for_once(monkeypatch):
+    searches: list[str] = []
+
+    def search(name):
+        searches.append(name)
+        raise ModuleNotFoundError(name)
+
+    nvml.reset()
+    monkeypatch.setattr(nvml.importlib, "import_module", search)
+    for _ in range(3):
+        with pytest.raises(nvml.NvmlUnavailableError, match="nvidia-ml-py is not installed"):
+            nvml.memory_info(0)
+    assert searches == ["pynvml"]
+
+
 def test_nvml_starts_once_in_a_process_and_again_in_its_fork(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     module = fake_nvml.install(monkeypatch, *TWO_GPUS)
