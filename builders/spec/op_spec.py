@@ -226,7 +226,7 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
     torch = installed_torch.torch_folder() if spec.abi != abis.PLAIN else None
     if torch:
         paths["torch"] = torch
-    if spec.abi == abis.TORCH:
+    if spec.abi != abis.PLAIN:
         paths["python"] = installed_torch.python_include()
     for number, folder in enumerate(spec.include_dirs):
         if is_own_root(spec, folder):
