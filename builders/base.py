@@ -121,7 +121,7 @@ class OpBuilder:
         from .lookup import compatibility
 
         spec = self.spec()
-        return compatibility.verdict(spec, self._problems(spec), verbose, look_up=not self._in_own_verdict)
+        return compatibility.verdict(spec, gate_problems(self, spec), verbose, look_up=not self._in_own_verdict)
 
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
@@ -133,7 +133,7 @@ class OpBuilder:
         if self._module is not None and loader.are_unchanged(self._watched):
             return self._module
         spec = self.spec()
-        if reasons := self._problems(spec) or self._own_verdict():
+        if reasons := gate_problems(self, spec) or self._own_verdict():
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, module = self._load_entry(spec, verbose)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
@@ -199,15 +199,6 @@ class OpBuilder:
             vars(library).setdefault(name, function)
         return library
 
-    def _problems(self, spec: OpSpec) -> list[str]:
-        """Reasons that hold whatever is stored."""
-        problems = targets.load_problems(spec.target, spec.devices, spec.abi)
-        if not problems and type(self).gate is not OpBuilder.gate:
-            from .lookup.compatibility import capabilities_for
-
-            problems += self.gate(capabilities_for(spec.target, spec.name))
-        return problems
-
     def _own_verdict(self) -> list[str]:
         """Reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
@@ -222,6 +213,16 @@ class OpBuilder:
         finally:
             self._in_own_verdict = False
         return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
+
+
+def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
+    """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
+    problems = targets.load_problems(spec.target, spec.devices, spec.abi)
+    if not problems and type(builder).gate is not OpBuilder.gate:
+        from .lookup.compatibility import capabilities_for
+
+        problems += builder.gate(capabilities_for(spec.target, spec.name))
+    return problems
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

@@ -15,6 +15,7 @@ from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
 from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 
+from .base import OpBuilder, gate_problems
 from .lookup.finder import stored_entry
 from .planner import make_plan
 from .resources import exhausted_resource
@@ -24,8 +25,6 @@ from .toolchains import find_toolchain
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
-
-    from .base import OpBuilder
 
 UNIT_SECONDS = 3.0
 """How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
@@ -40,7 +39,7 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
     PrebuiltRequiredError if building is forbidden, and what `find` and `make_plan` raise.
     """
     spec, store, rejected = builder.spec(), current_store(), list[Rejected]()
-    if not any_machine and (problems := builder._problems(spec)):
+    if not any_machine and (problems := gate_problems(builder, spec)):
         raise OpIncompatibleError(spec.name, str(spec.target), problems)
     entry = stored_entry(spec, store, True, force, rejected)
     if entry:

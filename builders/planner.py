@@ -1,7 +1,4 @@
-"""From a spec and a toolchain to a build plan.
-
-Reads no file's content. No process is started, unless the toolchain has no record of its compiler yet.
-"""
+"""From a spec and a toolchain to a build plan. Reads no file's content and starts no process."""
 
 from __future__ import annotations
 
@@ -27,13 +24,10 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
 
     Raises:
         SourceNotFoundError: A source is in none of the roots.
-        OpIncompatibleError: The toolchain cannot build for the target, or torch is missing.
+        OpIncompatibleError: torch is missing.
         SettingError: A variable that names flags cannot be read.
     """
     target = spec.target
-    problem = toolchain.target_problem(target.device, target.arch)
-    if problem:
-        raise OpIncompatibleError(spec.name, str(target), [problem])
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
     if spec.abi == abi.STABLE and (problem := _torch_problem(spec)):
         raise OpIncompatibleError(spec.name, str(target), [problem])

@@ -15,7 +15,7 @@ from . import staging
 from .filesystem import lock
 from .filesystem.disk import Stamp
 from .filesystem.files import UNREADABLE, make_folder, write_file
-from .records import failures, stat_record
+from .records import failures, validity
 from .records.entry import MANIFEST, Entry, integrity_problem
 from .records.inputs import Inputs
 from .store import Store
@@ -145,7 +145,7 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
             if not problem:
                 library = store.disk.stamp(entry.library)
                 binary = {**entry.binary, "stamp": list(library or ())}
-                record = stat_record.make(entry.key, result.inputs, binary, root_paths, store.disk, result.stamps)
+                record = validity.stat_record(entry.key, result.inputs, binary, root_paths, store.disk, result.stamps)
                 store.write_stat_record(plan_key, record, root_paths)
                 _add_to_description(store.layout.description(description), result.key)
                 return entry._replace(binary=binary, stat_record=record)

@@ -12,7 +12,7 @@ from .filesystem.disk import Disk
 from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from .filesystem.trust import PackageLayer
 from .layout import Layout
-from .records import stat_record
+from .records import validity
 from .records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class Store:
                 if layer is not self.layout:
                     inputs = inputs.without(trusted_roots)
                 try:
-                    record = stat_record.make(key, inputs, {}, root_paths, self.disk)
-                    verdict = stat_record.holds_by_content(
-                        stat_record.EMPTY, inputs, root_paths, self.disk, {}, trust_stamps=False
+                    record = validity.stat_record(key, inputs, {}, root_paths, self.disk)
+                    verdict = validity.holds_by_content(
+                        validity.EMPTY, inputs, root_paths, self.disk, {}, trust_stamps=False
                     )
                     problem = (
                         host_problem(entry.binary)
@@ -126,7 +126,7 @@ class Store:
         names.sort(key=lambda name: not name.endswith(here))
         candidates = []
         for name in names:
-            record = stat_record.read(os.path.join(folder, name))
+            record = validity.read_stat_record(os.path.join(folder, name))
             if record is None:
                 continue
             trust_stamps = name.endswith(here) and not paranoid
@@ -165,8 +165,8 @@ class Store:
             return None
         try:
             binary = {**entry.binary, **_full_check_stamp(record)}
-            renewed = stat_record.make(entry.key, inputs, binary, root_paths, self.disk)
-            verdict = stat_record.holds_by_content(record, inputs, root_paths, self.disk, digests, trust_stamps)
+            renewed = validity.stat_record(entry.key, inputs, binary, root_paths, self.disk)
+            verdict = validity.holds_by_content(record, inputs, root_paths, self.disk, digests, trust_stamps)
         except UNREADABLE:
             rejected.append(Rejected(entry.folder, "its stat record or its manifest cannot be read"))
             return None
@@ -251,7 +251,7 @@ class Store:
 
 def _holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
     try:
-        return stat_record.holds_by_stamps(record, root_paths, disk)
+        return validity.holds_by_stamps(record, root_paths, disk)
     except UNREADABLE:
         return False
 

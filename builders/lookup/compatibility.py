@@ -69,10 +69,12 @@ def _build_problems(spec: OpSpec) -> list[str]:
 
 def _toolchain_problems(spec: OpSpec) -> list[str]:
     try:
-        problem = toolchains.find_toolchain(spec, current_store()).target_problem(spec.target.device, spec.target.arch)
+        toolchains.find_toolchain(spec, current_store())
     except ToolchainNotFoundError as error:
         return [str(error)]
-    return [problem] if problem else []
+    except OpIncompatibleError as error:
+        return [*error.reasons]
+    return []
 
 
 def capabilities_for(target: Target, op: str) -> Capabilities:

@@ -17,7 +17,13 @@ from opforge.cache.current import current_store
 from opforge.cache.filesystem.trust import PackageLayer
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.store import Rejected
-from opforge.errors import BuildResourceError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.errors import (
+    BuildResourceError,
+    OpIncompatibleError,
+    PrebuiltRequiredError,
+    ToolchainError,
+    ToolchainNotFoundError,
+)
 
 from . import memo
 
@@ -135,7 +141,7 @@ def _toolchain_first(
     try:
         toolchain = (find_toolchain or toolchains.find_toolchain)(spec, store)
         return toolchain, toolchain.programs(), root_paths(spec, toolchain.root_paths())
-    except (BuildResourceError, ToolchainNotFoundError, ToolchainError):
+    except (BuildResourceError, OpIncompatibleError, ToolchainNotFoundError, ToolchainError):
         return None, {}, root_paths(spec)  # a prebuilt entry needs no compiler, and so none of its headers
 
 

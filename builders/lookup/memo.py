@@ -20,7 +20,7 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.kernel_roots import is_own
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_json, write_file
-from opforge.cache.records import stat_record
+from opforge.cache.records import validity
 from opforge.cache.records.entry import Entry
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Ma
     try:
         memo = read_json(path)
         record, folders = memo["ticket"], _program_folders()
-        if memo["format"] != FORMAT or not stat_record.is_valid(record) or not path.endswith(f"/{memo['key']}.json"):
+        if memo["format"] != FORMAT or not validity.is_stat_record(record) or not path.endswith(f"/{memo['key']}.json"):
             return None
         if memo["code"] != _code_stamps(spec) or memo["folders"] != folders:
             return None
@@ -83,14 +83,14 @@ def save(
 ) -> None:
     """Writes the memo. If that fails, the next look-up makes a plan, nothing else."""
     record = entry.stat_record
-    if not record or not stat_record.holds_by_stamps(record, root_paths, store.disk):
+    if not record or not validity.holds_by_stamps(record, root_paths, store.disk):
         return  # an input was changed so recently that it could change again and keep its stamp
     path = memo_path(spec, store, root_paths, programs)
     used = toolchain.programs()
     code = _code_stamps(spec)
     around = [*used.values(), *snapshot.stamps.values()]
     times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]
-    if any(time > snapshot.at - stat_record.RACY_NS for time in times):
+    if any(time > snapshot.at - validity.RACY_NS for time in times):
         return  # the same holds for opforge's own code, a program, or a folder on PATH
     inputs = [where[-6:] for where in (*record["open"], *record["folders"], *record["seals"])]
     memo = {

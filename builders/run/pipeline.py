@@ -37,7 +37,7 @@ from . import timeline
 from .diagnostics import parse_diagnostics
 from .executor import execute
 from .job import Job
-from .jobs import compiler_jobs, note_peak
+from .parallelism import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from opforge import settings
 from opforge.accelerator.target import Target
@@ -75,8 +75,24 @@ class OpSpec(NamedTuple):
 
 
 class Declaration(Protocol):
-    """What a builder declares; see `OpBuilder` for its attributes."""
+    """What a builder declares. `OpBuilder` documents these attributes."""
 
+    name: ClassVar[str]
+    sources: ClassVar[Sequence[str]]
+    abi: ClassVar[str]
+    version: ClassVar[str]
+    devices: ClassVar[Sequence[str]]
+    include_dirs: ClassVar[Sequence[str]]
+    kernel_roots: ClassVar[Sequence[KernelRoot]]
+    define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]]
+    extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]]
+    extra_link_args: ClassVar[Sequence[str]]
+    libraries: ClassVar[Sequence[str]]
+    torch_target: ClassVar[str]
+    fakes: ClassVar[Mapping[str, Callable[..., Any]]]
+    signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]]
+    toolchain: ClassVar[str]
+    folder: ClassVar[str]
     debug: bool
     sanitize: str
     portable: bool
@@ -227,7 +243,9 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
     if torch:
         paths["torch"] = torch
     if spec.abi != abis.PLAIN:
-        paths["python"] = installed_torch.python_include()
+        headers = installed_torch.python_include()
+        # Compilers print the names of system headers without links. Resolving them would cost each hit 5 %.
+        paths["python"] = headers if toolchain_roots is None else os.path.realpath(headers)
     for number, folder in enumerate(spec.include_dirs):
         if is_own_root(spec, folder):
             paths[f"include{number}"] = os.path.realpath(folder)

@@ -57,7 +57,14 @@ _PORTABLE_CODE = tuple(os.path.join(_BUILDERS, "toolchains", name) for name in (
 
 
 def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
-    """Returns the toolchain that builds this spec. Raises ToolchainNotFoundError, OpIncompatibleError."""
+    """Returns the toolchain that builds this spec, with its compilers identified: planning starts no process.
+
+    Raises:
+        ToolchainNotFoundError: There is no such compiler.
+        ToolchainError: The compiler does not work.
+        OpIncompatibleError: It cannot build for the target.
+        BuildResourceError: The machine ran out of memory, processes or files.
+    """
     from opforge.errors import OpIncompatibleError
 
     import_path = _import_path(spec)
@@ -67,6 +74,10 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
         raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
     find = _import(FIND_FOR_CPU, spec) if import_path == HOST else _import(import_path, spec).find
     toolchain: Toolchain = find(spec, store.layout, store.disk)
+    toolchain.identity()
+    problem = toolchain.target_problem(spec.target.device, spec.target.arch)
+    if problem:
+        raise OpIncompatibleError(spec.name, str(spec.target), [problem])
     return toolchain
 
 

@@ -14,7 +14,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.stat_record import RACY_NS
+from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
 FORMAT = 6

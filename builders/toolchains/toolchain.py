@@ -54,7 +54,7 @@ class Toolchain(Protocol):
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Returns what identifies it, as (name, text) for the plan key: versions and digests, no paths.
 
-        Raises ToolchainError.
+        The first call may start the compiler; `find_toolchain` makes it. Raises ToolchainError.
         """
 
     def programs(self) -> Mapping[str, list[int]]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
-    from .base import TritonOpBuilder
-    from .kernels import Kernel
+    from opforge.builders.triton_op.builder import TritonOpBuilder
+    from opforge.builders.triton_op.kernel import Kernel
 
-_MODULES = {"Kernel": "kernels", "TritonOpBuilder": "base"}
+_MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder"}
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder"]
 TRITON_BUILDERS: dict[str, str] = {
     "TritonAdamBuilder": "opforge.builders.triton.optimizers:TritonAdamBuilder",
@@ -23,4 +23,4 @@ TRITON_BUILDERS: dict[str, str] = {
     "TritonSoftmaxBuilder": "opforge.builders.triton.softmax:TritonSoftmaxBuilder",
     "TritonSwigluBuilder": "opforge.builders.triton.activations:TritonSwigluBuilder",
 }
-__getattr__, __dir__ = lazy.names(__name__, _MODULES)
+__getattr__, __dir__ = lazy.names(__name__, _MODULES, "opforge.builders.triton_op")

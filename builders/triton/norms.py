@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .base import TritonOpBuilder
-from .kernels import Kernel
-from .rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, REGISTER_ROW, Size, dtype_pairs
+from opforge.builders.triton_op.builder import TritonOpBuilder
+from opforge.builders.triton_op.kernel import Kernel
+from opforge.builders.triton_op.rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, REGISTER_ROW, Size, dtype_pairs
 
 SOURCE = "kernels/norm.py"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .base import TritonOpBuilder
-from .kernels import Kernel
+from opforge.builders.triton_op.builder import TritonOpBuilder
+from opforge.builders.triton_op.kernel import Kernel
 
 BLOCK, WARPS = 1024, 4
 ELEMENTS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 
 
 class Stamp(NamedTuple):
-    """What `stat` reports of a file. Equal stamps mean equal content, unless the file is racy: see stat_record.py."""
+    """What `stat` reports of a file. Equal stamps mean equal content, unless the file is racy: see validity.py."""
 
     size: int
     mtime_ns: int

@@ -18,7 +18,7 @@ from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, r
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 
-from . import size_log, stat_record
+from . import size_log, validity
 from .inputs import Inputs
 
 MAX_OBJECT_BYTES = 2 << 30
@@ -47,9 +47,7 @@ def reuse(
     for name in names:
         try:
             inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
-            verdict = stat_record.holds_by_content(
-                stat_record.EMPTY, inputs, root_paths, disk, digests, trust_stamps=False
-            )
+            verdict = validity.holds_by_content(validity.EMPTY, inputs, root_paths, disk, digests, trust_stamps=False)
             if not verdict.holds or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)

@@ -22,7 +22,7 @@ from opforge.cache import staging
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.cache.keys import entry_key
 from opforge.cache.layout import Layout
-from opforge.cache.records import stat_record
+from opforge.cache.records import validity
 from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import ArchiveError
@@ -196,7 +196,7 @@ def _publish(layout: Layout, key: str, files: dict[str, bytes], owners: Collecti
         is_new = staging.publish(layout, finished, key)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    record = {**stat_record.EMPTY, "format": stat_record.FORMAT, "result": key, "binary": binary}
+    record = {**validity.EMPTY, "format": validity.FORMAT, "result": key, "binary": binary}
     make_folder(layout.plan(plan))
     write_file(os.path.join(layout.plan(plan), f"{key}-{IMPORTED}"), json.dumps(record).encode())
     make_folder(layout.description(description))

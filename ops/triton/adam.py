@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.optimizers import TritonAdamBuilder, kernel_name
+from opforge.builders.triton_op.launching import Kernels
 
 from . import chunks, numbers, registry
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.optimizers import TritonLambBuilder, kernel_name
+from opforge.builders.triton_op.launching import Kernels
 
 from . import chunks, numbers, registry
 

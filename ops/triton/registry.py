@@ -16,8 +16,8 @@ from torch import Tensor
 
 from opforge import settings
 from opforge.builders.triton import TRITON_BUILDERS
-from opforge.builders.triton.launching import Kernels
-from opforge.builders.triton.rows import Size, size_for
+from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
 
 from . import devices

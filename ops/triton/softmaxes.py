@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge.builders.triton.launching import Kernels
 from opforge.builders.triton.softmax import SIZES, TritonSoftmaxBuilder
+from opforge.builders.triton_op.launching import Kernels
 
 from . import registry
 

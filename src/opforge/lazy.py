@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def names(
+    package: str, modules: Mapping[str, str], parent: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a package's `__getattr__` and `__dir__`.
 
-    `modules` maps each public name to the module that defines it, relative to the package.
+    `modules` maps each public name to the module that defines it, relative to `parent`: by default the package.
     """
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        value = getattr(importlib.import_module(f"{parent or package}.{modules[name]}"), name)
         setattr(sys.modules[package], name, value)  # the next access does not call __getattr__
         return value
 

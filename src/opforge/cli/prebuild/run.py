@@ -111,7 +111,7 @@ class Run:
 
     def _build_missing(self, line: Timeline | None) -> None:
         from opforge.builders import batch
-        from opforge.builders.run import jobs
+        from opforge.builders.run import parallelism
         from opforge.cache.current import current_store
 
         layout = current_store().layout
@@ -121,7 +121,7 @@ class Run:
         heaviest_first = sorted(self._missing, key=lambda number: -self._missing[number].weight)
         total = sum(missing.weight for missing in self._missing.values())
         with (
-            jobs.jobserver_for(self._options.jobs, plans, layout) as shared,
+            parallelism.jobserver_for(self._options.jobs, plans, layout) as shared,
             reporter(len(self._missing), self._silent, total) as progress,
         ):
 

@@ -18,7 +18,7 @@ from support.store.fake_op import FakeOp
 from opforge.builders.lookup.host_requirements import host_problem
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
-from opforge.cache.records import stat_record
+from opforge.cache.records import validity
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -137,5 +137,5 @@ def test_a_stat_record_cannot_name_an_entry_outside_the_store(fake_op, tmp_path)
 
 def test_a_stat_record_of_another_format_is_not_read(fake_op, monkeypatch):
     fake_op.build()
-    monkeypatch.setattr(stat_record, "FORMAT", stat_record.FORMAT + 1)
+    monkeypatch.setattr(validity, "FORMAT", validity.FORMAT + 1)
     assert fake_op.get() is None

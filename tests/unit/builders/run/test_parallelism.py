@@ -6,7 +6,7 @@ import pytest
 from support.compilers.fake_compiler import plan_of
 from support.sample_ops import plain_op
 
-from opforge.builders.run import jobs
+from opforge.builders.run import parallelism
 from opforge.cache.current import writable_store
 
 
@@ -32,19 +32,19 @@ def test_as_many_compilers_run_as_cores_and_memory_allow(plan, monkeypatch, core
     class Cores:
         threads = cores
 
-    monkeypatch.setattr(jobs.Topology, "read", classmethod(lambda _cls: Cores))
-    monkeypatch.setattr(jobs, "memory_left", lambda: left)
+    monkeypatch.setattr(parallelism.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(parallelism, "memory_left", lambda: left)
     if measured:
-        jobs.note_peak(*plan, measured)
-    assert jobs.compiler_jobs(None, *plan) == count
-    assert jobs.compiler_jobs(3, *plan) == 3
+        parallelism.note_peak(*plan, measured)
+    assert parallelism.compiler_jobs(None, *plan) == count
+    assert parallelism.compiler_jobs(3, *plan) == 3
     monkeypatch.setenv("OPFORGE_JOBS", "5")
-    assert jobs.compiler_jobs(None, *plan) == 5
+    assert parallelism.compiler_jobs(None, *plan) == 5
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])
 def test_a_damaged_measurement_stops_no_build(plan, text):
-    jobs.note_peak(*plan, 1)
-    with open(jobs.peak_file(*plan), "w") as file:
+    parallelism.note_peak(*plan, 1)
+    with open(parallelism.peak_file(*plan), "w") as file:
         file.write(text)
-    assert jobs.compiler_jobs(None, *plan) >= 1
+    assert parallelism.compiler_jobs(None, *plan) >= 1

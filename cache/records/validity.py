@@ -1,4 +1,6 @@
-"""Stat records: the stamps under which an entry's inputs were last known to be unchanged. A hit reads one.
+"""Whether an entry is still valid: its inputs are compared by their stamps, or by their contents.
+
+A stat record holds the stamps under which the inputs were last known to be unchanged. A hit reads one.
 
     v1/plans/PLAN/ENTRY-ROOTS.json    ROOTS is the digest of the root paths
 
@@ -45,7 +47,7 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-def make(
+def stat_record(
     entry_key: str,
     inputs: Inputs,
     binary: Mapping[str, Any],
@@ -74,16 +76,16 @@ def make(
     }
 
 
-def read(path: str) -> dict[str, Any] | None:
+def read_stat_record(path: str) -> dict[str, Any] | None:
     """Returns the stat record in a file, or None if it cannot be read or is not valid."""
     try:
         record = read_json(path)
-        return record if is_valid(record) else None
+        return record if is_stat_record(record) else None
     except UNREADABLE:
         return None
 
 
-def is_valid(record: Any) -> bool:
+def is_stat_record(record: Any) -> bool:
     """Returns whether this is a stat record of this format. Raises one of UNREADABLE if it is not even an object."""
     complete = record["format"] == FORMAT and is_binary_record(record["binary"])
     return complete and record["result"] == os.path.basename(record["result"]) not in ("", ".", "..")

@@ -8,7 +8,7 @@ import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
-from opforge.cache.records import stat_record
+from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 ROOT_PATHS = {"own": "/p", "torch": "/site/torch", "system": "/"}
@@ -44,15 +44,15 @@ INPUTS = Inputs(
 
 
 def new_record(disk):
-    return json.loads(json.dumps(stat_record.make("result", INPUTS, BINARY, ROOT_PATHS, disk)))
+    return json.loads(json.dumps(validity.stat_record("result", INPUTS, BINARY, ROOT_PATHS, disk)))
 
 
 def by_stamps(record, disk, root_paths=ROOT_PATHS):
-    return stat_record.holds_by_stamps(record, root_paths, disk)
+    return validity.holds_by_stamps(record, root_paths, disk)
 
 
 def by_content(record, disk, root_paths=ROOT_PATHS, trust=True):
-    return stat_record.holds_by_content(record, INPUTS, root_paths, disk, {}, trust)
+    return validity.holds_by_content(record, INPUTS, root_paths, disk, {}, trust)
 
 
 def test_an_untouched_tree_holds_by_stamps_and_nothing_is_hashed(disk):
@@ -68,7 +68,7 @@ def test_a_racy_file_is_hashed_until_its_stamp_is_taken_later(disk):
     assert not by_stamps(record, disk)
     assert by_content(record, disk).holds
     assert disk.hashed == ["/p/a.cpp"]
-    disk.now += stat_record.RACY_NS + 1
+    disk.now += validity.RACY_NS + 1
     assert not by_stamps(record, disk), "the record's own time counts: the stamp was taken then"
     assert by_stamps(new_record(disk), disk)
 
@@ -241,12 +241,12 @@ def test_a_stamp_from_before_the_hashing_is_recorded_instead_of_a_later_one(disk
     before = disk.stamp("/p/a.cpp")
     disk.write("/p/a.cpp", "int b;")
     disk.now += 10 * SECOND
-    record = stat_record.make("result", INPUTS, BINARY, ROOT_PATHS, disk, {("own", "a.cpp"): before})
+    record = validity.stat_record("result", INPUTS, BINARY, ROOT_PATHS, disk, {("own", "a.cpp"): before})
     assert not by_stamps(record, disk), "the file has changed since it was hashed"
 
 
 def test_one_look_up_hashes_a_file_once_for_all_records(disk):
     digests: dict[str, str | None] = {}
     for _number in range(3):
-        assert stat_record.holds_by_content(new_record(disk), INPUTS, ROOT_PATHS, disk, digests, False).holds
+        assert validity.holds_by_content(new_record(disk), INPUTS, ROOT_PATHS, disk, digests, False).holds
     assert len(disk.hashed) == 3

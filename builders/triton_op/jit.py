@@ -12,7 +12,7 @@ from typing import Any
 from opforge.builders.spec import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
 
-from .kernels import Kernel
+from .kernel import Kernel
 
 
 class JitKernels:

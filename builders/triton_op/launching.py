@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from opforge.errors import KernelLaunchError
 
-from .kernels import Kernel
+from .kernel import Kernel
 
 _TEXT = ctypes.c_char_p
 SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {

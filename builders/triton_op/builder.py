@@ -15,7 +15,7 @@ from opforge.builders.spec import abi, kernel_roots
 from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
 from opforge.errors import BuilderError
 
-from .kernels import Kernel, check_kernels, kernel_texts
+from .kernel import Kernel, check_kernels, kernel_texts
 from .launching import Kernels, PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""`TritonOpBuilder`, how its kernels are declared, and how they are launched."""

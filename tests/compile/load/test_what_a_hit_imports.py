@@ -1,0 +1,47 @@
+"""The modules of opforge that a hit imports. Each costs time at every start of every process."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import child_processes
+
+from opforge.builders.cpu.lion import CPULionBuilder
+from opforge.cache.records.validity import RACY_NS
+
+torch = pytest.importorskip("torch", reason="pip install torch")
+
+HIT = """
+import os, sys
+import torch
+from opforge import get_accelerator
+op = get_accelerator().create_op_builder("CPULionBuilder").load()
+assert op.origin == "cache", op.origin
+print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
+"""
+PARTS = {
+    "opforge": "lazy settings",
+    "opforge.accelerator": "entry_points registry select target",
+    "opforge.accelerator.devices": "cpu",
+    "opforge.accelerator.host": "cpuid",
+    "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
+    "opforge.builders": "base jit jit_sources loader",
+    "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
+    "opforge.builders.lookup": "finder memo",
+    "opforge.builders.spec": "abi installed_torch kernel_roots op_spec targets",
+    "opforge.builders.toolchains": "",
+    "opforge.cache": "current layout store",
+    "opforge.cache.filesystem": "disk files trust",
+    "opforge.cache.records": "entry validity",
+    "opforge.errors": "base",
+}
+
+
+def test_a_hit_imports_no_other_module():
+    CPULionBuilder().build()
+    time.sleep(RACY_NS / 1e9 + 0.1)  # no memo is written for a store that was made just before
+    child_processes.run_python(HIT)
+    imported = set(child_processes.run_python(HIT).split())
+    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
+    assert imported == expected

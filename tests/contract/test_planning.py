@@ -1,0 +1,49 @@
+"""A plan is made from a spec and a toolchain alone: no process, no content of a file, no store."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+
+import pytest
+from support import sample_ops
+from support.compilers.installed_compilers import skip_if_missing
+
+from opforge.builders.cpu.adam import CPUAdamBuilder
+from opforge.builders.cuda.fused_adam import FusedAdamBuilder
+from opforge.builders.planner import make_plan
+from opforge.builders.toolchains import find_toolchain
+from opforge.builders.triton.softmax import TritonSoftmaxBuilder
+from opforge.cache.current import current_store
+from opforge.cache.filesystem.disk import Disk
+from opforge.errors import OpIncompatibleError
+
+BUILDERS = {
+    "g++": lambda: CPUAdamBuilder(),
+    "zig": lambda: CPUAdamBuilder(portable=True),
+    "nvcc": lambda: FusedAdamBuilder("cuda:sm_90a"),
+    "triton": lambda: TritonSoftmaxBuilder("cuda:sm_90"),
+}
+
+
+@pytest.mark.parametrize("compiler", BUILDERS)
+def test_planning_starts_no_process_and_reads_no_content(compiler, missing_compilers, monkeypatch):
+    skip_if_missing(missing_compilers, compiler)
+    spec = BUILDERS[compiler]().spec()
+    toolchain = find_toolchain(spec, current_store())
+
+    def refuse(*_arguments, **_options):
+        raise AssertionError("planning must not do this")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(Disk, "digest", refuse)
+    plan = make_plan(spec, toolchain)
+    assert plan.op == spec.name and plan.toolchain
+
+
+def test_a_target_that_the_compiler_cannot_build_for_is_refused_before_planning(tmp_path):
+    cls = sample_ops.plain_op(tmp_path)
+    other = {"x86_64": "aarch64", "aarch64": "x86-64"}
+    spec = cls(f"cpu:{other[platform.machine()]}").spec()
+    with pytest.raises(OpIncompatibleError, match="compiles for"):
+        find_toolchain(spec, current_store())
