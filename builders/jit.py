@@ -18,12 +18,12 @@ from .jit_sources import (
     detect_abi,
     detect_device,
     detect_inline_abi,
+    documented,
     join,
     read_sources,
     with_bindings,
 )
 from .spec import abi as abis
-from .spec.installed_torch import python_include
 from .spec.op_spec import macros, words
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
@@ -66,7 +66,8 @@ def load(
     `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch",
     torch/csrc/stable means "torch-stable", no torch at all means "c".
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
-    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module provides its ops.
+    `is_python_module` and `keep_intermediates` change nothing: a library without a Python module, or with an empty one
+    beside its blocks, provides its ops.
 
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
@@ -84,10 +85,7 @@ def load(
         *_paths(name, "extra_include_paths", extra_include_paths or ()),
         *words(name, "include_dirs", include_dirs),
     ]
-    text = read_sources(paths)
-    abi = abi or detect_abi(text)
-    if abi == abis.STABLE and "Python.h" in text:
-        include.append(python_include())  # torch's own examples hold an empty module, for `import` to open them
+    abi = abi or detect_abi(read_sources(paths))
     attributes = {
         "name": name,
         "folder": folder,
@@ -225,13 +223,15 @@ def load_inline(
 
     Sources that use the stable ABI are compiled as they are. Others get `torch/extension.h` and, for each of
     `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and
-    the device's own headers. `use_pch` changes nothing.
+    the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
+    of another type.
     """
     text, cuda, sycl = join(cpp_sources), join(cuda_sources), join(sycl_sources)
+    bound = documented(functions)
     abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi == abis.TORCH:
-        text = with_bindings(text, functions, with_pytorch_error_handling, no_implicit_headers)
-    elif functions:
+        text = with_bindings(text, bound, with_pytorch_error_handling, no_implicit_headers)
+    elif bound:
         advice = "Omit it: only pybind, which abi='torch' uses, binds functions by name"
         raise BuilderError(name, f"functions={functions!r} with abi={abi!r}", advice)
     if abi == abis.TORCH and not no_implicit_headers:

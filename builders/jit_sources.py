@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from opforge.errors import BuilderError
+from opforge.errors import BuilderError, SettingError
 
 from .spec import abi as abis
 from .spec.installed_torch import torch_folder, torch_states
@@ -78,20 +79,32 @@ def join(sources: str | Sequence[str] | None) -> str:
     return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
-def with_bindings(
-    text: str, functions: str | Sequence[str] | Mapping[str, str] | None, guarded: bool, bare: bool
-) -> str:
+def documented(functions: Any) -> dict[str, str]:
+    """Returns `functions` of load_inline (a name, names, or names with docstrings) as names with docstrings.
+
+    Raises SettingError for anything else.
+    """
+    names = [functions] if isinstance(functions, str) else () if functions is None else functions
+    if isinstance(names, (list, tuple)):
+        pairs = [(name, name) for name in names]
+    else:
+        pairs = [*names.items()] if isinstance(names, Mapping) else [(None, None)]
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise SettingError("functions", functions, "a name, a list of names, or a dict of docstrings by name")
+    return dict(pairs)
+
+
+def with_bindings(text: str, functions: Mapping[str, str], guarded: bool, bare: bool) -> str:
     """Returns a source with torch's header before it and a pybind module for `functions` after it.
 
-    With `guarded`, C++ exceptions become Python's as torch has it; with `bare`, no header is added.
+    `functions` are names with docstrings. With `guarded`, C++ exceptions become Python's as torch has it; with `bare`,
+    no header is added.
     """
-    names = [functions] if isinstance(functions, str) else functions or ()
-    documented = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     lines = [] if bare else ["#include <torch/extension.h>"]
     lines.append(text)
-    if documented:
+    if functions:
         lines.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
-        for function, doc in documented.items():
+        for function, doc in functions.items():
             binding = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
             quoted = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             lines.append(f'm.def("{function}", {binding}, "{quoted}");')

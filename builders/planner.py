@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
+from opforge.versions import version_of
 
 from .spec import abi, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
@@ -28,8 +29,8 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     """
     target = spec.target
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
-    if part.system_include and installed_torch.torch_folder() is None:
-        raise OpIncompatibleError(spec.name, str(target), ["torch is not installed, and the op's sources include it"])
+    if spec.abi == abi.STABLE and (problem := _torch_problem(spec)):
+        raise OpIncompatibleError(spec.name, str(target), [problem])
     user_compile, user_link = toolchain.flags()
     compile_flags = (*spec.mode_flags, *spec.cxx_flags, *user_compile)
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
@@ -38,7 +39,9 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     device = toolchain.part(spec.abi)
     defines, stubs = part.defines, (*part.stubs, *(device.stubs if device else ()))
     if spec.extension_libraries is not None:
-        defines, stubs = tuple(define for define in defines if define != abi.LOADS), spec.extension_libraries
+        defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
+    own_names = {name for name, _value in spec.defines}
+    defines = tuple(define for define in defines if define[0] not in own_names)  # a second -D of a name is a warning
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -65,6 +68,17 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
         kernels=spec.kernels,
     )
+
+
+def _torch_problem(spec: OpSpec) -> str | None:
+    """Returns why the installed torch's headers cannot build an op on the stable ABI, or None."""
+    folder = installed_torch.torch_folder()
+    if folder is None:
+        return "torch is not installed, and the op's sources include it"
+    here = installed_torch.torch_version(folder)
+    if version_of(here)[:2] < version_of(spec.torch_target):
+        return f"torch_target={spec.torch_target!r} is newer than the installed torch {here}: install it, or lower it"
+    return None
 
 
 def _root_includes(spec: OpSpec) -> list[RootedPath]:

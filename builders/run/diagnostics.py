@@ -47,8 +47,6 @@ def build_error(op: str, status: int, output: str, log: str) -> BuildError:
     exhausted = exhausted_resource(op, output, log)
     if exhausted:
         return exhausted
-    if "_opforge_blocks" in output and LINK.search(output):
-        return no_registration(op)
     if status > 128 and "FAILED:" not in output:  # with "FAILED:" it is a compiler's own status, such as 255
         return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
@@ -156,7 +154,9 @@ def _advice(text: str, context: str = "") -> str:
         return (
             f"\n(install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder)"
         )
-    if "opforge::Library::Boxed" in text:
+    if "needs torch_target" in text or "need torch_target" in text:
+        return "\n(set torch_target in the builder, or pass it to opforge.load)"
+    if "torch::stable::detail::StableLibrary::Boxed" in text:
         return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
     if REGISTRATION.search(context):
         return "\n(this macro is in torch/csrc/stable/library.h: is that included above?)"

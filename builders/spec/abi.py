@@ -19,8 +19,9 @@ INTERFACE = 1
 when that changes, fixes included; a test holds the digest of these headers without their comments."""
 LOADED_INTERFACES = range(1, INTERFACE + 1)
 """The numbers of the libraries that this opforge loads."""
-LOADS = ("OPFORGE_LOADS", "")
-"""The definition by which torch's registration macros wait for the loader: see torch/library.h among our headers."""
+STABLE_BLOCKS, TORCH_BLOCKS = LOADS = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")
+"""The definitions by which torch's registration macros wait for the loader: see torch/library.h and
+torch/csrc/stable/library.h among our headers."""
 
 
 class AbiPart(NamedTuple):
@@ -38,9 +39,13 @@ class AbiPart(NamedTuple):
 
 def version_constant(op: str, version: str) -> str:
     """Returns TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of its own, in hex."""
+    from opforge.versions import version_of  # not on the path of a hit
+
     parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
     if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
+    if version_of(version) < version_of(OLDEST_TORCH):
+        raise BuilderError(op, f"torch_target={version!r}", f"opforge registers ops from torch {OLDEST_TORCH} on")
     return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"
 
 
@@ -52,10 +57,12 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
         return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))
     if abi == STABLE:
+        version = version_constant(op, torch_target)
         return AbiPart(
             standard="c++17",
-            defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
-            system_include=(RootedPath("torch", "include"),),
+            defines=(("TORCH_TARGET_VERSION", version), ("TORCH_EXTENSION_NAME", module), STABLE_BLOCKS),
+            # Python's folder is for sources with an empty module, by which `import` opens the library elsewhere.
+            system_include=(RootedPath("torch", "include"), RootedPath("python", "")),
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
@@ -65,7 +72,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
         return AbiPart(
             standard="c++20",
-            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
+            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *LOADS),
             system_include=(
                 RootedPath("torch", "include"),
                 RootedPath("torch", "include/torch/csrc/api/include"),

@@ -245,8 +245,10 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
     torch = installed_torch.torch_folder() if spec.abi != abis.PLAIN else None
     if torch:
         paths["torch"] = torch
-    if spec.abi == abis.TORCH:
-        paths["python"] = installed_torch.python_include()
+    if spec.abi != abis.PLAIN:
+        headers = installed_torch.python_include()
+        # Compilers print the names of system headers without links. Resolving them would cost each hit 5 %.
+        paths["python"] = headers if toolchain_roots is None else os.path.realpath(headers)
     for number, folder in enumerate(spec.include_dirs):
         if is_own_root(spec, folder):
             paths[f"include{number}"] = os.path.realpath(folder)

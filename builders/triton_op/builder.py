@@ -82,7 +82,7 @@ class TritonOpBuilder(OpBuilder):
     _jit_op: TritonOp | None = None
 
     def _bind(self, library: Any) -> TritonOp:
-        return self._op(PrebuiltKernels(self.name, library, self.kernels), library.origin, library)
+        return self._op(PrebuiltKernels(self.name, library, self.kernels), library.__entry__.origin, library)
 
     def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:
         return TritonOp(self.name, kernels, python_functions(self.python_functions, kernels), origin, library)

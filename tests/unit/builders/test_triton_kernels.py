@@ -14,6 +14,7 @@ from opforge.builders.toolchains.triton import compiled_archs
 from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton_op.kernel import SCALARS, check_kernels
+from opforge.builders.triton_op.launching import TritonOp
 from opforge.builders.triton_op.rows import BACKWARD, FORWARD, size_for
 from opforge.errors import BuilderError
 
@@ -151,3 +152,13 @@ def test_code_with_other_parameters_than_declared_is_rejected():
         with pytest.raises(ValueError, match=r"its code takes parameters of \[8, 1, 4, 8\] bytes, and the launcher"):
             hidden_parameters(ptx, kinds)
     assert BYTES.keys() == SCALARS.keys()
+
+
+def test_a_triton_ops_functions_come_before_its_attributes():
+    library = types.SimpleNamespace(__file__="/the/library.so")
+    op = TritonOp("scaled", object(), {"path": lambda: "a function"}, "built", library)
+    assert (op.path(), op.origin, op.library, op.__file__) == ("a function", "built", library, "/the/library.so")
+    assert repr(op) == "<op 'scaled' (built) from /the/library.so>"
+    assert {"path", "origin", "library"} <= {*dir(op)}
+    with pytest.raises(AttributeError, match="the op 'scaled' has no function 'result'; it has: path"):
+        op.result

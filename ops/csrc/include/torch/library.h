@@ -5,7 +5,7 @@
 
 #include_next <torch/library.h>
 
-#ifdef OPFORGE_LOADS
+#ifdef OPFORGE_LOADS_TORCH_BLOCKS
 
 #include <opforge/torch_blocks.h>
 
