@@ -152,11 +152,17 @@ class Store:
         self.own = Source(self.layout, owners, origin="cache")
         self.disk = disk or Disk()
 
-    def get(self, plan_key: str, root_paths: Mapping[str, str], rejected: list[Rejected]) -> Match | None:
+    def get(
+        self,
+        plan_key: str,
+        root_paths: Mapping[str, str],
+        rejected: list[Rejected],
+        accept: Callable[[Mapping[str, Any]], str | None] = lambda _record: None,
+    ) -> Match | None:
         """Returns the entry of this plan whose inputs are unchanged, after checking its library, or None.
 
         Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `rejected` gets every entry that does
-        not fit, with the reason.
+        not fit, with the reason. `accept` returns why an entry with this record is not used, or None.
         """
         from .records.validity import Observation
 
@@ -170,6 +176,7 @@ class Store:
                 continue
             try:
                 stamped, problem = _compare(entry, seen)
+                problem = problem or accept(entry.record)
             except UNREADABLE:
                 rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
                 continue

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
+from opforge.builders.spec import abi
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.layout import PACKAGE_LAYER, Layout
@@ -118,7 +119,7 @@ def search(
         # Without a compiler there is no plan, but an entry that this user built before may fit the description.
         match = _match(lookup._replace(sources=[store.own]), description or _description_key(spec), rejected)
         return match and match.entry
-    match = store.get(plan.key, lookup.root_paths, rejected)
+    match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
     if match and remembers:
         memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry

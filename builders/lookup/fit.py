@@ -61,16 +61,7 @@ def _device_fit(spec: OpSpec, exact: bool, record: Mapping[str, Any]) -> Fit:
 
 def entry_problem(record: Mapping[str, Any]) -> str | None:
     """Returns why an entry with this record cannot be loaded on this host, or None."""
-    return host_problem(record) or interface_problem(record)
-
-
-def interface_problem(record: Mapping[str, Any]) -> str | None:
-    """Returns why this opforge cannot load what the headers of another one compiled into the library, or None."""
-    number, loaded = record.get("interface", abi.INTERFACE), abi.LOADED_INTERFACES
-    if number in loaded:
-        return None
-    age = "a newer" if isinstance(number, int) and number >= loaded.stop else "an older"
-    return f"it was made by {age} opforge (interface {number}, this one loads {loaded.start} to {loaded.stop - 1})"
+    return host_problem(record) or abi.interface_problem(record, abi.LOADED_INTERFACES)
 
 
 def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:

@@ -64,6 +64,7 @@ class Lookup(NamedTuple):
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
         value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact, _libc()]
+        value.append(abi.INTERFACE)
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 

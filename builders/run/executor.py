@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
-from opforge.builders.spec.kernel_roots import TRUSTED_ROOTS
+from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
@@ -105,7 +105,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             inputs = provenance.collect(everything, search_folders(job))
             if provenance.stamps(everything) == stamps:
                 object_reuse.keep(job, work, steps, taken, reads, inputs)
-                return Run(inputs, stamps, [step.title for step in steps if step.output in taken], output)
+                reused = [step.title for step in steps if step.output in taken]
+                return Run(inputs.without([OPFORGE_ABI.name]), stamps, reused, output)
             changed = ["a file changed while it was being read"]
         if attempt == ATTEMPTS - 2:
             # A file that a flag names and that every run changes is an output of the compiler, not an input.

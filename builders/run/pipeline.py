@@ -14,6 +14,7 @@ from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import FindToolchain, sources_of
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import exhausted_resource
+from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import publish
@@ -94,7 +95,7 @@ def build(
     output = ""
 
     def look_again() -> Match | None:
-        return None if force else store.get(plan.key, paths, [])
+        return None if force else store.get(plan.key, paths, [], abi.interface_problem)
 
     def run(folder: str) -> BuildResult:
         nonlocal built, output

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
 
 from .installed_torch import python_tag, torch_folder, torch_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opforge.cache.records.inputs import RootedPath
 
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
@@ -35,6 +37,18 @@ class AbiPart(NamedTuple):
     compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
     """Two versions of a library in one process share no symbol."""
     link_flags: tuple[str, ...] = ()
+
+
+def interface_problem(record: Mapping[str, Any], accepted: range = range(INTERFACE, INTERFACE + 1)) -> str | None:
+    """Returns why the loader does not take a library by the number of its interface, or None.
+
+    By default only this opforge's own number is accepted, as in the user's store: a build would give no other.
+    """
+    number = record.get("interface")
+    if number in accepted:
+        return None
+    age = "a newer" if isinstance(number, int) and number >= accepted.stop else "an older"
+    return f"it was made by {age} opforge (interface {number}; this one loads {accepted.start} to {accepted.stop - 1})"
 
 
 def version_constant(op: str, version: str) -> str:

@@ -22,7 +22,7 @@ class Rooted(Protocol):
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
 
-TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot", "opforge_abi")
+TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
 """The roots whose files may differ between where a prebuilt op was built and here: its record covers them."""
 OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""
@@ -105,6 +105,8 @@ def _first(cls: type[Rooted], prefix: str, path: str) -> str:
 # In a checkout the folder `ops` is beside `builders`, in a wheel inside the same package: the same path either way.
 _ABOVE_BUILDERS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OPFORGE = KernelRoot("opforge", os.path.join(_ABOVE_BUILDERS, "ops", "csrc"))
+OPFORGE_ABI = KernelRoot("opforge_abi", os.path.join(OPFORGE.path, "abi"))
+"""The headers that the loader relies on. They are in no key and no entry's inputs: `abi.INTERFACE` stands for them."""
 
 
 def folder_of(cls: type) -> str:

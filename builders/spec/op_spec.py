@@ -46,7 +46,7 @@ class OpSpec(NamedTuple):
     link_flags: tuple[str, ...]
     libraries: tuple[str, ...]
     roots: tuple[KernelRoot, ...]
-    """Where sources are searched, in order: the builder's own folder, its kernel roots, opforge's."""
+    """Where sources are searched, in order: the builder's own folder, its kernel roots, opforge's two."""
     debug: bool
     sanitize: str
     portable: bool
@@ -74,7 +74,7 @@ class OpSpec(NamedTuple):
     @property
     def declared_roots(self) -> tuple[KernelRoot, ...]:
         """Returns the kernel roots between the builder's own folder and opforge's."""
-        return self.roots[1:-1]
+        return self.roots[1:-2]
 
 
 class Declaration(Protocol):
@@ -126,7 +126,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     if get("signatures") and abi != abis.PLAIN:
         raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
-    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
+    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     kernel_roots.check(builder, roots)
     devices = tuple(get("devices"))
     cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device, devices)

@@ -87,14 +87,18 @@ class Inputs(NamedTuple):
         """Returns the key of what is built from these inputs by a plan."""
         return entry_key(plan_key, [(file.root, file.path, file.digest) for file in self.files])
 
+    def checked_singly(self) -> Inputs:
+        """Returns these inputs with no file in a trusted tree: all are checked one by one."""
+        files = tuple(file._replace(tree="") for file in self.files)
+        return self._replace(files=files, trusted_trees=())
+
     def without(self, roots: Collection[str]) -> Inputs:
-        """Returns these inputs without those below the named roots; the rest is checked file by file."""
+        """Returns these inputs without those below the named roots."""
         return self._replace(
-            files=tuple(file._replace(tree="") for file in self.files if file.root not in roots),
+            files=tuple(file for file in self.files if file.root not in roots),
             searched=tuple(folder for folder in self.searched if folder.root not in roots),
             present=tuple(name for name in self.present if name.root not in roots),
             folders=tuple(folder for folder in self.folders if folder.root not in roots),
-            trusted_trees=(),
         )
 
     def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
@@ -103,7 +107,7 @@ class Inputs(NamedTuple):
         Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
         in none of them either: nothing below it can appear before that part does.
         """
-        own = self.without(trusted_roots)
+        own = self.without(trusted_roots).checked_singly()
         bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
         names = {_shortest_absent(name, bases, disk) for name in own.names}
         return own._replace(names=tuple(sorted(names)))

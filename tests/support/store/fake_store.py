@@ -47,7 +47,7 @@ def write_result(folder, plan_key, inputs, content, op, components=(), stamps=()
         file.write(content)
     os.chmod(library, 0o500)
     build = {"components": dict(components), "at": time.time(), "steps": [], "output": ""}
-    return BuildResult(finished, record, inputs.without(TRUSTED), inputs, dict(stamps), build)
+    return BuildResult(finished, record, inputs.without(TRUSTED).checked_singly(), inputs, dict(stamps), build)
 
 
 def publish_entry(store, plan_key, description, root_paths, inputs, content, op, **fields):

@@ -28,7 +28,7 @@ def spec(tmp_path):
 
 def other_values(spec, folder):
     """Field -> other values for it, each of which is another op."""
-    own, root, opforge = spec.roots
+    own, root, *opforge = spec.roots
     other = KernelRoot("other", str(folder / "other"))
     return {
         "name": ["gelu"],
@@ -46,7 +46,7 @@ def other_values(spec, folder):
         "device_flags": [("-O1",)],
         "link_flags": [("-s",)],
         "libraries": [("m",)],
-        "roots": [(own, opforge), (own, other, opforge), (own, other, root, opforge), (own, root, other, opforge)],
+        "roots": [(own, *more, *opforge) for more in ([], [other], [other, root], [root, other])],
         "debug": [True],
         "sanitize": ["address"],
         "portable": [True],
