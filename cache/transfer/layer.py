@@ -34,7 +34,7 @@ def add(folder: str, entry: Entry, description: str) -> Entry:
         _sweep(layer.path("entries"))
         if not os.path.isdir(layer.entry(entry.key)):
             _copy(entry, layer.entry(entry.key))
-        _make_file(os.path.join(layer.description(description), entry.key), "")
+        _make_empty_file(os.path.join(layer.description(description), entry.key))
     except CacheDirError:
         raise
     except OSError as error:
@@ -100,10 +100,9 @@ def _make_folder(path: str, root: str) -> None:
         path = os.path.dirname(path)
 
 
-def _make_file(path: str, text: str) -> None:
-    if not os.path.exists(path):
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text)
+def _make_empty_file(path: str) -> None:
+    # Mode 0600 first: with the umask 002 a member of the group could open it for writing before the mode is set.
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     _set_mode(path, 0o644)
 
 
