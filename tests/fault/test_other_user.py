@@ -121,7 +121,9 @@ def test_a_user_of_the_same_group_opens_no_file_of_a_layer_while_it_is_made(tmp_
     try:
         with other_user.attacking(open_everything, group=os.getegid()):
             for number in range(40):
-                entry = fake_store.store.read_entry(fake_store.layout, fake_store.add(f"op{number}"), "cache")
+                entry = fake_store.store.read_entry(
+                    fake_store.layout, fake_store.add(f"op{number}", size=1 << 20), "cache"
+                )
                 layer.add(folder, entry, key_of(["description", f"op{number}"]))
     finally:
         os.umask(old)
