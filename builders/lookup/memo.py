@@ -119,7 +119,7 @@ def save(
 
 def memo_path(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Mapping[str, object]) -> str:
     """Returns the path of a look-up's memo, named by all that decides the plan besides stamps."""
-    variables = [os.environ.get(name) for name in toolchains.plan_environment(spec)]
+    variables = [(name, os.environ.get(name)) for name in toolchains.plan_environment(spec)]
     requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
     value = [FORMAT, *spec, requires, variables, _working_folder(), sorted(root_paths.items()), sorted(programs)]
     # Tuples of strings have one repr, which takes a third of the time of canonical JSON.

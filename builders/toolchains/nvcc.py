@@ -16,9 +16,10 @@ from opforge.builders.spec.installed_torch import torch_folder, torch_states
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe
+from . import probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain
-from .host import absolute, launcher, prefix_maps, which
+from .host import absolute, launcher, prefix_maps
+from .programs import which
 from .toolchain import DevicePart
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
@@ -54,7 +55,9 @@ class Nvcc(DeviceToolchain):
             "nvcc",
             *self.argv,
             *self.host.argv,
-            *(os.environ.get(variable, "") for variable in ("PATH", *self.passed_env)),
+            *(os.environ.get(variable, "") for variable in self.passed_env),
+            *programs.state(self.argv),
+            *programs.state(self.host.argv),
         )
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
@@ -66,15 +69,15 @@ class Nvcc(DeviceToolchain):
             raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, no release", ADVICE)
         folders = _dry_run_folders(self.argv)
         root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
-        programs = [os.path.join(root, name) for name in PROGRAMS]
-        programs += [os.path.join(folder, "cicc") for folder in folders["CICC_PATH"]]
+        files = [os.path.join(root, name) for name in PROGRAMS]
+        files += [os.path.join(folder, "cicc") for folder in folders["CICC_PATH"]]
         include = list(dict.fromkeys(os.path.realpath(folder) for folder in folders["-I"] + folders["-isystem"]))
-        programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
-        programs = [path for path in dict.fromkeys(map(os.path.realpath, programs)) if os.path.isfile(path)]
-        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs}
+        files += [os.path.join(folder, name) for folder in include for name in HEADERS]
+        files = [path for path in dict.fromkeys(map(os.path.realpath, files)) if os.path.isfile(path)]
+        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in files}
         # argv[0] may be a wrapper, which says where the toolkit is: sources are compiled by the toolkit's own nvcc.
         own = os.path.join(root, "bin", "nvcc")
-        watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
+        watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *files]))
         # PyPI's packages have their libraries in a folder that their own nvcc does not search.
         libraries = [*folders["-L"], os.path.join(root, "lib")]
         codes = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
@@ -82,10 +85,10 @@ class Nvcc(DeviceToolchain):
         return {
             "identity": {"version": f"nvcc {version[2]}"}
             | {f"{name} sha256": digest for name, digest in digests.items()},
-            "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.programs()),
+            "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.stamps()),
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(programs[0] if programs else watched[0], root),
+            "seal": os.path.relpath(files[0] if files else watched[0], root),
             "compiler": own if os.path.isfile(own) else self.argv[0],
             "include": include,
             "lib": [os.path.realpath(folder) for folder in libraries if os.path.isdir(folder)],
