@@ -34,7 +34,7 @@ in which such a program would appear, or in which a link to the compiler lies.
 """
 VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
 """In the output of -###: the names of temporary files, and the working folder."""
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list}
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
@@ -52,7 +52,7 @@ def host_info(
     """Returns the info of a C++ compiler: HOST_SHAPE, and `tells_archives`.
 
     `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
-    is true if the linker lists the archives that it reads.
+    is true if the linker lists the archives that it reads. If it does not, `libraries` lists the folders of libraries.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -211,6 +211,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     files = {name: os.path.realpath(path) for name, path in files.items()}
     missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
+    lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
@@ -225,7 +226,8 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "version": version,
         "search": folders,
         "linker_flags": linker_flags,
-        "tells_archives": _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
+        "tells_archives": lists,
+        "libraries": [] if lists else _library_folders(argv, path_flags),
         "stamps": {path: list(disk.stamp(path) or ()) for path in files.values()},
         "absent": [path for path in missing if path not in files.values()],
     }
@@ -252,6 +254,13 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
         return []
     flag = f"-fuse-ld={os.path.basename(linker).removeprefix('ld.')}"
     return [flag] if _accepts(argv, flag, "-Wl,--version") else []
+
+
+def _library_folders(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:
+    """Returns the folders that the compiler searches for libraries by itself, in order."""
+    _status, out, _err = try_run(argv, *path_flags, "-print-search-dirs")
+    folders = next((line for line in out.splitlines() if line.startswith("libraries: =")), "").partition("=")[2]
+    return list(dict.fromkeys(os.path.realpath(path) for path in folders.split(os.pathsep) if os.path.isdir(path)))
 
 
 def _accepts(argv: Sequence[str], *options: str) -> bool:

@@ -57,6 +57,7 @@ class ZigToolchain(HostToolchain):
             "search": probe.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
             "linker_flags": [],
             "tells_archives": False,
+            "libraries": [],
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
         }
