@@ -127,7 +127,7 @@ def plan_code(spec: OpSpec) -> tuple[str, ...]:
     modules = {
         kind.__module__ for kind in _import(import_path, spec).__mro__ if kind.__module__ not in ("builtins", "typing")
     }
-    modules.add("opforge.accelerator.archs")
+    modules |= {"opforge.accelerator.archs", "opforge.builders.toolchains.cuda_toolkits"}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return (*code, *sorted(path for path in files if path))
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.accelerator import archs
@@ -16,11 +17,16 @@ from opforge.builders.spec.installed_torch import torch_folder, torch_states
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe, programs
+from . import cuda_toolkits, probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain
 from .host import absolute, launcher, prefix_maps
 from .programs import which
-from .toolchain import DevicePart
+from .toolchain import DevicePart, Toolchain
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
@@ -46,6 +52,17 @@ class Nvcc(DeviceToolchain):
     host_variable = "NVCC_CCBIN"
     passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
     plan_env = (*passed_env, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
+
+    need: cuda_toolkits.Need | None = None
+    """What the devices here need; None if the op is built for another machine's."""
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
+        toolchain, need = super().find(spec, layout, disk), cuda_toolkits.need_of(spec)
+        if need and isinstance(toolchain, Nvcc):
+            toolchain.need = need
+            toolchain.argv = (cuda_toolkits.choose(find_all(), need, layout, disk),)
+        return toolchain
 
     def _find(self) -> tuple[str, ...]:
         return (find(),)
@@ -111,6 +128,8 @@ class Nvcc(DeviceToolchain):
         return str(self.info["release"])
 
     def arch_problem(self, arch: Sequence[str]) -> str | None:
+        if self.need and (problem := self.need.problem(self.release)):
+            return problem
         if self.info["refuses_host"]:
             advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
             return f"nvcc {self.release} does not accept {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
@@ -197,31 +216,40 @@ class Nvcc(DeviceToolchain):
 
 
 def find() -> str:
-    """Returns the path of nvcc. Raises ToolchainNotFoundError."""
+    """Returns the path of the first nvcc. Raises ToolchainNotFoundError."""
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return (None if named else which("nvcc")) or find_all()[0]
+
+
+def find_all() -> list[str]:
+    """Returns the path of each nvcc: the one that a variable names, or all that are found. Raises ToolchainNotFoundError.
+    """
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(variable)
         if home:
             path = which(os.path.join(home, "bin", "nvcc"))
             if path:
-                return path
+                return [path]
             searched = [f"{variable}={home}, which has no bin/nvcc"]
             advice = f"Correct {variable}, or unset it."
             raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
-    path = which("nvcc") or next(filter(None, map(which, packaged_paths())), None)
-    if path is None:
+    names = [os.path.join(folder, "nvcc") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))
+    if not paths:
         searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *packaged_paths()]
         raise ToolchainNotFoundError("CUDA compiler", searched, INSTALL)
-    return path
+    return paths
 
 
 def packaged_paths() -> list[str]:
-    """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by the toolkit in /usr/local/cuda."""
+    """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by toolkits in /usr/local."""
     paths: list[str] = []
     for folder in sys.path:
         vendor = os.path.join(folder, "nvidia")
         names = sorted((name for name in _names(vendor) if name.startswith("cu")), reverse=True)
         paths += filter(os.path.isfile, (os.path.join(vendor, name, "bin", "nvcc") for name in names))
-    return [*paths, "/usr/local/cuda/bin/nvcc"]
+    others = sorted((name for name in _names("/usr/local") if name.startswith("cuda-")), reverse=True)
+    return [*paths, *(f"/usr/local/{name}/bin/nvcc" for name in ("cuda", *others))]
 
 
 def _names(folder: str) -> list[str]:
