@@ -56,7 +56,9 @@ def missing_files(
     """
     driver = os.path.realpath(argv[0])
     flags = list(zip(("", *path_flags), path_flags, strict=False))
-    prefixes = [flag if before == "-B" else flag[2:] for before, flag in flags if flag.startswith("-B") or before == "-B"]
+    prefixes = [
+        flag if before == "-B" else flag[2:] for before, flag in flags if flag.startswith("-B") or before == "-B"
+    ]
     prefixes = [prefix for prefix in prefixes if os.path.isabs(prefix)]
     libraries = [folder for folder in os.environ.get("LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     # GCC's own folder holds its headers: .../lib/gcc/MACHINE/VERSION/include

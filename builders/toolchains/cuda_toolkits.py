@@ -33,7 +33,10 @@ class Need(NamedTuple):
     """Whether the driver has to compile the library's PTX: it does so only for releases up to its own."""
 
     def is_met_by(self, release: str) -> bool:
-        """Returns whether the driver runs what this CUDA release compiles. Within a major release any minor one runs."""
+        """Returns whether the driver runs what this CUDA release compiles.
+
+        Within a major release it runs what any minor one compiles.
+        """
         number = _numbers(release)
         return number <= self.driver or (number[0] == self.driver[0] and not self.compiles_ptx)
 
@@ -68,7 +71,9 @@ def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
     """
     if len(paths) == 1:
         return paths[0]
-    releases = {path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)}
+    releases = {
+        path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)
+    }
     folder = installed_torch.torch_folder()
     wanted = _numbers((installed_torch.torch_states(folder, "cuda") if folder else None) or "0.0")
 

@@ -241,4 +241,3 @@ def launcher() -> tuple[str, ...]:
         searched = [f"OPFORGE_COMPILER_LAUNCHER={words[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
     return (path, *words[1:]) if path else ()
-

@@ -13,7 +13,7 @@ from support.compilers.installed_compilers import toolchain_of
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain, nvcc, probe, zig
-from opforge.cache.current import current_store
+from opforge.cache.current import current_store, prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
@@ -140,6 +140,7 @@ def test_a_switched_link_is_another_compiler(name, linked, tmp_path, monkeypatch
     for number in ("1", "2"):
         (tmp_path / number / "bin").mkdir(parents=True)
         text_files.write_script(tmp_path / number / "bin", program, script.replace("@", number))
+    prepare(current_store().layout.root, frozenset({0, os.geteuid()}))
     os.rmdir(bin)
     if linked == "program":
         bin.mkdir()

@@ -125,7 +125,9 @@ def test_what_a_linker_script_names_is_an_input(tmp_path, build, link_with, link
         assert build(**link_args(tmp_path / "lib")) == (number, "cache")
 
 
-@pytest.mark.parametrize("words", [["-Wl,-l,number"], ["-Wl,-lnumber"], ["-l:libnumber.a"], ["-Wl,-Bstatic", "-lnumber"]])
+@pytest.mark.parametrize(
+    "words", [["-Wl,-l,number"], ["-Wl,-lnumber"], ["-l:libnumber.a"], ["-Wl,-Bstatic", "-lnumber"]]
+)
 def test_every_spelling_of_a_library_is_resolved(tmp_path, build, link_with, words):
     link_with("old")
     (tmp_path / "first").mkdir()
