@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import Inputs
 
-from . import archives
 from .job import Job
 from .provenance import Provenance, Read
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from opforge import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.store import Store
 
@@ -42,6 +44,7 @@ SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and _
 """
 WRAPPER_ENV = ("OMPI_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
+_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
 LAUNCHER_ENV = (
     "OMPI_APP_CTX_",
     "OMPI_ARGV",
@@ -113,7 +116,13 @@ def plan_environment(spec: OpSpec) -> tuple[str, ...]:
 
 def wrapper_variables() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    return sorted(name for name in os.environ if name.startswith(WRAPPER_ENV) and not name.startswith(LAUNCHER_ENV))
+    # Iterating over os.environ decodes each name, which takes a tenth of a hit.
+    names: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
+    return sorted(
+        os.fsdecode(name)
+        for name in names
+        if name.startswith(_WRAPPER_ENV) and not os.fsdecode(name).startswith(LAUNCHER_ENV)
+    )
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

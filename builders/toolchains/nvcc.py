@@ -222,7 +222,7 @@ def find() -> str:
 
 
 def find_all() -> list[str]:
-    """Returns the paths of nvcc: the one that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
+    """Returns the nvcc that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(variable)
         if home:

@@ -65,10 +65,10 @@ def host_info(
         ToolchainError: The compiler does not work.
         BuildResourceError: The machine ran out of memory, processes or files.
     """
-    found = [programs.started_by_compiler(name) for name in PROGRAMS]
+    started = [programs.started_by_compiler(name) for name in PROGRAMS]
     words = [programs.which(word) or word for word in argv]
     values = [os.environ.get(variable, "") for variable in PASSED_ENV]
-    name = (*words, "", *path_flags, "", linker, *found, *values, *programs.state(argv))
+    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
 
 

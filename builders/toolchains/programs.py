@@ -41,7 +41,7 @@ def started_by_compiler(name: str) -> str:
 
 def reached(words: Iterable[str]) -> list[str]:
     """Returns where the absolute paths among the words lead: a link that is switched leads elsewhere."""
-    return [os.path.realpath(word) for word in words if word.startswith("/")]
+    return [os.path.realpath(word) for word in dict.fromkeys(words) if word.startswith("/")]
 
 
 def link_folders(words: Iterable[str]) -> set[str]:
@@ -84,5 +84,7 @@ def own_variables(argv: Sequence[str]) -> list[str]:
 
 def state(argv: Sequence[str]) -> list[str]:
     """Returns the values of `own_variables`, and of PATH for a wrapper: what it looks up there is not known."""
-    names = [*own_variables(argv), *(["PATH"] if is_wrapper(argv) else ())]
+    names = settings.compiler_variables()
+    if is_wrapper(argv):
+        names = (*names, *wrapper_variables(), "PATH")
     return [f"{name}={os.environ.get(name, '')}" for name in names]
