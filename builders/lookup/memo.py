@@ -86,7 +86,7 @@ def save(
     if not record or not validity.holds_by_stamps(record, root_paths, store.disk):
         return  # an input was changed so recently that it could change again and keep its stamp
     path = memo_path(spec, store, root_paths, programs)
-    used = toolchain.programs()
+    used = {file: stamp for file, stamp in toolchain.programs().items() if file not in snapshot.stamps}
     code = _code_stamps(spec)
     around = [*used.values(), *snapshot.stamps.values()]
     times = [*code[1::4], *code[2::4], *(time for stamp in around for time in stamp[1:3])]

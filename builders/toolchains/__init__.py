@@ -44,7 +44,7 @@ SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and _
 """
 WRAPPER_ENV = ("OMPI_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
-_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
+_BEGINNINGS = frozenset(prefix[:3].encode() for prefix in WRAPPER_ENV)
 LAUNCHER_ENV = (
     "OMPI_APP_CTX_",
     "OMPI_ARGV",
@@ -116,13 +116,11 @@ def plan_environment(spec: OpSpec) -> tuple[str, ...]:
 
 def wrapper_variables() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    # Iterating over os.environ decodes each name, which takes a tenth of a hit.
-    names: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
-    return sorted(
-        os.fsdecode(name)
-        for name in names
-        if name.startswith(_WRAPPER_ENV) and not os.fsdecode(name).startswith(LAUNCHER_ENV)
-    )
+    # Iterating over os.environ decodes each name, and comparing each with every prefix takes as long again: together a
+    # tenth of a hit.
+    encoded: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
+    names = [os.fsdecode(name) for name in encoded if name[:3] in _BEGINNINGS]
+    return sorted(name for name in names if name.startswith(WRAPPER_ENV) and not name.startswith(LAUNCHER_ENV))
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
