@@ -33,6 +33,7 @@ from opforge.cache.maintenance import explain, listing, verify
 from opforge.cache.records import failures, objects, size_log
 from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.cache.records.validity import Observation
 from opforge.cache.store import Fit, Rejected
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
@@ -116,7 +117,7 @@ class RecordTarget:
         return [entry.to_json() for entry in listing.entries(self.layout)]
 
     def _reuse_object(self) -> object:
-        inputs = objects.reuse(self.layout, "unit", self.store.root_paths, self.disk, {}, self.object)
+        inputs = objects.reuse(self.layout, "unit", Observation(self.store.root_paths, self.disk), self.object)
         return inputs and inputs.to_json()
 
     def _read_owner(self) -> object:
