@@ -95,7 +95,7 @@ def test_a_linker_script_is_an_input(tmp_path, flags):
     for names, exports in (("value; other", ["other", "value"]), ("value", ["value"])):
         text_files.write(tmp_path, "named", f"{{ global: {names}; local: *; }};\n")
         cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
-        assert cls().build().binary["exports"] == exports
+        assert cls().build().record["exports"] == exports
         assert cls().build().origin == "cache"
 
 
@@ -185,5 +185,5 @@ def test_a_file_included_by_one_source_does_not_recompile_the_others(tmp_path):
     for number, reused in ((1, []), (2, ["compile plain.cpp"])):
         text_files.write(tmp_path, "blob.bin", str(number))
         entry = cls().build()
-        assert entry.manifest()["built"]["reused"] == reused
+        assert entry.build()["reused"] == reused
         assert ctypes.CDLL(entry.library).value() == number

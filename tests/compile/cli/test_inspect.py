@@ -63,8 +63,8 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
     assert done.exit_code == 0, done.output
     (content,) = json.loads(done.stdout)["files"]
     assert content["kind"] == "library" and content["machine"] == os.uname().machine
-    assert content["exports"] == ["opforge_describe", "opforge_register"] == entry.binary["exports"]
-    assert content["needs"] == entry.binary["needs"] and content["floors"] == entry.binary["floors"]
+    assert content["exports"] == ["opforge_describe", "opforge_register"] == entry.record["exports"]
+    assert content["needs"] == entry.record["needs"] and content["floors"] == entry.record["floors"]
     assert "opforge_register" in {function["name"] for function in content["functions"]}
     assert all(function["size"] > 0 for function in content["functions"])
     assert content["shims"]["floor"] == "2.10" and "torch_library_impl" in content["shims"]["used"]
