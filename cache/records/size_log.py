@@ -1,6 +1,6 @@
 """The bytes of a store's entries, objects and Triton kernels, as a running sum: no build walks the store.
 
-    v1/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
+    v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
 Every publication and eviction appends a line. What comes during a walk is counted twice, so that it is never missed:
 the sum may be too high, and a process that acts on it walks first. That walk also finds what a killed process did not

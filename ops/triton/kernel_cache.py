@@ -1,7 +1,7 @@
 """Triton's own cache, kept in opforge's store: for the kernels that Triton compiles itself.
 
-    v1/triton/KEY/             the files of one kernel, under Triton's names; KEY is Triton's key
-    v1/triton/KEY/__grp__NAME  which of them belong together: names and digests, so that the store can be moved
+    v2/triton/KEY/             the files of one kernel, under Triton's names; KEY is Triton's key
+    v2/triton/KEY/__grp__NAME  which of them belong together: names and digests, so that the store can be moved
 
 `opforge.triton_cache()` makes Triton use it, or TRITON_CACHE_MANAGER=opforge.ops.triton.kernel_cache:StoreCache.
 """

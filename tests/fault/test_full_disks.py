@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from support import child_processes, sample_ops
+from support.store.fake_store import ME
 
 import opforge
 from opforge.cache.transfer import layer
