@@ -11,6 +11,7 @@ from contextlib import suppress
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import Inputs
 
+from .depfile import read_depfile
 from .job import Job
 from .provenance import Provenance, Read
 
@@ -43,8 +44,7 @@ def reads_of_step(
         resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
         paths = {path for path in resolved if path is not None}
     elif step.depfile:
-        with open(os.path.join(work, step.depfile), "rb") as file:
-            listed = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
+        listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
             paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
@@ -63,13 +63,6 @@ def search_folders(job: Job) -> list[str]:
     flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))
     libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
     return [*include, *flags, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
-
-
-def parse_depfile(text: str) -> list[str]:
-    """Returns the prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
-    body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
-    names = re.findall(r"(?:\\[ \t#:\\]|\S)+", body)
-    return [re.sub(r"\\([ \t#:\\])", r"\1", name).replace("$$", "$") for name in names]
 
 
 def folders_in_flags(flags: Sequence[str]) -> list[str]:

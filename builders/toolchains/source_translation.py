@@ -111,11 +111,10 @@ def _write(path: str, text: str) -> None:
 
 
 def name_originals(depfile: str, made: dict[str, str]) -> None:
-    """Add the originals to a depfile; the translations in it are below the build folder, and so nobody's input."""
-    with open(depfile, encoding="utf-8", errors="surrogateescape") as file:
-        rule = file.read().rstrip()
-    originals = (one.replace(" ", "\\ ").replace("$", "$$") for one in sorted(set(made.values())))
-    _write(depfile, " \\\n  ".join([rule, *originals]) + "\n")
+    """Add a rule for each original to a depfile. The translations in it are below the build folder: no inputs."""
+    with open(depfile, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rules = file.read()
+    _write(depfile, "\n".join([rules.rstrip("\n"), *(f"{name}:" for name in sorted(set(made.values())))]) + "\n")
 
 
 def main(arguments: list[str]) -> int:
