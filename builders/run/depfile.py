@@ -31,21 +31,22 @@ def parse_depfile(content: bytes, folder: bytes) -> list[bytes]:
     words = WORD.findall(rules[0][target.end() :]) if target else []
     # Linkers, and compilers with -MP, add an empty rule for each file. It has one name, so no space can end it early.
     alone = [rule[:-1] for rule in rules[1:] if rule.endswith(b":")]
-    names = dict.fromkeys(name for word in alone for name in _files(word, folder) or [_unquoted(word)])
+    files = [name for word in alone for name in _files(word, folder) or [_unquoted(word)]]
     for word in words:
-        files = [*_files(word, folder), *_split(word, folder)] or _backslashed(word, folder)
-        is_part = not files and any(word in name for name in alone)
-        names.update(dict.fromkeys(files or ([] if is_part else [_unquoted(word)])))
+        named = _files(word, folder) + _split(word, folder)
+        is_part = not named and any(word in name for name in alone)
+        files += named or ([] if is_part else [_unquoted(word)])
     # A line break in a name cannot be told from the end of the rule. Nothing has this name, so nothing is stored.
-    names.update(dict.fromkeys(rule for rule in rules[1:] if rule.strip() and not rule.endswith(b":")))
-    return list(names)
+    files += [rule for rule in rules[1:] if rule.strip() and not rule.endswith(b":")]
+    return list(dict.fromkeys(files))
 
 
 def _files(word: bytes, folder: bytes) -> list[bytes]:
     """Returns the names of existing files that a word may stand for."""
     unquoted = _unquoted(word)
     candidates = [unquoted, unquoted.replace(b"\\:", b":"), word.replace(b"$$", b"$"), word]
-    return [name for name in dict.fromkeys(candidates) if os.path.isfile(os.path.join(folder, name))]
+    files = [name for name in dict.fromkeys(candidates) if os.path.isfile(os.path.join(folder, name))]
+    return files or _backslashed(unquoted, folder)
 
 
 def _unquoted(word: bytes) -> bytes:
@@ -69,9 +70,8 @@ def _split(word: bytes, folder: bytes) -> list[bytes]:
     return []
 
 
-def _backslashed(word: bytes, folder: bytes) -> list[bytes]:
-    """Returns the existing files whose names clang writes like this: with `/` in place of each backslash."""
-    name = _unquoted(word)
+def _backslashed(name: bytes, folder: bytes) -> list[bytes]:
+    """Returns the existing files whose names clang and lld write like this: with `/` in place of each backslash."""
     base = b"/" if name.startswith(b"/") else b""
     paths = _matching(folder, base, name.lstrip(b"/"))
     return [path for path in paths if os.path.isfile(os.path.join(folder, path))]
