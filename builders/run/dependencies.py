@@ -45,20 +45,21 @@ def reads_of_step(
         paths = {path for path in resolved if path is not None}
     elif step.depfile:
         listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
-            paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
+        paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         paths |= assembled_files(untrusted, step.argv, search_folders(job))
-    flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
+    plan = job.located_plan
+    flags = {*plan.compile_flags, *plan.device_flags, *plan.link_flags}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
 
 def search_folders(job: Job) -> list[str]:
     """Returns the folders in which a new header or library would be found: the plan's, its flags', the compiler's."""
-    plan = job.plan
+    plan = job.located_plan
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in (*plan.include, *plan.system_include)]
     flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))
     libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)

@@ -50,7 +50,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     os.mkdir(work, 0o700)
     began = time.time()
     library = f"{job.plan.op}.so"
-    steps = job.toolchain.steps(job.plan, job.roots, library)
+    steps = job.toolchain.steps(job.located_plan, job.roots, library)
     meanwhile = threading.Thread(target=elf.import_elftools)
     with suppress(RuntimeError):  # if no more threads can be started, it is imported when it is needed
         meanwhile.start()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi, kernel_roots
+from . import abi, flag_paths, kernel_roots
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
@@ -51,10 +51,10 @@ def describe(spec: OpSpec) -> OpDescription:
         target=str(target) if target.device == "cpu" else target.device,
         torch_target=spec.torch_target if spec.abi == abi.STABLE else "",
         flags=(
-            *spec.cxx_flags,
+            *flag_paths.named(spec.cxx_flags, spec.roots),
             *spec.mode_flags,
-            *(f"link {flag}" for flag in spec.link_flags),
-            *(f"{target.device} {flag}" for flag in spec.device_flags),
+            *(f"link {flag}" for flag in flag_paths.named(spec.link_flags, spec.roots)),
+            *(f"{target.device} {flag}" for flag in flag_paths.named(spec.device_flags, spec.roots)),
         ),
         defines=(*spec.defines, *spec.kernels),
         libraries=spec.libraries,

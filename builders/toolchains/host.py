@@ -182,6 +182,8 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     if "-g" in plan.compile_flags:
         return []
     used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
+    flags = (*plan.compile_flags, *plan.device_flags)
+    used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
