@@ -29,9 +29,14 @@ def root_paths_digest(root_paths: Mapping[str, str]) -> str:
     return key_of(sorted(root_paths.items()))[:12]
 
 
-def entry_key(plan_key: str, files: Iterable[tuple[str, str, str]]) -> str:
+def entry_key(
+    plan_key: str,
+    files: Iterable[tuple[str, str, str]],
+    answers: Iterable[tuple[str, tuple[tuple[str, str], ...]]] = (),
+) -> str:
     """Returns the key of an entry.
 
-    It depends on the plan and on the (root, path, digest) of every file that the compiler read, in any order.
+    It depends on the plan, on the (root, path, digest) of every file that the compiler read, in any order, and on the
+    answer to every question that was asked without reading a file.
     """
-    return key_of([plan_key, sorted(set(files))])
+    return key_of([plan_key, sorted(set(files)), sorted(set(answers))])

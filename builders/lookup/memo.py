@@ -57,7 +57,7 @@ def load(spec: OpSpec, store: Store, root_paths: Mapping[str, str], programs: Ma
             return None
         if store.disk.flat_stamps([*memo["programs"], *folders, *memo["inputs"]]) != memo["stamps"]:
             return None
-        if any(os.path.exists(absent) for absent in memo["absent"]):
+        if any(os.path.exists(absent) for absent in memo["absent"]) or not validity.variables_hold(record):
             return None
         return store.use(record, (path, memo["filed"]))
     except UNREADABLE:

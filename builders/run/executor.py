@@ -6,22 +6,22 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from opforge.builders.inspection import elf
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import entry_key
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
-from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, timeline
-from .dependencies import reads_of_step, search_folders
+from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, questions, timeline
+from .dependencies import compiler_folders, reads_of_step, search_folders
 from .job import Job
-from .provenance import Provenance
+from .provenance import Provenance, Read
+from .questions import Questions
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
@@ -59,7 +59,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
-    key = entry_key(job.plan.key, [(file.root, file.path, file.digest) for file in run.inputs.files])
+    key = run.inputs.entry_key(job.plan.key)
     binary = binary_record.read(job, os.path.join(work, library), key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)
@@ -98,7 +98,6 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         run = [step for step in steps if step.output not in taken]
         if job.toolchain.precompiles:
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
-        ninja.write_build_file(work, run)
         output = _run_steps(job, work, run)
         done = [*run, *(step for step in steps if step.output in taken)]
         reads = {step.output: reads_of_step(job, work, step, provenance, taken, written) for step in done}
@@ -115,7 +114,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             or (stamp.ctime_ns >= started and previous.get(read.location) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, search_folders(job))
+            asked = _questions(job, work, steps, reads, taken)
+            inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), asked)
             if provenance.stamps(everything) == stamps:
                 object_reuse.keep(job, work, steps, taken, reads, inputs)
                 return Run(inputs, stamps, [step.title for step in steps if step.output in taken], output)
@@ -130,6 +130,26 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     raise UnstableInputError.of(job.plan.op, changed)
 
 
+def _questions(
+    job: Job, work: str, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], taken: Mapping[str, Inputs]
+) -> Questions:
+    """Returns what the files that were read ask, after running the preprocessor if macros name what is asked for."""
+    asked = questions.in_files({read.path for of_step in reads.values() for read in of_step})
+    names = set(asked.names)
+    for inputs in taken.values():
+        names.update(inputs.asked_names())
+    for step in steps:
+        expressions = {text for read in reads[step.output] for text in asked.expressions.get(read.path, ())}
+        if expressions and step.unit and step.output not in taken:
+            macros = questions.macros_step(step)
+            _run_steps(job, work, [macros])
+            expansion = questions.expansion_step(getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions)
+            _run_steps(job, work, [expansion])
+            names |= questions.expanded_names(os.path.join(work, expansion.output))
+    dated = asked.dated or any(questions.DATES.search(os.fsencode(word)) for step in steps for word in step.argv)
+    return asked._replace(names=frozenset(names), dated=dated)
+
+
 def _touch(path: str) -> int:
     """Create or touch a file. Returns its new ctime in the disk's nanoseconds."""
     with open(path, "wb"):
@@ -139,6 +159,7 @@ def _touch(path: str) -> int:
 
 def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
     """Run the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+    ninja.write_build_file(work, steps)
     began, log_bytes = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
     if outcome.status == KILLED:

@@ -79,3 +79,5 @@ class Step(NamedTuple):
     """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
     unit: RootedPath | None = None
     """The source that it compiles, if it compiles one."""
+    assembled: str = ""
+    """Where the assembler writes what it read: no compiler lists what `.incbin` includes."""

@@ -127,6 +127,8 @@ class HostToolchain(Toolchain):
         """Returns the command that compiles one source to an object."""
         path = absolute(source, roots)
         depfile = output + ".d"
+        # A launcher may take the object from a cache, and write no list.
+        assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""
         argv = [
             *launcher(),
             *self.argv,
@@ -135,9 +137,11 @@ class HostToolchain(Toolchain):
             *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
             *plan.compile_flags,
             *prefix_maps(plan, roots),
-            *("-MD", "-MF", depfile, "-c", path, "-o", output),
+            *("-MD", "-MF", depfile),
+            *([f"-Wa,--MD,{assembled}"] if assembled else []),
+            *("-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source, assembled)
 
     def _stub(self, soname: str) -> Step:
         """Returns the command that links a library with a name and no content.

@@ -17,13 +17,15 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
-FORMAT = 6
+FORMAT = 7
 PROGRAMS = ("cc1plus", "as", "ld")
 PROBE_ENV = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
 """The variables that decide which programs and folders a compiler uses. If one changes, it is probed again."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
+NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
+"""Options that assemble an empty source."""
 CompilerInfo = dict[str, Any]
 """What a compiler reports about itself, JSON-able.
 
@@ -45,10 +47,10 @@ def reset() -> None:
 def host_info(
     argv: Sequence[str], linker: str, layout: Layout, disk: Disk, path_flags: Sequence[str] = ()
 ) -> CompilerInfo:
-    """Returns the info of a C++ compiler: HOST_SHAPE, and `tells_archives`.
+    """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
-    `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
-    is true if the linker lists the archives that it reads.
+    `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, `tells_archives` is
+    true if the linker lists the archives that it reads, and `lists_assembled` if the assembler lists its files.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -213,6 +215,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "search": folders,
         "linker_flags": linker_flags,
         "tells_archives": _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
+        "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "stamps": stamps,
         "absent": absent,
     }

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.keys import entry_key
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import Entry, integrity_problem, is_binary_record
+from opforge.cache.records.inputs import Inputs
 from opforge.events import emit
 
 from . import listing
@@ -66,8 +66,7 @@ def _entry_problem(entry: Entry, manifest: dict[str, object], owners: Collection
         return "its manifest is incomplete"
     try:
         problem = integrity_problem(entry, owners, full=True)
-        files = manifest["inputs"]["files"]  # type: ignore[index]
-        key = entry_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _tree in files])
+        key = Inputs.from_json(manifest["inputs"]).entry_key(str(manifest["plan"]))  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, AttributeError):
         return "its manifest is incomplete"
     except OSError as error:

@@ -10,6 +10,7 @@ A stat record holds the stamps under which the inputs were last known to be unch
     open             (root, path, stamp...) of each file that is checked one by one
     folders          the same, of the folders whose stamps change when a header may be shadowed
     seals            (tree, root, path, stamp...) of the stamp file of each trusted tree
+    variables        (name, value) of each environment variable whose value is a part of the library
 
 While every stamp is as recorded, no input is hashed. A file that was modified less than two seconds before its stamp
 was taken is racy: a second change within one tick of a coarse clock would not change the stamp. A racy file is hashed
@@ -73,6 +74,7 @@ def stat_record(
         "open": [[file.root, file.path, *stamp(file)] for file in inputs.files if not file.tree],
         "folders": [[*folder, *stamp(folder)] for folder in inputs.folders],
         "seals": [[tree, *stamp_file, *stamp(stamp_file)] for tree, stamp_file in inputs.trusted_trees],
+        "variables": inputs.variables(),
     }
 
 
@@ -94,6 +96,8 @@ def is_stat_record(record: Any) -> bool:
 def holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
     """Returns whether every stamp is as recorded and none is racy. Hashes nothing: this is the path of a hit."""
     newest = record["at"] - RACY_NS
+    if not variables_hold(record):
+        return False
     for root, path, *recorded in record["open"]:
         base = root_paths.get(root)
         if base is None:
@@ -109,6 +113,11 @@ def holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], di
         if stamp is None or list(stamp) != recorded:
             return False
     return True
+
+
+def variables_hold(record: Mapping[str, Any]) -> bool:
+    """Returns whether the environment variables that are a part of the library have the same values."""
+    return all(os.environ.get(name, "") == value for name, value in record.get("variables", ()))
 
 
 def _folders_hold(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
@@ -160,4 +169,5 @@ def holds_by_content(
         appeared = inputs.appeared(root_paths, disk)
         if appeared:
             return Verdict(False, f"{appeared} has appeared, and may shadow a header")
-    return Verdict(True)
+    changed = inputs.changed_answer(root_paths, disk)
+    return Verdict(False, changed) if changed else Verdict(True)

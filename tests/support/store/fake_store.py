@@ -9,7 +9,7 @@ import time
 
 from opforge.cache import current, publish, staging
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.keys import entry_key, key_of
+from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.publish import BuildResult
@@ -24,7 +24,7 @@ def write_result(folder, plan_key, inputs, content, op, components=(), stamps=()
 
     `record` are further fields of the binary record.
     """
-    key = entry_key(plan_key, [(file.root, file.path, file.digest) for file in inputs.files])
+    key = inputs.entry_key(plan_key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished)
     binary = {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -8,6 +8,7 @@ import pytest
 from support import text_files
 from support.fake_disk import FakeDisk
 
+from opforge.builders.run import questions
 from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
@@ -85,10 +86,13 @@ class Tree:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def collect(self, reads, search, roots=None):
+    def collect(self, reads, search, roots=None, compiler_folders=()):
         self.provenance = Provenance(roots or self.roots, Disk())
+        paths = [self.path(name) for name in reads]
+        asked = questions.in_files(path for path in paths if os.path.exists(path))
+        reads = [self.provenance.locate(path) for path in paths]
         return self.provenance.collect(
-            [self.provenance.locate(self.path(name)) for name in reads], [self.path(folder) for folder in search]
+            reads, map(self.path, search), map(self.path, compiler_folders), asked
         )
 
     def appeared(self, inputs, roots=None):
