@@ -164,6 +164,11 @@ class Store:
             rejected.append(Rejected(entry.folder, "its manifest cannot be read"))
             return None
         try:
+            from .filesystem.packages import KEPT_ANSWERS, PackageFiles  # not on the path of a hit
+            from .records.trusted_trees import reassigned
+
+            packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
+            inputs = reassigned(inputs, root_paths, packages)
             binary = {**entry.binary, **_full_check_stamp(record)}
             renewed = validity.stat_record(entry.key, inputs, binary, root_paths, self.disk)
             verdict = validity.holds_by_content(record, inputs, root_paths, self.disk, digests, trust_stamps)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from opforge.builders.inspection import elf
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
@@ -88,7 +89,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     The disk's clock decides: a file changed since the build file was written may have been read half way through the
     change, unless its stamp is the same before and after another whole run.
     """
-    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots())
+    packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
+    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages)
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     written: list[str] = []

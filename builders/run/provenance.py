@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.packages import PackageFiles
 from opforge.cache.records.inputs import (
     INCLUDE,
     VARIABLE,
@@ -20,22 +21,16 @@ from opforge.cache.records.inputs import (
     names_before,
     places,
 )
+from opforge.cache.records.trusted_trees import stamp_file
 
 from .questions import DATE, Questions
 
-PACKAGE_DATABASES = (
-    "var/lib/dpkg/status",
-    "var/lib/rpm/rpmdb.sqlite",
-    "usr/lib/sysimage/rpm/rpmdb.sqlite",
-    "lib/apk/db/installed",
-    "var/lib/pacman/local",
-)
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: whoever replaces an installation replaces it too."""
+PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
+"""The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
 LIBRARIES = (".so", ".a")
 NO_QUESTIONS = Questions()
-PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
-"""The folders whose files the package database lists, and those below them whose files it does not list."""
 
 
 class Read(NamedTuple):
@@ -50,48 +45,51 @@ class Read(NamedTuple):
 
 
 class Provenance:
-    """Assigns paths to the roots and trusted trees of one plan.
+    """Assigns paths to the roots of one plan, and to the packages that have installed them.
 
     Args:
         roots: The paths of the plan's roots, by name.
         disk: The disk.
-        trusted_roots: The roots of a toolchain that are trusted trees, each with its stamp file.
+        trusted_roots: The roots of a toolchain that change with its version only, each with its stamp file.
+        packages: The lists of installed packages.
     """
 
-    def __init__(self, roots: Mapping[str, str], disk: Disk, trusted_roots: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        roots: Mapping[str, str],
+        disk: Disk,
+        trusted_roots: Mapping[str, str] | None = None,
+        packages: PackageFiles | None = None,
+    ) -> None:
         self.roots, self._disk = roots, disk
         bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._bases = sorted(bases, key=lambda base: -len(base[1]))
-        self._stamp_files = self._find_stamp_files(trusted_roots or {})
-
-    def _find_stamp_files(self, trusted_roots: Mapping[str, str]) -> dict[str, RootedPath]:
-        """Returns the stamp file of each trusted tree: while it is unchanged, so are the files of the tree."""
-        files = {root: RootedPath(root, path) for root, path in trusted_roots.items() if root in self.roots}
-        if "torch" in self.roots:
-            import glob
-
-            packages = os.path.dirname(self.roots["torch"])
-            records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
-            if len(records) == 1:
-                files["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
-        if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
-            files["python"] = RootedPath("python", PYTHON_STAMP)
-        for database in PACKAGE_DATABASES:
-            if self._disk.exists("/" + database):
-                files["system"] = RootedPath("system", database)
-                break
-        return files
+        self._packages = packages or PackageFiles(disk)
+        self._toolchain_trees = {
+            name: RootedPath(name, path)
+            for name, path in (trusted_roots or {}).items()
+            if name in roots and not self._packages.is_in_wheels(roots[name])
+        }
+        if "python" in roots and disk.exists(os.path.join(roots["python"], PYTHON_STAMP)):
+            self._toolchain_trees["python"] = RootedPath("python", PYTHON_STAMP)
+        self._trees = dict(self._toolchain_trees)
+        self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
+        """The roots in which nobody adds a header that shadows another one, though no list names their folders."""
 
     def locate(self, path: str) -> Read:
         """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
         spelled, path = path, _plain(path)
-        for name, base in self._bases:
-            if path.startswith(base):
-                tree = name if name in self._stamp_files else ""
-                return Read(path, RootedPath(name, path[len(base) :]), tree, spelled)
-        inside = path.lstrip("/")
-        trusted = "system" in self._stamp_files and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
-        return Read(path, RootedPath("system", inside), "system" if trusted else "", spelled)
+        name = self._root_of(path)
+        location = RootedPath(name, path[len(self.roots[name].rstrip("/")) + 1 :] if name in self.roots else path[1:])
+        listed = self._packages.find(path)
+        if listed:
+            self._trees[listed.package] = stamp_file(listed.package, listed.stamp_file, name, self.roots)
+            return Read(path, location, listed.package, spelled)
+        is_others = name == "python" and os.path.dirname(location.path) not in PYTHON_FOLDERS
+        return Read(path, location, name if name in self._toolchain_trees and not is_others else "", spelled)
+
+    def _root_of(self, path: str) -> str:
+        return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""
@@ -127,7 +125,7 @@ class Provenance:
         # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
         stems = [os.path.splitext(name) for name in names]
         names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
-        searched = [folder for folder in dict.fromkeys([*quoting, *folders]) if not self.locate(folder + "/-").tree]
+        searched = [folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted]
         own = [*(folder for folder in folders if folder not in searched), *own]  # those of trusted trees come first
         return self._absences(tuple(sorted(files.values())), sorted(names), searched, own, questions)
 
@@ -159,6 +157,7 @@ class Provenance:
         answers = [Answer(INCLUDE + name, places(name, asked_in, self.roots, self._disk)) for name in questions.names]
         if questions.dated:
             answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
+        self._packages.save()
         trees = {file.tree for file in files if file.tree}
         return Inputs(
             files=files,
@@ -166,7 +165,7 @@ class Provenance:
             searched=tuple(map(self._folder, searched)),
             present=tuple(sorted(present)),
             folders=tuple(sorted({self._folder(folder) for folder in watched})),
-            trusted_trees=tuple(sorted((tree, file) for tree, file in self._stamp_files.items() if tree in trees)),
+            trusted_trees=tuple(sorted((tree, file) for tree, file in self._trees.items() if tree in trees)),
             compiler_folders=compiler_folders,
             answers=tuple(sorted(answers)),
         )

@@ -31,6 +31,8 @@ BASE_FLAGS = (
     "-fvisibility-inlines-hidden",
     "-fdiagnostics-color=never",
 )
+GCC_FLAGS = ("-fno-gnu-unique", "-fno-canonical-system-headers")
+"""The second makes gcc list headers by the paths at which it found them: a link on the way may be switched."""
 INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
 
 
@@ -107,7 +109,7 @@ class HostToolchain(Toolchain):
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(level, f"-march={level}") for level in arch)
-        return flags if self.is_clang else (*flags, "-fno-gnu-unique")
+        return flags if self.is_clang else (*flags, *GCC_FLAGS)
 
     def search_folders(self) -> tuple[str, ...]:
         values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]

@@ -16,11 +16,13 @@ from .disk import Disk
 from .files import UNREADABLE, read_json, write_file
 
 FORMAT = 1
+KEPT_ANSWERS = ("toolchains", "packages.json")
+"""Where a store keeps the answers."""
 DPKG, APK, PACMAN = "/var/lib/dpkg", "/lib/apk/db", "/var/lib/pacman/local"
 """Databases whose lists of files are text. rpm's is read by rpm alone: its files are compared one by one."""
 MERGED = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 """Folders of / that are links into /usr where the two are merged: lists have either spelling."""
-DIST_INFO = ".dist-info"
+SYSTEM, DIST_INFO = "system", ".dist-info"
 
 
 class Listed(NamedTuple):
@@ -52,7 +54,13 @@ class PackageFiles:
         if wheel:
             return wheel
         real = self._real(path) if self.database else None
-        return Listed("system", self.database) if real and self._is_listed(real) else None
+        return Listed(SYSTEM, self.database) if real and self._is_listed(real) else None
+
+    def is_in_wheels(self, folder: str) -> bool:
+        """Returns whether wheels are installed in a folder, or in one above it."""
+        while folder != "/" and not self._metadata(folder):
+            folder = os.path.dirname(folder)
+        return folder != "/"
 
     def save(self) -> None:
         """Writes the new answers. If that fails, the lists are read again next time."""

@@ -143,20 +143,23 @@ def holds_by_content(
     `digests` maps a path to what has been hashed, so that the records of one look-up share the work.
     """
     newest = record["at"] - RACY_NS
-    trees_hold = trust_stamps and all(
-        list((root in root_paths and disk.stamp(root_paths[root] + "/" + path)) or ()) == recorded
-        for _tree, root, path, *recorded in record["seals"]
-    )
+    sealed = {
+        tree
+        for tree, root, path, *recorded in (record["seals"] if trust_stamps else ())
+        if root in root_paths and list(disk.stamp(root_paths[root] + "/" + path) or ()) == recorded
+    }
     stamps = {(root, path): recorded for root, path, *recorded in record["open"]}
     for dependency in inputs.files:
-        if dependency.tree and trees_hold:
+        location = (dependency.root, dependency.path)
+        # What a package lists now may have been compared by its own stamp so far.
+        if dependency.tree in sealed and location not in stamps:
             continue
         path = dependency.resolve(root_paths)
         if path is None:
             return Verdict(False, f"there is no root {dependency.root!r} here")
         if trust_stamps and not dependency.tree:
             stamp = disk.stamp(path)
-            recorded = stamps.get((dependency.root, dependency.path))
+            recorded = stamps.get(location)
             if stamp and list(stamp) == recorded and stamp.mtime_ns <= newest and stamp.ctime_ns <= newest:
                 continue
         if path not in digests:
