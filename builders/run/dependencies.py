@@ -63,8 +63,7 @@ def reads_of_step(
 
 
 def search_folders(job: Job) -> list[str]:
-    """Returns the folders in which a new header or library would be found before the compiler's own: the plan's, those
-    of flags and of variables."""
+    """Returns the folders that are searched before the compiler's own: the plan's, those of flags and of variables."""
     plan = job.located_plan
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in (*plan.include, *plan.system_include)]
     flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))

@@ -145,7 +145,9 @@ def _questions(
         if expressions and step.unit and step.output not in taken:
             macros = questions.macros_step(step)
             _run_steps(job, work, [macros])
-            expansion = questions.expansion_step(getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions)
+            expansion = questions.expansion_step(
+                getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
+            )
             _run_steps(job, work, [expansion])
             names |= questions.expanded_names(os.path.join(work, expansion.output))
     dated = asked.dated or any(questions.DATES.search(os.fsencode(word)) for step in steps for word in step.argv)

@@ -73,8 +73,8 @@ class Provenance:
         if "python" in roots and disk.exists(os.path.join(roots["python"], PYTHON_STAMP)):
             self._toolchain_trees["python"] = RootedPath("python", PYTHON_STAMP)
         self._trees = dict(self._toolchain_trees)
+        # Roots in which every header is a package's: their folders are searched as the compiler's own are.
         self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
-        """The roots in which nobody adds a header that shadows another one, though no list names their folders."""
 
     def locate(self, path: str) -> Read:
         """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
@@ -125,7 +125,9 @@ class Provenance:
         # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
         stems = [os.path.splitext(name) for name in names]
         names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
-        searched = [folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted]
+        searched = [
+            folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted
+        ]
         own = [*(folder for folder in folders if folder not in searched), *own]  # those of trusted trees come first
         return self._absences(tuple(sorted(files.values())), sorted(names), searched, own, questions)
 
@@ -145,7 +147,7 @@ class Provenance:
         """Returns the inputs: the files, and which of the names are present in the searched folders now."""
         present, watched = set[RootedPath](), {self._nearest(folder) for folder in (*searched, *own)}
         compiler_folders = tuple(map(self._folder, own))
-        looked_for = [(self._folder(folder), names) for folder in searched]
+        looked_for = [(self._folder(folder), set(names)) for folder in searched]
         looked_for += names_before(compiler_folders, files, self.roots)
         asked_in = (*map(self._folder, searched), *compiler_folders)
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:

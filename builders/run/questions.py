@@ -10,7 +10,9 @@ from typing import NamedTuple
 from opforge.builders.spec.build_plan import Step
 
 OPERATORS = (b"__has_include", b"__has_include_next", b"__has_embed")
-WRAPPER = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?[ \t]+[^\n]*__has_(?:include|embed)", re.MULTILINE)
+WRAPPER = re.compile(
+    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?[ \t]+[^\n]*__has_(?:include|embed)", re.MULTILINE
+)
 """A macro whose text asks: what it is called with may be a header's name too."""
 DEFINITION = re.compile(rb"[ \t]*#[ \t]*define\b")
 DATES = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
@@ -43,7 +45,7 @@ def in_files(paths: Iterable[str]) -> Questions:
     wrappers = {name for text in texts.values() for name in WRAPPER.findall(text)}
     if wrappers:
         texts = {path: _read(path).replace(b"\\\r\n", b" ").replace(b"\\\n", b" ") for path in paths}
-    words = b"|".join(sorted({*OPERATORS, *wrappers}, key=len, reverse=True))
+    words = b"|".join(sorted({*OPERATORS, *wrappers}, reverse=True))
     asking = re.compile(rb"\b(?:" + words + rb")\s*\(\s*(?:/\*.*?\*/\s*)?((?:[^()\n]|\([^()\n]*\))+)\)")
     names, expressions = set[str](), dict[str, frozenset[bytes]]()
     for path, text in texts.items():

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-
 INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
 
@@ -172,11 +171,12 @@ def places(
     name: str, folders: Iterable[RootedPath], root_paths: Mapping[str, str], disk: Disk
 ) -> tuple[tuple[str, str], ...]:
     """Returns the paths below roots at which a name is in these folders, in order."""
-    paths = []
+    paths = list[tuple[str, str]]()
     for folder in folders:
         base = folder.resolve(root_paths)
         if base is not None and disk.exists(os.path.join(base, name)):
-            paths.append(tuple(folder.join(name)))
+            joined = folder.join(name)
+            paths.append((joined.root, joined.path))
     return tuple(dict.fromkeys(paths))
 
 

@@ -20,7 +20,6 @@ from typing import IO, Any, NamedTuple
 
 from opforge.cache import staging
 from opforge.cache.filesystem.files import make_folder, write_file
-from opforge.cache.keys import entry_key
 from opforge.cache.layout import Layout
 from opforge.cache.records import validity
 from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record

@@ -13,6 +13,7 @@ from opforge.cache.filesystem import packages
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 
+
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Paths below tmp_path, with a database of packages and a folder of wheels."""
@@ -20,7 +21,14 @@ def machine(tmp_path, monkeypatch):
     (tmp_path / "dpkg" / "info").mkdir(parents=True)
     files = ["dpkg/status", "p/a.cpp", "p/vendored/a.h", "usr/listed.h", "usr/copied.h", "site/torch/include/t.h"]
     files += ["site/torch/include/copied.h", "site/other/t.h", "site/torch-2.13.0.dist-info/RECORD"]
-    files += ["py/patchlevel.h", "py/Python.h", "py/cpython/object.h", "py/greenlet/greenlet.h", "cuda/nvcc", "cuda/c.h"]
+    files += [
+        "py/patchlevel.h",
+        "py/Python.h",
+        "py/cpython/object.h",
+        "py/greenlet/greenlet.h",
+        "cuda/nvcc",
+        "cuda/c.h",
+    ]
     for name in files:
         os.makedirs(tmp_path / os.path.dirname(name), exist_ok=True)
         text_files.write(tmp_path, name, "")
@@ -92,9 +100,7 @@ class Tree:
         paths = [self.path(name) for name in reads]
         asked = questions.in_files(path for path in paths if os.path.exists(path))
         reads = [self.provenance.locate(path) for path in paths]
-        return self.provenance.collect(
-            reads, map(self.path, search), map(self.path, compiler_folders), asked
-        )
+        return self.provenance.collect(reads, map(self.path, search), map(self.path, compiler_folders), asked)
 
     def appeared(self, inputs, roots=None):
         path = inputs.appeared(roots or self.roots, Disk())

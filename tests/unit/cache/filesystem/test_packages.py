@@ -137,7 +137,9 @@ def test_the_wheel_that_lists_a_file_is_found(machine):
     wheel(machine, "nvidia_cuda_crt-13.0", "nvidia/cu13/include/r.h")
     text_files.write(machine.folder, "site/torch/include/copied.h", "")
     files = PackageFiles(Disk())
-    owners = {name: files.find(machine.path(f"site/{name}")) for name in ("torch/include/t.h", "torch/include/copied.h")}
+    owners = {
+        name: files.find(machine.path(f"site/{name}")) for name in ("torch/include/t.h", "torch/include/copied.h")
+    }
     assert [owner and owner.package for owner in owners.values()] == ["torch-2.13.0.dist-info", None]
     crt = files.find(machine.path("site/nvidia/cu13/include/r.h"))
     assert crt and crt.stamp_file == machine.path("site/nvidia_cuda_crt-13.0.dist-info/RECORD")
