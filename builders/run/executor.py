@@ -150,7 +150,7 @@ def _questions(
             )
             _run_steps(job, work, [expansion])
             names |= questions.expanded_names(os.path.join(work, expansion.output))
-    dated = asked.dated or any(questions.DATES.search(os.fsencode(word)) for step in steps for word in step.argv)
+    dated = asked.dated or any(questions.is_dated(os.fsencode(word)) for step in steps for word in step.argv)
     return asked._replace(names=frozenset(names), dated=dated)
 
 

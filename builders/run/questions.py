@@ -11,11 +11,13 @@ from opforge.builders.spec.build_plan import Step
 
 OPERATORS = (b"__has_include", b"__has_include_next", b"__has_embed")
 WRAPPER = re.compile(
-    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?[ \t]+[^\n]*__has_(?:include|embed)", re.MULTILINE
+    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?[ \t]+[^\n]*"
+    rb"__has_(?:include|include_next|embed)\b(?!\s*\(\s*[<\"])",
+    re.MULTILINE,
 )
 """A macro whose text asks: what it is called with may be a header's name too."""
 DEFINITION = re.compile(rb"[ \t]*#[ \t]*define\b")
-DATES = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
+DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)
@@ -39,27 +41,37 @@ def in_files(paths: Iterable[str]) -> Questions:
     texts, paths, dated = dict[str, bytes](), list(paths), False
     for path in paths:
         text = _read(path)
-        dated = dated or DATES.search(text) is not None
+        dated = dated or is_dated(text)
         if b"__has_" in text:
-            texts[path] = text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
+            texts[path] = _in_whole_lines(text)
     wrappers = {name for text in texts.values() for name in WRAPPER.findall(text)}
-    if wrappers:
-        texts = {path: _read(path).replace(b"\\\r\n", b" ").replace(b"\\\n", b" ") for path in paths}
-    words = b"|".join(sorted({*OPERATORS, *wrappers}, reverse=True))
-    asking = re.compile(rb"\b(?:" + words + rb")\s*\(\s*(?:/\*.*?\*/\s*)?((?:[^()\n]|\([^()\n]*\))+)\)")
+    for path in paths if wrappers else ():
+        text = _read(path)
+        if path not in texts and any(name in text for name in wrappers):
+            texts[path] = _in_whole_lines(text)
+    words = sorted({*OPERATORS, *wrappers}, reverse=True)
+    asking = re.compile(rb"\b(?:" + b"|".join(words) + rb")\s*\(\s*(?:/\*.*?\*/\s*)?((?:[^()\n]|\([^()\n]*\))+)\)")
     names, expressions = set[str](), dict[str, frozenset[bytes]]()
     for path, text in texts.items():
         unclear = set()
-        for line in text.split(b"\n") if b"(" in text else ():
-            for argument in asking.findall(line):
-                literal = QUOTED.match(argument)
-                if literal:
-                    names.add(os.fsdecode(literal[1] or literal[2]))
-                elif not DEFINITION.match(line):  # there it is a parameter
-                    unclear.add(argument.strip())
+        for match in asking.finditer(text):
+            literal = QUOTED.match(match[1])
+            if literal:
+                names.add(os.fsdecode(literal[1] or literal[2]))
+            elif not DEFINITION.match(text, text.rfind(b"\n", 0, match.start()) + 1):  # there it is a parameter
+                unclear.add(match[1].strip())
         if unclear:
             expressions[path] = frozenset(unclear)
     return Questions(frozenset(names), expressions, dated)
+
+
+def is_dated(text: bytes) -> bool:
+    """Returns whether a text holds the date of its compilation."""
+    return any(name in text for name in DATES)
+
+
+def _in_whole_lines(text: bytes) -> bytes:
+    return text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
 
 
 def _read(path: str) -> bytes:
