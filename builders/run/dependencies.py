@@ -11,9 +11,9 @@ from contextlib import suppress
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import Inputs
 
-from .depfile import read_depfile
 from .job import Job
 from .provenance import Provenance, Read
+from .reads.depfile import read_depfile
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 """The directives by which the assembler reads further files. No compiler lists these files."""

@@ -18,11 +18,12 @@ from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
-from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, questions, timeline
+from . import binary_record, diagnostics, ninja, object_reuse, precompiled_header, timeline
 from .dependencies import compiler_folders, reads_of_step, search_folders
 from .job import Job
 from .provenance import Provenance, Read
-from .questions import Questions
+from .reads import questions
+from .reads.questions import Questions
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
@@ -60,7 +61,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     finally:
         if meanwhile.ident is not None:
             meanwhile.join()
-    key = run.inputs.entry_key(job.plan.key)
+    key = run.inputs.result_key(job.plan.key)
     binary = binary_record.read(job, os.path.join(work, library), key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished, 0o700)

@@ -23,7 +23,7 @@ from opforge.cache.records.inputs import (
 )
 from opforge.cache.records.trusted_trees import stamp_file
 
-from .questions import DATE, Questions
+from .reads.questions import DATE, Questions
 
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: whoever replaces an installation replaces it too."""

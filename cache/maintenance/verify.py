@@ -66,7 +66,7 @@ def _entry_problem(entry: Entry, manifest: dict[str, object], owners: Collection
         return "its manifest is incomplete"
     try:
         problem = integrity_problem(entry, owners, full=True)
-        key = Inputs.from_json(manifest["inputs"]).entry_key(str(manifest["plan"]))  # type: ignore[arg-type]
+        key = Inputs.from_json(manifest["inputs"]).result_key(str(manifest["plan"]))  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, AttributeError):
         return "its manifest is incomplete"
     except OSError as error:

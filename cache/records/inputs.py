@@ -75,7 +75,7 @@ class Inputs(NamedTuple):
     answers: tuple[Answer, ...] = ()
     """They are part of the entry's key."""
 
-    def entry_key(self, plan_key: str) -> str:
+    def result_key(self, plan_key: str) -> str:
         """Returns the key of the entry that was built from these inputs by a plan."""
         return entry_key(plan_key, [file[:3] for file in self.files], self.answers)
 

@@ -178,7 +178,7 @@ def _publish(layout: Layout, key: str, files: dict[str, bytes], owners: Collecti
     op = str(binary["op"])
     if not is_binary_record(binary) or set(files) != {MANIFEST, binary["file"]}:
         raise ValueError(f"entry {key} does not hold a manifest and its library")
-    if key != inputs.entry_key(plan):
+    if key != inputs.result_key(plan):
         raise ValueError(f"entry {key} has the manifest of another")
     if not all(re.fullmatch(r"[0-9a-f]{32}", text) for text in (plan, description)):
         raise ValueError(f"entry {key} has no valid keys")

@@ -24,7 +24,7 @@ def write_result(folder, plan_key, inputs, content, op, components=(), stamps=()
 
     `record` are further fields of the binary record.
     """
-    key = inputs.entry_key(plan_key)
+    key = inputs.result_key(plan_key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished)
     binary = {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import text_files
 
-from opforge.builders.run.depfile import parse_depfile, read_depfile
+from opforge.builders.run.reads.depfile import parse_depfile, read_depfile
 
 COMPILERS = [
     pytest.param(name, marks=pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name}"))

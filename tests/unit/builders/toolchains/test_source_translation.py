@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import text_files
 
-from opforge.builders.run.depfile import read_depfile
+from opforge.builders.run.reads.depfile import read_depfile
 from opforge.builders.toolchains import source_translation
 
 
