@@ -31,9 +31,9 @@ PARTS = {
     "opforge.builders.lookup": "finder memory",
     "opforge.builders.spec": "abi installed_torch kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
-    "opforge.cache": "current layout store",
+    "opforge.cache": "current layout machine_folder store",
     "opforge.cache.filesystem": "disk files trust",
-    "opforge.cache.records": "entry validity",
+    "opforge.cache.records": "entry",
     "opforge.errors": "base",
 }
 
