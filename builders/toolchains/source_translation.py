@@ -112,7 +112,7 @@ def _write(path: str, text: str) -> None:
 
 
 def name_originals(depfile: str, translations: dict[str, str]) -> None:
-    """Adds a rule for each original to a depfile. The translations are below the build folder, and so are not inputs."""
+    """Adds a rule for each original to a depfile. The translations are in the build folder: no inputs."""
     with open(depfile, encoding="utf-8", errors="surrogateescape", newline="") as file:
         rules = file.read()
     _write(

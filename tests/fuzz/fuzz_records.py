@@ -94,11 +94,20 @@ class RecordTarget:
         rejected += self._find(lambda record: Fit(entry_problem(record) or "")) + self._find(lambda _record: Fit())
         others = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, self.disk)
         checked = [result.to_json() for result in verify.verify(self.layout, ME)]
-        return [entry and dict(entry.record), list(map(str, rejected)), others, self._read_build(), checked, self._list()]
+        return [
+            entry and dict(entry.record),
+            list(map(str, rejected)),
+            others,
+            self._read_build(),
+            checked,
+            self._list(),
+        ]
 
     def _find(self, fit: Callable[[Mapping[str, Any]], Fit]) -> list[Rejected]:
         rejected = list[Rejected]()
-        match = self.store.store.own.find(key_of(["description", "relu"]), fit, self.store.root_paths, self.disk, rejected)
+        match = self.store.store.own.find(
+            key_of(["description", "relu"]), fit, self.store.root_paths, self.disk, rejected
+        )
         assert match is None or match.entry.key == self.key
         return rejected
 

@@ -76,7 +76,7 @@ class Mutator:
             elif member.name.endswith(".json"):
                 members[place] = (member, self._changed_json(content))
             else:
-                members[place] = (member, content[: chance.randrange(len(content))])
+                members[place] = (member, content[: chance.randrange(len(content) + 1)])
         with tarfile.open(
             fileobj=buffer, mode="w", format=chance.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))
         ) as tar:

@@ -86,7 +86,14 @@ def test_any_inputs_survive_json_up_to_order(files, names, paths, trees):
         {"files": [["too", "short"]], "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": []},
         {"files": [], "names": [], "searched": [["one"]], "present": [], "folders": [], "trusted_trees": []},
         {"files": [], "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": [["s", "r"]]},
-        {"files": [["own", 3, "digest", ""]], "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": []},
+        {
+            "files": [["own", 3, "digest", ""]],
+            "names": [],
+            "searched": [],
+            "present": [],
+            "folders": [],
+            "trusted_trees": [],
+        },
         {"files": [], "names": "text", "searched": [], "present": [], "folders": [], "trusted_trees": []},
     ],
 )

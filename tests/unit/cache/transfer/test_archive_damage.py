@@ -106,7 +106,9 @@ BUILDS = {
 """The same for build.json."""
 
 
-@pytest.mark.parametrize("name", [("record.json", name) for name in RECORDS] + [("build.json", name) for name in BUILDS])
+@pytest.mark.parametrize(
+    "name", [("record.json", name) for name in RECORDS] + [("build.json", name) for name in BUILDS]
+)
 def test_a_record_that_does_not_fit_its_entry_is_refused(packed, empty_store, name):
     path, _keys = packed
     file, case = name

@@ -140,7 +140,18 @@ KINDS = st.sampled_from(
 )
 MEMBERS = st.builds(
     lambda prefix, name, kind, link, content: (new_member((prefix + name).replace("\0", ""), kind, link), content),
-    st.sampled_from([f"{ENTRY}/", f"entries/{'b' * 32}-{'c' * 8}/", f"entries/{'b' * 32}/", "", "/tmp/", "../", "entries/", "plans/"]),
+    st.sampled_from(
+        [
+            f"{ENTRY}/",
+            f"entries/{'b' * 32}-{'c' * 8}/",
+            f"entries/{'b' * 32}/",
+            "",
+            "/tmp/",
+            "../",
+            "entries/",
+            "plans/",
+        ]
+    ),
     NAMES,
     KINDS,
     st.sampled_from(["", "/etc/passwd", "../../../outside", "record.json"]),
