@@ -205,7 +205,12 @@ def test_ls_names_the_store_of_an_older_opforge_and_its_size(store, own_store):
 def test_only_clear_old_removes_the_store_of_an_older_opforge(store, own_store, monkeypatch):
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
     key, old = store.add(), write_old_store(own_store)
-    for command in (["gc", "--max-size", "0", "--max-age", "0s"], ["clear", "--yes", "--pinned"], ["verify"], ["stats"]):
+    for command in (
+        ["gc", "--max-size", "0", "--max-age", "0s"],
+        ["clear", "--yes", "--pinned"],
+        ["verify"],
+        ["stats"],
+    ):
         assert run(*command).exit_code == 0
         assert (old / "entries" / ("0" * 32) / "manifest.json").exists(), command
     assert key not in store.entry_keys()
