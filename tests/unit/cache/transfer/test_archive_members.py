@@ -46,7 +46,7 @@ HOSTILE = {
 
 
 def files_outside(folder, store):
-    """Every folder below `folder` with its files, except those of the folder `store`."""
+    """Returns every folder below `folder` with its files, except those of the folder `store`."""
     return {path: files for path, files in text_files.tree(folder).items() if not path.startswith(store)}
 
 
