@@ -90,7 +90,7 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
 def search(
     spec: OpSpec, store: Store, exact: bool, find_toolchain: FindToolchain | None, rejected: list[Rejected]
 ) -> Entry | None:
-    """Does what `find` does, but appends to `rejected`, which is filled even if the look-up raises."""
+    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises."""
     sources = sources_of(spec, store)
     lookup = memory.Lookup(spec, store, sources, root_paths(spec), exact)
     # A toolchain that a caller hands in is in no look-up's name.

@@ -159,10 +159,7 @@ def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
 
 
 def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """Returns the folder, or the nearest above it that exists, down to `root`.
-
-    Its stamp changes if the folder appears.
-    """
+    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
@@ -197,7 +194,7 @@ _code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_sta
 
 
 def _code_stamps(spec: OpSpec) -> list[int]:
-    """Returns the stamps of opforge's own files that shape plans for this spec, as this process first saw them."""
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
         _code[files] = Disk().flat_stamps(files)

@@ -176,7 +176,7 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
 
 
 def _missing_output(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
-    """Returns the first step that succeeded without writing one of its files, and that file's name; None if none did.
+    """Returns the first step that succeeded without writing one of its files, and that file's name; or None.
 
     If a step failed, only the steps that wrote its inputs are known to have succeeded: its own message about a missing
     input would not help.

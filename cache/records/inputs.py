@@ -162,8 +162,8 @@ class Inputs(NamedTuple):
 
     def asked_names(self) -> list[str]:
         """Returns the names that sources ask for by __has_include and __has_embed."""
-        questions = [answer.question for answer in self.answers if answer.question.startswith(INCLUDE)]
-        return [question[len(INCLUDE) :] for question in questions]
+        questions = [answer.question for answer in self.answers]
+        return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
 
     def variables(self) -> list[tuple[str, str]]:
         """Returns the environment variables whose values are a part of the library, with the values at the build."""
