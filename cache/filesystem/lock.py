@@ -63,13 +63,14 @@ def acquire(
     """
     import filelock
 
-    lock = filelock.FileLock(path, mode=0o600)
+    # Without flock (Lustre without -o flock) filelock would wait for a marker file, which stays if its owner is killed.
+    lock = filelock.FileLock(path, mode=0o600, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
         result = LockResult.FREE
     except filelock.Timeout:
         result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
-    except OSError as error:  # NFS without its lock service, or a lock file that sudo has left
+    except OSError as error:  # no flock, NFS without its lock service, or a lock file that sudo has left
         log.warning("%s: cannot lock %s (%s): other processes may build the same op", label, path, error.strerror)
         result = LockResult.FREE
     try:

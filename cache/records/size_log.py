@@ -1,6 +1,6 @@
-"""The bytes of a store's entries, objects and Triton kernels, as a running sum: no build walks the store.
+"""The bytes of a store's entries, objects, Triton kernels and quarantine, as a running sum: no build walks the store.
 
-    v1/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
+    v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
 Every publication and eviction appends a line. What comes during a walk is counted twice, so that it is never missed:
 the sum may be too high, and a process that acts on it walks first. That walk also finds what a killed process did not
@@ -15,9 +15,9 @@ from opforge.cache.filesystem.files import read_file, size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
-RECLAIMABLE = ("objects", "triton")
-"""The areas that the size limit counts besides entries, and empties before them. Each of their folders is made again
-when it is needed."""
+RECLAIMABLE = ("objects", "quarantine", "triton")
+"""The areas that the size limit counts besides entries, and empties before them. What is needed of them is made
+again."""
 MAX_BYTES = 64 << 10
 """The length of the file above which the store is walked again and the file is begun anew."""
 
