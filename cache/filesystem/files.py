@@ -76,16 +76,19 @@ def now_in(folder: str) -> float:
         os.unlink(path)
 
 
-def renew(path: str, seconds: float) -> None:
-    """Sets the time of a file or folder to now if it differs by more than `seconds`: it was used, and is evicted last.
+def renew(path: str, seconds: float) -> bool:
+    """Sets the time of a file or folder to now if it differs by more than `seconds`: what was used is evicted last.
 
-    If that fails, it is evicted earlier.
+    Returns whether it did. If that fails, the file is evicted earlier.
     """
     try:
+        # abs: a time far in the future was set by a wrong clock, and would keep the file for ever.
         if abs(time.time() - os.stat(path).st_mtime) > seconds:
             os.utime(path)
+            return True
     except OSError:
-        return
+        return False
+    return False
 
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
