@@ -18,6 +18,8 @@ from .maintenance.pins import pinned
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
 
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
+"""The fields of a record in which two builds of one entry may differ."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
@@ -158,8 +160,8 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
         return str(error)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    # Two builders of one plan may have another name for the op's folders, and so another description.
-    own, theirs = ({**record, "seconds": 0.0, "description": ""} for record in (entry.record, stored))
+    # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
+    own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
     return None if own == theirs else "its record describes another library"
 
 

@@ -59,7 +59,7 @@ class Lookup(NamedTuple):
         `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
         """
         spec = self.spec
-        variables = [os.environ.get(name) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
+        variables = [(name, os.environ.get(name)) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
         requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
@@ -130,7 +130,8 @@ def remember(
     disk, spec = lookup.store.disk, lookup.spec
     code = _code_stamps(spec)
     stamped = [*match.stamped.files, *match.stamped.others, *snapshot.folders]
-    stamped += [(path, tuple(stamp)) for path, stamp in used.items()]
+    folders = dict(snapshot.folders)
+    stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
     torch = torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")

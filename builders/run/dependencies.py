@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import Inputs
 
@@ -51,6 +52,8 @@ def reads_of_step(
     if step.unit and step.output not in reused:
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         paths |= assembled_files(untrusted, step.argv, search_folders(job))
+    if not step.unit:
+        paths |= archives.files_of_link(step.argv, paths, search_folders(job), bool(step.depfile))
     flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]

@@ -1,4 +1,4 @@
-"""The pointers of a store: the empty files by which plans and descriptions name entries. Their times are the last uses."""
+"""The pointers of a store: empty files by which plans and descriptions name entries. Their times are the last uses."""
 
 from __future__ import annotations
 

@@ -115,14 +115,15 @@ class Inputs(NamedTuple):
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
         present = set(self.present)
+        firsts = [(name.partition("/")[0], name) for name in self.names]
         for folder in self.searched:
             base = folder.resolve(root_paths)
             if base is None:
                 continue
-            listing = disk.names(base)  # one listing rules out nearly all of the names
-            for name in self.names:
+            listing = disk.names(base).union(("", ".", ".."))  # one listing rules out nearly all of the names
+            for name in [name for first, name in firsts if first in listing]:
                 path = os.path.join(base, name)
-                if may_be_in(listing, name) and disk.exists(path) and folder.join(name) not in present:
+                if disk.exists(path) and folder.join(name) not in present:
                     return path
         return None
 

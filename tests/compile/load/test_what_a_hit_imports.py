@@ -28,12 +28,12 @@ PARTS = {
     "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
     "opforge.builders": "base jit jit_sources loader",
     "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
-    "opforge.builders.lookup": "finder memo",
+    "opforge.builders.lookup": "finder memory",
     "opforge.builders.spec": "abi installed_torch kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
-    "opforge.cache": "current layout store",
+    "opforge.cache": "current layout machine_folder store",
     "opforge.cache.filesystem": "disk files trust",
-    "opforge.cache.records": "entry validity",
+    "opforge.cache.records": "entry",
     "opforge.errors": "base",
 }
 

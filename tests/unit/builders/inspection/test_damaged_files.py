@@ -80,7 +80,7 @@ def test_a_damaged_file_is_read_or_refused_in_bounded_steps_and_memory(parser, n
         (elf_with(0x28, 2**63), "x is damaged: its section table would end at byte"),
         (elf_with(0x3A, 1, 2), "x is damaged: its headers of sections have 1 bytes, and not 64"),
         (elf_with(0x3E, 999, 2), "x is damaged: its names are in section 999, and there are"),
-        (elf_with(0x04, 1, 1), "x is no ELF file of 64 bits, little-endian"),
+        (elf_with(0x04, 1, 1), "x is not an ELF file of 64 bits, little-endian"),
         (elf_with(0x12, 0, 2), "x is not a library: its header names no machine"),
         (b"\x50\xed\x55\xba" + b"\0" * 12, "x is damaged: the header of the fatbin at byte 0 has 0 bytes, not 16"),
         (
