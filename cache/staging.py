@@ -29,8 +29,8 @@ def _here() -> str:
     """
     name = os.uname().nodename
     try:
-        with open(BOOT_ID, encoding="ascii") as file:
-            name += f"-{file.read(64).strip().replace('-', '')}"
+        with open(BOOT_ID, "rb") as file:
+            name += "-" + file.read(64).strip().replace(b"-", b"").decode()
         return f"{name}-{os.stat('/proc/self/ns/pid').st_ino}"
     except (OSError, ValueError):
         return name
