@@ -144,7 +144,9 @@ def test_without_flock_a_killed_owner_stops_no_other_node(lustre):
 
 
 def test_without_flock_two_nodes_build_at_once(lustre):
-    owners = [child_processes.start_python(HOLD, env=lustre(host), stdin=subprocess.PIPE) for host in ("node1", "node2")]
+    owners = [
+        child_processes.start_python(HOLD, env=lustre(host), stdin=subprocess.PIPE) for host in ("node1", "node2")
+    ]
     assert [owner.stdout.readline() for owner in owners] == ["FREE\n"] * 2
     for owner in owners:
         owner.communicate("\n")

@@ -14,6 +14,7 @@ from opforge.cache.maintenance import garbage, gc, limits, pins
 from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import objects, size_log
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.validity import Observation
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",
@@ -201,8 +202,6 @@ def unit_files(fake_store, unit):
 
 
 def reuse(fake_store, unit, tmp_path):
-    from opforge.cache.records.validity import Observation
-
     seen = Observation(fake_store.root_paths, fake_store.store.disk)
     return objects.reuse(fake_store.layout, unit, seen, str(tmp_path / "target.o"))
 

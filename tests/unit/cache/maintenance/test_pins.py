@@ -84,7 +84,9 @@ def test_a_pinned_entry_stays_the_one_that_its_plan_finds(fake_op, monkeypatch):
     assert len(fake_op.pointers()) == 3
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"entries": 3, "owner": ""}', '{"entries": [1], "owner": ""}', "[" * 99_999])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"entries": 3, "owner": ""}', '{"entries": [1], "owner": ""}', "[" * 99_999]
+)
 def test_a_root_that_cannot_be_read_is_reported_and_the_others_hold(fake_store, warnings_of_the_cache, text):
     key = fake_store.add()
     pins.pin(fake_store.layout, key)
