@@ -175,7 +175,7 @@ class Store:
             if entry is None:
                 continue
             try:
-                stamped, problem = _compare(entry, seen)
+                stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record)
             except UNREADABLE:
                 rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
@@ -185,6 +185,23 @@ class Store:
             elif self._is_intact(entry, rejected):
                 return Match(entry._replace(watched=stamped.files), stamped, pointer)
         return None
+
+    def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
+        """Returns the stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
+
+        The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
+        """
+        from .filesystem.packages import KEPT_ANSWERS, PackageFiles
+        from .records.inputs import Inputs
+        from .records.trusted_trees import reassigned
+
+        own = Inputs.from_json(entry.record["inputs"])
+        stamped, problem = seen.stamps(own), seen.problem(own)
+        if problem:
+            return stamped, problem
+        packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
+        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages)
+        return seen.stamps(inputs), seen.problem(inputs)
 
     def _pointers(self, plan_key: str) -> list[str]:
         """The paths of a plan's pointers to entries, the last used first."""
@@ -225,18 +242,3 @@ class Store:
 
             quarantine(self.layout, entry.key, problem)
         return False
-
-
-def _compare(entry: Entry, seen: Observation) -> tuple[Stamped, str | None]:
-    """The stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
-
-    The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
-    """
-    from .records.inputs import Inputs
-
-    own = Inputs.from_json(entry.record["inputs"])
-    stamped, problem = seen.stamps(own), seen.problem(own)
-    if problem:
-        return stamped, problem
-    inputs = Inputs.from_json(entry.build()["inputs"])
-    return seen.stamps(inputs), seen.problem(inputs)

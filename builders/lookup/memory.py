@@ -81,6 +81,8 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
             return None
         if store.disk.flat_stamps(paths) != memory["stamps"] or any(map(os.path.exists, memory["absent"])):
             return None
+        if any(os.environ.get(variable, "") != value for variable, value in memory["variables"]):
+            return None
         source = lookup.sources[memory["source"]] if memory["source"] >= 0 else store.own
         key = os.path.basename(memory["key"])
         if not is_record(record):
@@ -158,6 +160,7 @@ def remember(
         "paths": [path for path, _stamp in stamped],
         "stamps": [number for _path, stamp in stamped for number in stamp],
         "absent": snapshot.absent,
+        "variables": match.stamped.variables,
     }
     machine_folder.remember(name, json.dumps(memory).encode())
 

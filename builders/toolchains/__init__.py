@@ -70,6 +70,7 @@ HOST_CODE = tuple(
         "planner.py",
         "spec/abi.py",
         "spec/build_plan.py",
+        "spec/flag_paths.py",
         "spec/kernel_roots.py",
         "spec/op_spec.py",
         "toolchains/__init__.py",

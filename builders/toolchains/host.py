@@ -32,6 +32,8 @@ BASE_FLAGS = (
     "-fvisibility-inlines-hidden",
     "-fdiagnostics-color=never",
 )
+GCC_FLAGS = ("-fno-gnu-unique", "-fno-canonical-system-headers")
+"""The second makes gcc list headers by the paths at which it found them: a link on the way may be switched."""
 INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
 
 
@@ -119,7 +121,7 @@ class HostToolchain(Toolchain):
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(level, f"-march={level}") for level in arch)
-        return flags if self.is_clang else (*flags, "-fno-gnu-unique")
+        return flags if self.is_clang else (*flags, *GCC_FLAGS)
 
     def search_folders(self) -> tuple[str, ...]:
         values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
@@ -139,6 +141,8 @@ class HostToolchain(Toolchain):
         """Returns the command that compiles one source to an object."""
         path = absolute(source, roots)
         depfile = output + ".d"
+        # A launcher may take the object from a cache, and write no list.
+        assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""
         argv = [
             *launcher(),
             *self.argv,
@@ -147,9 +151,11 @@ class HostToolchain(Toolchain):
             *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
             *plan.compile_flags,
             *prefix_maps(plan, roots),
-            *("-MD", "-MF", depfile, "-c", path, "-o", output),
+            *("-MD", "-MF", depfile),
+            *([f"-Wa,--MD,{assembled}"] if assembled else []),
+            *("-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source, assembled)
 
     def _stub(self, soname: str) -> Step:
         """Returns the command that links a library with a name and no content.
@@ -194,6 +200,8 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     if "-g" in plan.compile_flags:
         return []
     used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
+    flags = (*plan.compile_flags, *plan.device_flags)
+    used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 

@@ -20,13 +20,15 @@ from opforge.errors import ToolchainError
 
 from . import PASSED_ENV, configuration, programs
 
-FORMAT = 8
+FORMAT = 9
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
 """How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
+NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
+"""Options that assemble an empty source."""
 CompilerInfo = dict[str, Any]
 """What a compiler reports about itself, JSON-able.
 
@@ -51,10 +53,11 @@ def reset() -> None:
 def host_info(
     argv: Sequence[str], linker: str, layout: Layout, disk: Disk, path_flags: Sequence[str] = ()
 ) -> CompilerInfo:
-    """Returns the info of a C++ compiler: HOST_SHAPE, and `tells_archives`.
+    """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
     `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
     is true if the linker lists the archives that it reads. If it does not, `libraries` lists the folders of libraries.
+    `lists_assembled` is true if the assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -230,6 +233,7 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "search": folders,
         "linker_flags": linker_flags,
         "tells_archives": lists,
+        "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": [] if lists else _library_folders(argv, path_flags),
         "stamps": {path: list(disk.stamp(path) or ()) for path in files.values()},
         "absent": [path for path in missing if path not in files.values()],

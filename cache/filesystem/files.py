@@ -11,7 +11,7 @@ from typing import Any
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
 MAX_RECORD_BYTES = 8 << 20
-"""No JSON file of the store is larger: a manifest that names ten thousand files has 2 MB. In memory, the values of
+"""No JSON file of the store is larger: a build that read ten thousand files takes 2 MB. In memory, the values of
 damaged JSON take up to 25 times as much."""
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)

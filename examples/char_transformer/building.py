@@ -75,7 +75,7 @@ def _load(name: str, progress: Progress) -> LoadedOp:
     total = progress.tasks[-1].total or 1
     progress.update(bar, completed=total, total=total, title=entry.origin)
     progress.stop_task(bar)
-    return LoadedOp(name, entry.origin, seconds, float(entry.manifest()["built"]["seconds"]))
+    return LoadedOp(name, entry.origin, seconds, float(entry.record["seconds"]))
 
 
 def warm_load() -> WarmLoad:

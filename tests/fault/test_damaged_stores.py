@@ -86,8 +86,8 @@ def no_library(entry):
     os.unlink(entry.library)
 
 
-def no_manifest(entry):
-    os.unlink(os.path.join(entry.folder, "manifest.json"))
+def no_record(entry):
+    os.unlink(os.path.join(entry.folder, "record.json"))
     os.chmod(entry.library, 0o700)
     os.truncate(entry.library, 1)
 
@@ -117,7 +117,7 @@ DAMAGES = [
     library_as_pipe,
     library_of_another_op,
     no_library,
-    no_manifest,
+    no_record,
     entry_as_file,
     entry_as_link_to_another,
     writable_by_the_group,

@@ -42,7 +42,7 @@ print(op.value(), op.origin)
 """
 MORE = '#include "value.h"\nint more() { return VALUE; }\n'
 SOURCE = f'#include "value.h"\nint more();\n{sample_ops.EXPORT} int value() {{ return VALUE + more(); }}\n'
-AREAS = ("entries", "plans", "answers", "objects", "toolchains", "descriptions", "peaks", "locks", "failures")
+AREAS = ("entries", "plans", "objects", "toolchains", "descriptions", "peaks", "locks", "failures")
 
 
 class Op:

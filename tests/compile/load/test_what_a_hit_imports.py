@@ -40,7 +40,7 @@ PARTS = {
 
 def test_a_hit_imports_no_other_module():
     CPULionBuilder().build()
-    time.sleep(RACY_NS / 1e9 + 0.1)  # no memo is written for a store that was made just before
+    time.sleep(RACY_NS / 1e9 + 0.1)  # nothing is remembered of a store that was made just before
     child_processes.run_python(HIT)
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()

@@ -73,7 +73,7 @@ def test_verify_fails_if_an_entry_is_damaged(store):
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
-        f"damaged relu: the library's digest differs from its manifest's ({path})",
+        f"damaged relu: the library's digest differs from its record's ({path})",
         "1 entry checked, 1 damaged and set aside",
     ]
     assert run("verify").exit_code == 0
@@ -85,7 +85,7 @@ def test_verify_names_entries_that_it_could_not_set_aside(store, monkeypatch):
     done = run("verify")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
-        f"damaged {os.path.basename(folder)}: its manifest cannot be read ({folder})",
+        f"damaged {os.path.basename(folder)}: it cannot be read (Permission denied) ({folder})",
         "1 entry checked, 1 damaged, 1 of them not set aside",
     ]
 
@@ -111,7 +111,7 @@ def test_gc_prints_what_it_removes(store, monkeypatch):
     assert dry.startswith("would remove relu, ") and f": {folder} (the least recently used, " in dry
     assert os.path.isdir(folder)
     summary = run("gc", "--max-size", "0").output.splitlines()[1]
-    assert summary.startswith("removed 1 entry, 1 stat record, 1 description, ")
+    assert summary.startswith("removed 1 entry, 1 pointer, 1 description, ")
     assert not os.path.exists(folder)
     assert document("gc", "--max-size", "0") == {"dry_run": False, "bytes": 0, "removed": []}
 
