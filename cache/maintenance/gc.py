@@ -35,7 +35,7 @@ KINDS = {
     "logs": "log",
     "objects": "object",
     "peaks": "memory record",
-    "pins": "root",
+    "pins": "pin",
     "plans": "pointer",
     "quarantine": "quarantined folder",
     "sources": "source",

@@ -58,7 +58,7 @@ def test_a_root_ends_thirty_days_after_its_owner(fake_store, tmp_path):
     owner.rmdir()
     collect(fake_store, days=29)
     assert fake_store.entry_keys() == {key} and os.path.exists(path), "a disk may not be mounted"
-    assert [eviction.kind for eviction in collect(fake_store, days=31)] == ["root"]
+    assert [eviction.kind for eviction in collect(fake_store, days=31)] == ["pin"]
     assert not os.path.exists(path)
     collect(fake_store, days=31)
     assert fake_store.entry_keys() == set()
