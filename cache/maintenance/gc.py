@@ -171,22 +171,56 @@ def remove(layout: Layout, evictions: Iterable[Eviction]) -> list[Eviction]:
     """
     removed: list[Eviction] = []
     errors: list[CacheDirError] = []
-    for eviction in evictions:
-        if _remove(layout, eviction, errors):
-            removed.append(eviction)
-            if eviction.kind in ("entry", *(KINDS[area] for area in size_log.RECLAIMABLE)):
-                size_log.append(layout, -eviction.size)
-            fields = {"kind": eviction.kind, "op": eviction.op, "path": eviction.path}
-            emit("evict", **fields, reasons=[eviction.reason], bytes=eviction.size)
+    counted = {"entry", *(KINDS[area] for area in size_log.RECLAIMABLE)}
+    with _Trash(layout) as trash, size_log.appending(layout) as append:
+        for eviction in evictions:
+            if _remove(layout, eviction, trash, errors):
+                removed.append(eviction)
+                if eviction.kind in counted:
+                    append(-eviction.size)
+                fields = {"kind": eviction.kind, "op": eviction.op, "path": eviction.path}
+                emit("evict", **fields, reasons=[eviction.reason], bytes=eviction.size)
     if errors:
         raise errors[0]
     return removed
 
 
-def _remove(layout: Layout, eviction: Eviction, errors: list[CacheDirError]) -> bool:
+class _Trash:
+    """A staging folder into which folders are moved before they are removed: other processes never see a part of one.
+
+    If this process is killed, a sweep finds the staging folder, whose name holds its owner.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._folder, self._count = layout, "", 0
+
+    def __enter__(self) -> _Trash:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def remove(self, path: str) -> None:
+        """Removes a folder. Raises OSError if it cannot be moved."""
+        self._folder = self._folder or staging.new_folder(self._layout, "removed")
+        self._count += 1
+        target = os.path.join(self._folder, str(self._count))
+        staging.move(path, target)
+        try:
+            with os.scandir(target) as files:
+                paths = [file.path for file in files]
+            for file in paths:  # an entry holds three files: shutil.rmtree takes twice as long
+                os.unlink(file)
+            os.rmdir(target)
+        except OSError:
+            shutil.rmtree(target, ignore_errors=True)
+
+
+def _remove(layout: Layout, eviction: Eviction, trash: _Trash, errors: list[CacheDirError]) -> bool:
     """Removes one; returns whether this call did. Appends an error to `errors`."""
     try:
-        return _unlink(layout, eviction)
+        return _unlink(eviction, trash)
     except FileNotFoundError:
         return False  # another process was first
     except OSError as error:
@@ -195,25 +229,20 @@ def _remove(layout: Layout, eviction: Eviction, errors: list[CacheDirError]) -> 
         return False
 
 
-def _unlink(layout: Layout, eviction: Eviction) -> bool:
+def _unlink(eviction: Eviction, trash: _Trash) -> bool:
     if eviction.kind == KINDS["locks"]:
         return lock.remove(eviction.path)
     is_pointer = eviction.kind in (KINDS["plans"], KINDS["descriptions"])
-    if is_pointer and os.path.isdir(eviction.path):
-        return _remove_if_empty(eviction.path)
-    if os.path.isdir(eviction.path) and not os.path.islink(eviction.path):
+    if not is_pointer and os.path.isdir(eviction.path) and not os.path.islink(eviction.path):
         if eviction.kind == KINDS["staging"]:
             shutil.rmtree(eviction.path)
-            return True
-        # Rename before removing: otherwise other processes would see a part of it. If this process is killed in
-        # between, a sweep finds the new folder, whose name holds its owner.
-        folder = staging.new_folder(layout, os.path.basename(eviction.path))
-        try:
-            staging.move(eviction.path, os.path.join(folder, "removed"))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            trash.remove(eviction.path)
         return True
-    os.unlink(eviction.path)
+    try:
+        os.unlink(eviction.path)
+    except IsADirectoryError:
+        return _remove_if_empty(eviction.path)  # a folder that should hold pointers
     if is_pointer:
         _remove_if_empty(os.path.dirname(eviction.path))
     return True

@@ -110,8 +110,7 @@ def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> lis
 
 def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
     """Returns the entry in a folder, or None if it is being removed."""
-    status = stat_of(folder.path)
-    files = {child.name: file for child in children(folder.path) if (file := stat_of(child.path))}
+    status, files = stat_of(folder.path), _file_stats(folder.path)
     if status is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
         return None
     built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
@@ -129,6 +128,15 @@ def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stor
         path=os.path.join(folder.path, summary.file),
         problem="",
     )
+
+
+def _file_stats(folder: str) -> dict[str, os.stat_result]:
+    """Returns the status of each file in a folder, not following links; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as files:
+            return {file.name: file.stat(follow_symlinks=False) for file in files}
+    except OSError:
+        return {}
 
 
 def areas(layout: Layout) -> list[Area]:
