@@ -38,7 +38,7 @@ def seed(kind, name):
 
 
 def elf_with(offset, value, size=8):
-    """The library of the corpus with another number at an offset."""
+    """Returns the library of the corpus with another number at an offset."""
     content = seed("library", "host.so")
     return content[:offset] + value.to_bytes(size, "little") + content[offset + size :]
 
@@ -102,7 +102,7 @@ def test_the_error_says_what_is_damaged(content, problem):
 
 
 def overlapping_bundle(count, size):
-    """A bundle of many code objects that are all the same bytes: an ELF file with `size` symbols."""
+    """Returns a bundle of many code objects that are all the same bytes: an ELF file with `size` symbols."""
     head = fatbin.BUNDLE + fatbin.COUNT.pack(count)
     triple = b"hipv4-amdgcn-amd-amdhsa--gfx90a"
     table = len(head) + count * (fatbin.OBJECT.size + len(triple))
