@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache.current import open_store, writable_store
-from opforge.cache.filesystem.files import make_folder, read_file, temp_path, write_file
+from opforge.cache.filesystem.files import make_folder, read_file, renew, temp_path, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from . import loader
@@ -26,6 +26,9 @@ from .jit_sources import (
 from .spec import abi as abis
 from .spec.op_spec import macros, words
 
+RENEW_SECONDS = 15 * 24 * 3600.0
+"""How long after a noted use of inline sources the next one is noted. It is half of the time for which unused ones are
+kept: the new time makes one look-up compare contents."""
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 
@@ -248,6 +251,7 @@ def load_inline(
     try:
         for file, content in written.items():
             _write_source(os.path.join(folder, file), content.encode())
+        renew(folder, RENEW_SECONDS)
     except OSError as error:
         from .resources import exhausted_resource
 

@@ -92,10 +92,21 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         if source.problem(entry) is not None:
             return None
         if source is store.own and memory["pointer"]:
-            store.note_use(memory["pointer"])
+            note_use(store, memory["pointer"])
         return entry
     except UNREADABLE:
         return None
+
+
+def note_use(store: Store, pointer: str) -> None:
+    """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too.
+
+    A store that only has hits would otherwise never be swept.
+    """
+    if store.note_use(pointer):
+        from opforge.cache.maintenance import limits  # not on the path of a hit, except once an hour
+
+        limits.enforce_settings(store.layout)
 
 
 def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
