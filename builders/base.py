@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.target import Target
+from opforge.cache.filesystem.disk import Disk, is_racy
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError
@@ -21,11 +23,70 @@ from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
+    from opforge.cache.filesystem.disk import PathStamp
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
 
 log = logging.getLogger("opforge")
+
+
+class Loaded:
+    """What `load` returned, and the state that it followed from. The state is taken before: a later change is seen."""
+
+    def __init__(self, builder: OpBuilder) -> None:
+        self._began = time.time_ns()
+        self._environment = _environment().copy()
+        self.attributes = [_copied(names) for names in _namespaces(builder)]
+        self._paths: list[str] = []
+        self._stamps: list[int] = []
+        self._is_racy = False
+        self.library: Any = None
+        self.module: Any = None
+
+    def watch(self, files: Sequence[PathStamp]) -> None:
+        """Adds files and folders, with their stamps. A racy stamp may hide a change: then nothing counts as current."""
+        self._paths += [path for path, _stamp in files]
+        self._stamps += [number for _path, stamp in files for number in stamp]
+        self._is_racy = self._is_racy or is_racy(files, self._began)
+
+    def is_current(self, builder: OpBuilder) -> bool:
+        """Returns whether the environment, the builder's attributes and all watched files are as they were."""
+        try:
+            return (
+                not self._is_racy
+                and _environment() == self._environment
+                and _namespaces(builder) == self.attributes
+                and Disk().flat_stamps(self._paths) == self._stamps
+            )
+        except Exception:  # of an attribute's own comparison: a tensor's has no truth value
+            return False
+
+
+def _environment() -> dict[Any, Any]:
+    """Returns the dict below `os.environ`. Comparing `os.environ` itself would decode each variable."""
+    names: dict[Any, Any] = getattr(os.environ, "_data", os.environ)
+    return names
+
+
+def _namespaces(builder: OpBuilder) -> list[Mapping[str, Any]]:
+    """Returns the attributes of the builder and of its classes."""
+    return [vars(builder), *map(vars, type(builder).__mro__[:-1])]
+
+
+def _copied(value: Any, depth: int = 4) -> Any:
+    """Returns an attribute that later changes of its lists, dicts and sets do not reach, and that is equal until then.
+
+    Nothing that a builder declares is nested deeper than `depth`.
+    """
+    kind = type(value)
+    if not depth:
+        return value
+    if kind in (dict, types.MappingProxyType):
+        return {name: _copied(part, depth - 1) for name, part in value.copy().items()}
+    if kind in (list, tuple, set):
+        return kind([_copied(part, depth - 1) for part in value])
+    return value
 
 
 class OpBuilder:
@@ -41,6 +102,10 @@ class OpBuilder:
     that older systems load too, and may be built for another processor. `name` is for builders that were DeepSpeed's.
     """
 
+    # Not in the instance's dict: what is in it is compared by each further load.
+    __slots__ = ("__dict__", "__weakref__", "_in_own_verdict", "_loaded", "_requested", "_target", "trace")
+    trace: list[Rejected]
+    """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
     name: ClassVar[str] = ""
     """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
     sources: ClassVar[Sequence[str]] = ()
@@ -90,13 +155,11 @@ class OpBuilder:
         self._requested = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
-        self.trace: list[Rejected] = []
-        """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
+        self.trace = []
         if name:
             self.name = name  # type: ignore[misc]
         self._in_own_verdict = False
-        self._module: Any = None
-        self._watched: loader.Stamps = ()
+        self._loaded: Loaded | None = None
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
         """Returns reasons why the op cannot run with these capabilities. Override it if the target does not decide."""
@@ -126,19 +189,31 @@ class OpBuilder:
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
 
-        Within a process the same builder returns the same module, unless one of the op's own files has changed: then
-        the new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
-        SourceNotFoundError, CompileError, LoadError and the other classes in `opforge.errors`.
+        Within a process the same builder returns the same module until something changes: a file that it was built from,
+        an attribute, an environment variable. Then the op is looked up again, and another version is loaded beside the
+        old one. Raises OpIncompatibleError, ToolchainNotFoundError, SourceNotFoundError, CompileError, LoadError and
+        the other classes in `opforge.errors`.
         """
-        if self._module is not None and loader.are_unchanged(self._watched):
-            return self._module
+        before = self._loaded
+        if before is not None and before.is_current(self):
+            return before.module
+        loaded = Loaded(self)
+        self._load(loaded, verbose)
+        if before is not None and before.library is loaded.library and before.attributes == loaded.attributes:
+            loaded.module = before.module
+        else:
+            loaded.module = self._bind(loaded.library)
+        self._loaded = loaded
+        return loaded.module
+
+    def _load(self, loaded: Loaded, verbose: bool) -> None:
+        """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
         if reasons := gate_problems(self, spec) or self._own_verdict():
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
-        entry, module = self._load_entry(spec, verbose)
+        entry, loaded.library = self._load_entry(spec, verbose)
+        loaded.watch(entry.watched)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
-        self._module, self._watched = module, entry.watched
-        return module
 
     def build(
         self,

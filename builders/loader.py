@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
@@ -118,15 +117,6 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
             names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
             _register_fakes(op, names, _namespaces.get(entry.key, []), fakes)
         return loaded
-
-
-Stamps = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def are_unchanged(files: Stamps) -> bool:
-    """Returns whether every file still has its stamp."""
-    disk = Disk()
-    return all(disk.stamp(path) == stamp for path, stamp in files)
 
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:

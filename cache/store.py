@@ -91,7 +91,7 @@ class Source(NamedTuple):
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.files), stamped)
+                return Match(entry._replace(watched=stamped.watched), stamped)
             rejected.append(Rejected(entry.folder, problem))
         return None
 
@@ -184,7 +184,7 @@ class Store:
                 rejected.append(Rejected(entry.folder, problem))
             elif self._is_intact(entry, rejected):
                 self.note_use(pointer)
-                return Match(entry._replace(watched=stamped.files), stamped, pointer)
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
         return None
 
     def _pointers(self, plan_key: str) -> list[str]:

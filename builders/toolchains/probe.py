@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
 FORMAT = 7
