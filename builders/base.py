@@ -34,58 +34,46 @@ log = logging.getLogger("opforge")
 class Loaded:
     """What `load` returned, and the state that it followed from. The state is taken before: a later change is seen."""
 
+    library: Any = None
+    module: Any = None
+
     def __init__(self, builder: OpBuilder) -> None:
         self._began = time.time_ns()
-        self._environment = _environment().copy()
-        self.attributes = [_copied(names) for names in _namespaces(builder)]
-        self._paths: list[str] = []
-        self._stamps: list[int] = []
-        self._is_racy = False
-        self.library: Any = None
-        self.module: Any = None
+        environment, *attributes = _state(builder)
+        self._environment, self.attributes = environment.copy(), [copied(names) for names in attributes]
+        self.watch(())
 
     def watch(self, files: Sequence[PathStamp]) -> None:
-        """Adds files and folders, with their stamps. A racy stamp may hide a change: then nothing counts as current."""
-        self._paths += [path for path, _stamp in files]
-        self._stamps += [number for _path, stamp in files for number in stamp]
-        self._is_racy = self._is_racy or is_racy(files, self._began)
+        """Sets the files and folders that are compared. A racy stamp may hide a change: then nothing is current."""
+        self._paths = [path for path, _stamp in files]
+        self._stamps = [number for _path, stamp in files for number in stamp]
+        self._is_racy = is_racy(files, self._began)
 
     def is_current(self, builder: OpBuilder) -> bool:
         """Returns whether the environment, the builder's attributes and all watched files are as they were."""
         try:
-            return (
-                not self._is_racy
-                and _environment() == self._environment
-                and _namespaces(builder) == self.attributes
-                and Disk().flat_stamps(self._paths) == self._stamps
-            )
+            is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
+        return is_same and Disk().flat_stamps(self._paths) == self._stamps
 
 
-def _environment() -> dict[Any, Any]:
-    """Returns the dict below `os.environ`. Comparing `os.environ` itself would decode each variable."""
-    names: dict[Any, Any] = getattr(os.environ, "_data", os.environ)
-    return names
+def _state(builder: OpBuilder) -> list[Any]:
+    """Returns the environment, and the attributes of the builder and of its classes."""
+    environment = getattr(os.environ, "_data", os.environ)  # os.environ itself would decode each variable
+    return [environment, vars(builder), *map(vars, type(builder).__mro__[:-1])]
 
 
-def _namespaces(builder: OpBuilder) -> list[Mapping[str, Any]]:
-    """Returns the attributes of the builder and of its classes."""
-    return [vars(builder), *map(vars, type(builder).__mro__[:-1])]
-
-
-def _copied(value: Any, depth: int = 4) -> Any:
+def copied(value: Any, depth: int = 6) -> Any:
     """Returns an attribute that later changes of its lists, dicts and sets do not reach, and that is equal until then.
 
     Nothing that a builder declares is nested deeper than `depth`.
     """
-    kind = type(value)
-    if not depth:
-        return value
+    kind = type(value) if depth else None
     if kind in (dict, types.MappingProxyType):
-        return {name: _copied(part, depth - 1) for name, part in value.copy().items()}
+        return {name: copied(part, depth - 1) for name, part in value.copy().items()}
     if kind in (list, tuple, set):
-        return kind([_copied(part, depth - 1) for part in value])
+        return kind([copied(part, depth - 1) for part in value])
     return value
 
 
@@ -189,27 +177,29 @@ class OpBuilder:
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
 
-        Within a process the same builder returns the same module until something changes: a file that it was built from,
-        an attribute, an environment variable. Then the op is looked up again, and another version is loaded beside the
-        old one. Raises OpIncompatibleError, ToolchainNotFoundError, SourceNotFoundError, CompileError, LoadError and
-        the other classes in `opforge.errors`.
+        Within a process the same builder returns the same module until a file that it was built from, an attribute or
+        an environment variable changes. Then the op is looked up again, and a new version is loaded beside the old one.
+        Raises OpIncompatibleError, ToolchainNotFoundError, SourceNotFoundError, CompileError, LoadError and the other
+        classes in `opforge.errors`.
         """
-        before = self._loaded
-        if before is not None and before.is_current(self):
-            return before.module
-        loaded = Loaded(self)
+        if current := self.current():
+            return current.module
+        before, loaded = self._loaded, Loaded(self)
         self._load(loaded, verbose)
-        if before is not None and before.library is loaded.library and before.attributes == loaded.attributes:
-            loaded.module = before.module
-        else:
-            loaded.module = self._bind(loaded.library)
+        is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
+        loaded.module = before.module if before and is_bound else self._bind(loaded.library)
         self._loaded = loaded
         return loaded.module
+
+    def current(self) -> Loaded | None:
+        """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
+        loaded = self._loaded
+        return loaded if loaded is not None and loaded.is_current(self) else None
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
         """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
-        if reasons := gate_problems(self, spec) or self._own_verdict():
+        if reasons := gate_problems(self, spec) or _own_problems(self):
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, loaded.library = self._load_entry(spec, verbose)
         loaded.watch(entry.watched)
@@ -247,10 +237,14 @@ class OpBuilder:
 
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
 
+    def _store(self) -> Store | None:
+        """Returns the store that `load` builds in; None for the user's."""
+        return None
+
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
         """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
-            entry = self._entry(spec, _log_progress if verbose else None)
+            entry = self._entry(spec, _log_progress if verbose else None, store=self._store())
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -274,21 +268,6 @@ class OpBuilder:
             vars(library).setdefault(name, function)
         return library
 
-    def _own_verdict(self) -> list[str]:
-        """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
-
-        The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
-        nothing meanwhile: `load` raises the error of a missing source or compiler itself.
-        """
-        if type(self).is_compatible is OpBuilder.is_compatible or self._in_own_verdict:
-            return []
-        self._in_own_verdict = True
-        try:
-            verdict = self.is_compatible()
-        finally:
-            self._in_own_verdict = False
-        return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
-
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
     """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
@@ -298,6 +277,22 @@ def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
 
         problems += builder.gate(capabilities_for(spec.target, spec.name))
     return problems
+
+
+def _own_problems(builder: OpBuilder) -> list[str]:
+    """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
+
+    The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
+    nothing meanwhile: `load` raises the error of a missing source or compiler itself.
+    """
+    if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
+        return []
+    builder._in_own_verdict = True
+    try:
+        verdict = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _log_progress(done: int, total: int, title: str) -> None:
