@@ -252,21 +252,19 @@ class OpBuilder:
                     raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
-                module = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
+                library = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
             except LoadError:
                 if last or os.path.exists(entry.library):
                     raise
                 continue
             seconds = time.perf_counter() - began
             finder.log_event("load", op=spec.name, seconds=seconds, path=entry.library, origin=entry.origin)
-            return entry, self._bind(module)
+            return entry, library
         raise AssertionError("unreachable")
 
     def _bind(self, library: Any) -> Any:
         """Returns what `load()` returns for a loaded library."""
-        for name, function in loader.python_functions(self.python_functions, library).items():
-            vars(library).setdefault(name, function)
-        return library
+        return loader.extended(library, self.python_functions)
 
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:

@@ -63,6 +63,7 @@ class LoadedOp:
         # No name that a function could have: a function would be hidden by it.
         self.__name__, self.__file__, self.__entry__ = name, entry.library, entry
         self.__find__, self.__names__ = find, names
+        self.__extended__: dict[str, LoadedOp] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -124,6 +125,20 @@ def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     module, _, name = where.partition(":")
     functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
+
+
+def extended(library: Any, where: str) -> Any:
+    """Returns a loaded library with the functions that `where` adds; see `python_functions`.
+
+    What another builder adds to the same library is in another object. A Python module has them all.
+    """
+    op = library
+    if where and isinstance(library, LoadedOp):
+        other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
+        op = library.__extended__.setdefault(where, other)
+    for name, function in python_functions(where, op).items():
+        vars(op).setdefault(name, function)
+    return op
 
 
 def _register_fakes(
