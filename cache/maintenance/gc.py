@@ -15,11 +15,11 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
 
-from . import garbage, listing, pins, pointers
+from . import garbage, listing, pointers
 
 GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: a process may be about to load it."""
