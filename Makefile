@@ -6,15 +6,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
-LINTED := src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
+LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
 # The public modules: the reference documents them, and a test requires docstrings of their names.
 PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.triton opforge.builders.setuptools \
 	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
+FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive
+FUZZ_SECONDS ?= 60
+FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture docs format clean
+.PHONY: run test check bench torture fuzz docs format clean
 
 run: $(STAMP)
 	$(BIN)/python examples/char_transformer
@@ -39,6 +42,16 @@ bench: $(STAMP)
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
 	$(BIN)/python tests/fault/faults.py --rounds 1000 --processes 8
+
+# Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
+# left in .cache/fuzz. Inputs that reach new code are kept there for the next run.
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	set -e; for target in $(FUZZ_TARGETS); do \
+		script=fuzz_$${target%%/*}.py; parser=$${target#*/}; corpus=tests/fuzz/corpus/$$target; \
+		mkdir -p .cache/fuzz/$$target; test "$$parser" != "$$target" || parser=; test -d $$corpus || corpus=; \
+		$(BIN)/python tests/fuzz/$$script $$parser $(FUZZ_OPTIONS) .cache/fuzz/$$target $$corpus; \
+	done
 
 docs: $(STAMP)
 	$(BIN)/python -W error::UserWarning -m pdoc --docformat google --output-directory docs/_build $(PUBLIC)

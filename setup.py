@@ -14,6 +14,7 @@ for package, folder in PARTS.items():
         package_dir.setdefault(f"{package}.{name}", f"{folder}/{name.replace('.', '/')}")
 
 packages = list(package_dir)
+package_dir[""] = "src"  # for py_modules
 if "editable_wheel" in sys.argv:
     # Type checkers do not read setuptools' finder for mapped folders, and a folder named `opforge` in the working
     # folder hides what it maps. So an editable install puts one folder on the path: its symlinks make the same tree.
@@ -31,6 +32,7 @@ if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
 setup(
     cmdclass=cmdclass,
     packages=packages,
+    py_modules=["opforge_autoload"],
     package_dir=package_dir,
     package_data={
         "opforge": ["py.typed"],

@@ -29,7 +29,7 @@ NAMES = {
     "blackwell+tegra": "11.0",
     "blackwell": "10.0;10.3;12.0;12.1+PTX",
 }
-"""The names that torch accepts in TORCH_CUDA_ARCH_LIST, and what each stands for there."""
+"""The names that torch accepts in TORCH_CUDA_ARCH_LIST, and what each means there."""
 VARIABLES = {"cuda": "TORCH_CUDA_ARCH_LIST", "hip": "PYTORCH_ROCM_ARCH", "xpu": "TORCH_XPU_ARCH_LIST"}
 SEPARATORS = {"cuda": "[; ]", "hip": "[;, ]", "xpu": "[;, ]"}
 EXPECTED = {
@@ -82,7 +82,7 @@ def _words(device: str, rest: str) -> Iterable[tuple[int, str]]:
 
 
 def _expand(device: str, word: str) -> list[str]:
-    """Returns the architectures that one word stands for, an empty list if it is invalid."""
+    """Returns the architectures that one word means, an empty list if it is invalid."""
     lower = word.lower()
     if lower == "native":
         return [lower]
@@ -159,7 +159,7 @@ def canonical(device: str, words: Iterable[str]) -> tuple[str, ...]:
 
 
 def resolve_ptx(arch: Sequence[str]) -> tuple[str, ...]:
-    """Returns the architectures with `ptx` replaced by the `compute_` architecture that it stands for."""
+    """Returns the architectures with `ptx` replaced by the `compute_` architecture that it means."""
     return tuple(virtual(newest_portable(arch)) if word == "ptx" else word for word in arch)
 
 

@@ -37,7 +37,7 @@ def candidates() -> tuple[Candidate, ...]:
 
 def _candidate(point: EntryPoint) -> Candidate:
     accelerator, reason, _ = registry.make_if_available(point)
-    remark = "runs nothing: used only if it is named" if point.name in registry.ONLY_BY_NAME else "available"
+    remark = "runs nothing: used only by name" if point.name in registry.ONLY_BY_NAME else "available"
     return Candidate(point.name, accelerator is not None, reason or remark, point.source)
 
 

@@ -2,7 +2,7 @@
 
 For each folder of sys.path the index holds the folder's modification time and the entry points that were found there. A
 folder that changed is scanned again. The index is kept in the cache folder if that exists, and is read only if nobody
-else can write it. It may be lost, stale or damaged: whatever it lacks is scanned.
+else can write it. It may be lost, stale or damaged: what it lacks is scanned.
 """
 
 from __future__ import annotations

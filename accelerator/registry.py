@@ -27,7 +27,7 @@ BUILT_IN = {
 """opforge's own accelerators, in the order in which they are tried.
 
 Those that need a vendor's package come first, because somebody installed it on purpose. torch_supa, for example, also
-answers to torch.cuda's names.
+provides the names of torch.cuda.
 """
 ONLY_BY_NAME = frozenset({"null"})
 """Accelerators that are used only if they are named."""

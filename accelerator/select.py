@@ -36,6 +36,9 @@ TORCH_BUILDS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 
 _lock = RLock()
 _active: Accelerator | None = None
+_first_answer = ""
+"""Where `get_accelerator` first returned an accelerator, such as `train.py:12`; empty if it has not."""
+_has_warned = False
 _scope_thread: int | None = None
 _previous: list[Accelerator | None] = []
 """The accelerator that was in use before each open scope, the outermost scope first."""
@@ -51,19 +54,23 @@ def get_accelerator() -> Accelerator:
         UnknownAcceleratorError: No accelerator has the requested name.
         AcceleratorUnavailableError: The requested accelerator cannot be used.
     """
-    global _active
-    if _active is not None:
+    global _active, _first_answer
+    if _active is not None and _first_answer:
         return _active
     with _lock:
         if _active is None:
             _active = _choose()
+        _first_answer = _first_answer or _caller()
         return _active
 
 
 def set_accelerator(accelerator: Accelerator | str) -> None:
     """Replaces the accelerator in use, for the whole process; it is given by name or as an object.
 
-    Inside a `use_accelerator` scope the replacement lasts until the scope ends.
+    Code that called `get_accelerator()` before may still hold the earlier one. So the first replacement by another kind
+    of accelerator after such a call gives a RuntimeWarning, which names the place of the first call.
+
+    Inside a `use_accelerator` scope the replacement lasts until the scope ends, and there is no warning.
 
     Raises:
         AcceleratorInUseError: Another thread is inside a `use_accelerator` scope.
@@ -75,6 +82,7 @@ def set_accelerator(accelerator: Accelerator | str) -> None:
     replacement = _resolve(accelerator)
     with _lock:
         _require_scope_thread(replacement)
+        _warn_if_answered(replacement)
         _active = replacement
 
 
@@ -111,9 +119,10 @@ class use_accelerator:
 
 def reset() -> None:
     """Forgets the accelerator in use and all scopes, so that the next call chooses again. For tests."""
-    global _active, _scope_thread
+    global _active, _first_answer, _has_warned, _scope_thread
     with _lock:
         _active = _scope_thread = None
+        _first_answer, _has_warned = "", False
         _previous.clear()
 
 
@@ -150,7 +159,7 @@ def _named(name: str, requested_by: str) -> Accelerator:
     except UnknownAcceleratorError as unknown:
         from .availability import torch_only
 
-        for candidate in torch_only(frozenset(unknown.known)):
+        for candidate in torch_only(frozenset(unknown.registered)):
             if candidate.name == name.lower():
                 raise AcceleratorUnavailableError(candidate.name, candidate.reason, requested_by) from None
         raise
@@ -166,6 +175,30 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
     if not isinstance(accelerator, Accelerator):
         raise SettingError("accelerator", accelerator, "an opforge.accelerator.Accelerator, or the name of one")
     return accelerator
+
+
+def _caller() -> str:
+    """Returns the file and line of the innermost frame outside of opforge."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith("opforge."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _warn_if_answered(replacement: Accelerator) -> None:
+    global _has_warned
+    if _has_warned or _previous or not _first_answer or _active is None or type(replacement) is type(_active):
+        return
+    _has_warned = True
+    import warnings
+
+    warnings.warn(
+        f"set_accelerator({replacement.name!r}): get_accelerator() already returned {_active.name!r}, first at"
+        f" {_first_answer}, and code that kept it still uses it. Call set_accelerator() before the first"
+        f" get_accelerator(), or set OPFORGE_ACCELERATOR={replacement.name}.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _require_scope_thread(accelerator: Accelerator) -> None:

@@ -29,7 +29,7 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Parses `device` or `device:arch+arch`.
 
-        A name such as `Hopper` is replaced by its architectures. `native` stands for the architecture of the machine
+        A name such as `Hopper` is replaced by its architectures. `native` means the architecture of the machine
         that builds, and is replaced when the op is built. Raises SettingError, which names the column of the first
         error.
         """

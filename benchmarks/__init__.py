@@ -4,6 +4,7 @@ BENCHMARKS = {
     "cold_load": "loading",
     "warm_load": "loading",
     "import_cost": "loading",
+    "accelerator_calls": "accelerator",
     "edit_compile_run": "building",
     "adamw": "optimizers",
     "accuracy": "optimizers",

@@ -33,15 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
     long = options.long or is_long()
     to_output = options.json == "-"
     console = Console(stderr=to_output, soft_wrap=not sys.stdout.isatty())
-    facts = machine.describe()
-    show.machine(facts, console)
+    description = machine.describe()
+    show.machine(description, console)
     # In the table's order, whatever order was requested: a later benchmark uses what an earlier one built cold.
     selected = [name for name in BENCHMARKS if name in (options.names or BENCHMARKS)]
     with tempfile.TemporaryDirectory(prefix="opforge-bench-") as folder:
         scratch = Scratch(folder, long)
         reports = {name: _run(name, scratch, console) for name in selected}
     output = {
-        "machine": facts,
+        "machine": description,
         "long": long,
         "load_average_at_end": list(os.getloadavg()),
         "benchmarks": reports,

@@ -30,12 +30,14 @@ def distinct(value: float, target: float | None) -> str:
     return text
 
 
-def machine(facts: dict[str, Any], console: Console) -> None:
+def machine(description: dict[str, Any], console: Console) -> None:
     """Prints one paragraph on the machine."""
-    load = ", ".join(f"{average:.2f}" for average in facts["load_average"])
+    load = ", ".join(f"{average:.2f}" for average in description["load_average"])
     console.print(
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory'] / 2**30:.1f} GiB, {facts['system']}; "
-        f"Python {facts['python']}, torch {facts['torch']}, opforge {facts['opforge']}, {facts['compiler']}; "
+        f"{description['cpu']}, {description['cores']} cores, {description['memory'] / 2**30:.1f} GiB, "
+        f"{description['system']}; "
+        f"Python {description['python']}, torch {description['torch']}, opforge {description['opforge']}, "
+        f"{description['compiler']}; "
         f"load average {load}",
         style="dim",
         highlight=False,

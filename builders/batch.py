@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opforge.cache.layout import Layout
 
 UNIT_SECONDS = 3.0
-"""How long one source takes for one architecture, where no earlier build tells: only the ratios between ops count."""
+"""How long one source takes for one architecture, if there was no earlier build: only the ratios between ops count."""
 SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
@@ -68,7 +68,7 @@ def in_parallel(
     shared: jobserver.Jobserver,
     line: timeline.Timeline | None,
 ) -> Iterator[int]:
-    """Do each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
+    """Runs each piece of work in a thread, beginning in `order`; yields the number of each as it ends.
 
     One build more than there are compilers is under way, so that a compiler has work while another build reads what it
     was built from. Left by an exception, such as Ctrl-C, it ends every compiler and waits for the builds to clear up.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from opforge.errors import BuilderError
+from opforge.errors import BuilderError, SettingError
 
 from .spec import abi as abis
 from .spec.installed_torch import torch_folder, torch_states
@@ -37,7 +38,7 @@ def detect_abi(text: str) -> str:
         return abis.TORCH
     if any(mark in text for mark in USES_STABLE):
         return abis.STABLE
-    # No word of torch: plain functions, if they are exported as such; otherwise a header of theirs may include torch.
+    # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
     return abis.PLAIN if 'extern "C"' in text else abis.TORCH
 
 
@@ -48,7 +49,7 @@ def detect_inline_abi(text: str) -> str:
 
 
 def _uses_torch(text: str) -> bool:
-    """Whether a source is written for ATen, c10 or pybind. Substrings: to compile a pattern costs more than a hit."""
+    """Returns whether a source is written for ATen, c10 or pybind. A compiled pattern would cost more than a hit."""
     text = text.replace("STABLE_TORCH_LIBRARY", "")
     return any(mark in text for mark in USES_TORCH)
 
@@ -62,7 +63,7 @@ def detect_device(op: str, paths: Sequence[str], with_cuda: bool, with_sycl: boo
     devices |= {"cuda"} if with_cuda and "hip" not in devices else set()
     devices |= {"xpu"} if with_sycl else set()
     if len(devices) > 1:
-        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Make an op of each")
+        raise BuilderError(op, f"its sources are for {' and '.join(sorted(devices))}", "Declare one op for each device")
     if devices == {"cuda"} and _torch_is_for_hip():
         return "hip"
     return devices.pop() if devices else "cpu"
@@ -78,20 +79,32 @@ def join(sources: str | Sequence[str] | None) -> str:
     return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
-def with_bindings(
-    text: str, functions: str | Sequence[str] | Mapping[str, str] | None, guarded: bool, bare: bool
-) -> str:
+def documented(functions: Any) -> dict[str, str]:
+    """Returns `functions` of load_inline (a name, names, or names with docstrings) as names with docstrings.
+
+    Raises SettingError for anything else.
+    """
+    names = [functions] if isinstance(functions, str) else () if functions is None else functions
+    if isinstance(names, (list, tuple)):
+        pairs = [(name, name) for name in names]
+    else:
+        pairs = [*names.items()] if isinstance(names, Mapping) else [(None, None)]
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise SettingError("functions", functions, "a name, a list of names, or a dict of docstrings by name")
+    return dict(pairs)
+
+
+def with_bindings(text: str, functions: Mapping[str, str], guarded: bool, bare: bool) -> str:
     """Returns a source with torch's header before it and a pybind module for `functions` after it.
 
-    With `guarded`, C++ exceptions become Python's as torch has it; with `bare`, no header is added.
+    `functions` are names with docstrings. With `guarded`, C++ exceptions become Python's as torch has it; with `bare`,
+    no header is added.
     """
-    names = [functions] if isinstance(functions, str) else functions or ()
-    documented = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     lines = [] if bare else ["#include <torch/extension.h>"]
     lines.append(text)
-    if documented:
+    if functions:
         lines.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
-        for function, doc in documented.items():
+        for function, doc in functions.items():
             binding = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
             quoted = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             lines.append(f'm.def("{function}", {binding}, "{quoted}");')

@@ -1,8 +1,11 @@
-"""What to do about a library that cannot be loaded. Imported only if loading fails."""
+"""What to do about a library that cannot be loaded. Imported only if loading fails, or for an instrumented library."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from opforge.errors import LoadError
 
 
 def advice(problem: str) -> str:
@@ -13,6 +16,8 @@ def advice(problem: str) -> str:
         return "It was built on a newer system: build it here, or against an older sysroot"
     if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:
         return "It is for a newer torch: upgrade torch, or lower the builder's torch_target and build it again"
+    if "is already registered" in problem and "generic_type" in problem:  # pybind11's error
+        return "A process has one class of this name: bind it with py::module_local(), or restart the process"
     if "undefined symbol" in problem:
         return "Name the source or the library that defines it: in sources, or in libraries or extra_link_args (-l...)"
     return "Rebuild it with: build-ops --force"
@@ -29,5 +34,18 @@ def schema_advice(torch: Any, schemas: list[str]) -> str:
             for kind in (value.type, *value.type.containedTypes()):
                 if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
                     types = "Write Tensor, int (for int64_t), float (for double), bool or str"
-                    return f"{str(kind)!r} in the schema {schema!r} is no type. {types}"
+                    return f"{str(kind)!r} in the schema {schema!r} is not a type. {types}"
     return "Look for an op that is defined twice, or a kernel for an op that no block defines"
+
+
+def check_sanitizers(op: str, path: str, needed: Sequence[str]) -> None:
+    """Raises LoadError if a library needs a sanitizer's run-time library that is not in the process.
+
+    Opening the library would then end the process.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        mapped = file.read()
+    missing = next((name for name in needed if name not in mapped), None)
+    if missing:
+        preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
+        raise LoadError(op, path, f"it is instrumented, and {missing} must be loaded before it", preload)

@@ -10,12 +10,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
 from .spec.abi import PLAIN, REGISTER, STABLE
-from .spec.kernel_roots import is_own
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,10 +24,14 @@ lock = threading.RLock()  # reentrant: a module's own initialisation may load an
 _loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
+"""Run-time libraries that must be in the process before a library that needs them is opened."""
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
-_torch_versions: set[str] = set()
-"""The loaded ops of the `torch` ABI. Another version of one gets namespaces of its own."""
+_torch_ops: set[str] = set()
+"""The names of the loaded ops of the `torch` ABI."""
+_owners: dict[str, str] = {}
+"""Public namespace in torch.ops -> the op of the `torch` ABI that defines ops in it. Another version of that op gets
+namespaces of its own."""
 _namespaces: dict[str, list[str]] = {}
 """Entry key -> the namespaces in torch.ops that hold its ops."""
 _fakes: dict[str, Callable[..., Any]] = {}
@@ -42,7 +44,7 @@ def reset() -> None:
 
 
 def _replace_lock() -> None:
-    """In a forked child, the thread that held the lock is gone: nobody would release it."""
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
     global lock
     lock = threading.RLock()
 
@@ -51,42 +53,57 @@ os.register_at_fork(after_in_child=_replace_lock)
 
 
 class LoadedOp:
-    """A loaded op: its functions as attributes. `path` is the library, `origin` where it came from."""
+    """A loaded op: its functions as attributes.
+
+    `path` is the library, `origin` where it came from, `result` its key, unless the op has a function of that name.
+    `__file__` is always the library, and `__entry__` the entry, which has all three.
+    """
 
     def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
-        self.__name__, self.path, self.origin = name, entry.library, entry.origin
-        self.result, self._find, self._names = entry.key, find, names
+        # No name that a function could have: a function would be hidden by it.
+        self.__name__, self.__file__, self.__entry__ = name, entry.library, entry
+        self.__find__, self.__names__ = find, names
+        self.__extended__: dict[str, LoadedOp] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        function = self._find(name)
+        try:
+            function = self.__find__(name)
+        except AttributeError:
+            if name not in ENTRY_ATTRIBUTES:
+                raise
+            return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
         setattr(self, name, function)  # the next access finds it without coming here
         return function
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._names})
+        return sorted({*super().__dir__(), *ENTRY_ATTRIBUTES, *self.__names__})
 
     def __deepcopy__(self, _: Any) -> LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
     def __reduce__(self) -> str:
-        problem = f"the op {self.__name__!r} cannot be pickled, for it is a library of this process"
-        raise TypeError(f"{problem}: load it in the process that needs it, and keep it out of what is pickled")
+        problem = f"the op {self.__name__!r} cannot be pickled, because it is a library of this process"
+        raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__!r} ({self.origin}) from {self.path}>"
+        return f"<op {self.__name__!r} ({self.__entry__.origin}) from {self.__file__}>"
+
+
+ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}
+"""Attributes of a loaded op -> those of its entry."""
 
 
 def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
-    """Loads an entry and registers its ops. Returns its functions; the same entry gives the same object.
+    """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
     Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
-    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures give another object, so that callers
-    of the first keep theirs. Raises LoadError, NamespaceClashError.
+    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures return another object, and the
+    first keeps its own. Raises LoadError, NamespaceClashError.
     """
     with lock:
-        abi = entry.binary["abi"]
+        abi = entry.record["abi"]
         typed = functions if abi == PLAIN else {}
         loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
@@ -98,24 +115,9 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
                 loaded = _load_torch(op, entry)
             _loaded[entry.key] = loaded, typed
         if fakes:
-            names = loaded._names if isinstance(loaded, LoadedOp) else ()
+            names = loaded.__names__ if isinstance(loaded, LoadedOp) else ()
             _register_fakes(op, names, _namespaces.get(entry.key, []), fakes)
         return loaded
-
-
-Stamps = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def own_files(entry: Entry, root_paths: Mapping[str, str]) -> Stamps:
-    """Returns the files of the op itself that an entry was built from, each with its stamp."""
-    files = (file for file in entry.watched if is_own(file[0]))
-    return tuple((os.path.join(root_paths[root], path), tuple(stamp)) for root, path, *stamp in files)
-
-
-def are_unchanged(files: Stamps) -> bool:
-    """Returns whether every file still has its stamp."""
-    disk = Disk()
-    return all(disk.stamp(path) == stamp for path, stamp in files)
 
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
@@ -123,6 +125,20 @@ def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     module, _, name = where.partition(":")
     functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
+
+
+def extended(library: Any, where: str) -> Any:
+    """Returns a loaded library with the functions that `where` adds; see `python_functions`.
+
+    What another builder adds to the same library is in another object. A Python module has them all.
+    """
+    op = library
+    if where and isinstance(library, LoadedOp):
+        other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
+        op = library.__extended__.setdefault(where, other)
+    for name, function in python_functions(where, op).items():
+        vars(op).setdefault(name, function)
+    return op
 
 
 def _register_fakes(
@@ -144,26 +160,17 @@ def _register_fakes(
 def open_library(op: str, entry: Entry) -> int:
     """Returns the handle of the library. Making a ctypes.CDLL would cost a hit 2 % of its time."""
     path = entry.library
-    missing = _missing_sanitizer(entry.binary)
-    if missing:
-        preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
-        raise LoadError(op, path, f"it is instrumented, and {missing} has to be in the process first", preload)
+    needed = [name for name in entry.record.get("needs", ()) if name.startswith(SANITIZERS)]
+    if needed:
+        from . import load_advice
+
+        load_advice.check_sanitizers(op, path, needed)
     try:
         return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         from . import load_advice
 
         raise LoadError(op, path, str(error), load_advice.advice(str(error))) from error
-
-
-def _missing_sanitizer(binary: Mapping[str, Any]) -> str | None:
-    """The sanitizer's runtime that a library needs and the process lacks: loading it then would end the process."""
-    needed = [name for name in binary.get("needs", ()) if name.startswith(SANITIZERS)]
-    if not needed:
-        return None
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        mapped = file.read()
-    return next((name for name in needed if name not in mapped), None)
 
 
 def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
@@ -182,7 +189,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
         if name in _registered:
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
-            suffix = "_" + entry.key[:8]
+            suffix = "_" + entry.key[-8:]
     for name, schema in zip(qualified, schemas, strict=True):
         if _is_registered(torch, schema, suffix):
             raise NamespaceClashError(op, name)
@@ -210,13 +217,13 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
 
 def _describe(library: int) -> list[str]:
-    """The `namespace::schema` of every op that the library will register."""
+    """Returns the `namespace::schema` of each op of the library; of a TORCH_LIBRARY block, its namespace."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
     return text.decode().splitlines()
 
 
 def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
-    """Whether an op of this name and overload exists. Looked up as torch.ops does, without an exception on the way."""
+    """Returns whether an op of this name and overload exists, without an exception on the way, as torch.ops does."""
     namespace, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
     return torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None
@@ -224,7 +231,7 @@ def _is_registered(torch: Any, schema: str, suffix: str) -> bool:
 
 def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp:
     library = ctypes.CDLL(entry.library, handle=open_library(op, entry))
-    names = tuple(entry.binary["exports"])
+    names = tuple(entry.record["exports"])
 
     def find(name: str) -> Any:
         try:
@@ -241,9 +248,14 @@ def _load_plain(op: str, entry: Entry, functions: Mapping[str, Any]) -> LoadedOp
 def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
     import torch
 
-    namespaces = _namespaces[entry.key] = _register_blocks(op, entry) or [op]
-    if entry.binary["python_module"]:
-        return _import_module(op, entry)
+    from . import python_module
+
+    owned = _register_blocks(op, entry)
+    namespaces = _namespaces[entry.key] = owned or [op]
+    module = python_module.load(op, entry.library) if entry.record["python_module"] else None
+    # An empty module is there for `import` to open the library: the blocks' ops are meant.
+    if module is not None and not (owned and python_module.is_empty(module)):
+        return module
     torch.ops.load_library(entry.library)  # type: ignore[no-untyped-call]
 
     def find(name: str) -> Any:
@@ -256,44 +268,28 @@ def _load_torch(op: str, entry: Entry) -> LoadedOp | ModuleType:
 
 
 def _register_blocks(op: str, entry: Entry) -> list[str]:
-    """Register what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
+    """Registers what the library's TORCH_LIBRARY blocks define. Returns the namespaces.
 
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
-    suffix = "_" + entry.key[:8] if op in _torch_versions else ""
-    if suffix and _registers_when_opened(entry.library):
+    if op in _torch_ops and _registers_when_opened(entry.library):
         problem = "it registers ops with torch::RegisterOperators, and another version of it is in this process"
         raise LoadError(op, entry.library, problem, "Restart the process, or register them with TORCH_LIBRARY")
     library, owned = open_library(op, entry), []
-    if REGISTER in entry.binary["exports"]:
-        owned = [name + suffix for name in dict.fromkeys(_describe(library))]
+    if REGISTER in entry.record["exports"]:
+        declared = [*dict.fromkeys(line.partition("::")[0] for line in _describe(library))]
+        suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
         problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
         if problem is not None:
             advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
             raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)
-    _torch_versions.add(op)
+        owned = [name + suffix for name in declared]
+        _owners.update(dict.fromkeys(declared, op))
+    _torch_ops.add(op)
     return owned
 
 
 def _registers_when_opened(path: str) -> bool:
-    """Whether a library calls what torch registers ops by without a block. Read only for a second version."""
+    """Returns whether a library registers ops with torch without a block. Read only for a second version."""
     with open(path, "rb") as file:
         return b"N3c1017RegisterOperators" in file.read()
-
-
-def _import_module(op: str, entry: Entry) -> ModuleType:
-    import importlib.machinery
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(
-        op, entry.library, loader=importlib.machinery.ExtensionFileLoader(op, entry.library)
-    )
-    assert spec is not None and spec.loader is not None
-    try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        from . import load_advice
-
-        raise LoadError(op, entry.library, str(error), load_advice.advice(str(error))) from error
-    return module

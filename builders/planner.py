@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
+from opforge.versions import version_of
 
-from .spec import abi, installed_torch, kernel_roots
+from .spec import abi, flag_paths, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
-from .spec.op_spec import is_own_root, root_paths
+from .spec.op_spec import include_folders, root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     """
     target = spec.target
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
-    if part.system_include and installed_torch.torch_folder() is None:
-        raise OpIncompatibleError(spec.name, str(target), ["torch is not installed, and the op's sources include it"])
+    if spec.abi == abi.STABLE and (problem := _torch_problem(spec)):
+        raise OpIncompatibleError(spec.name, str(target), [problem])
     user_compile, user_link = toolchain.flags()
     compile_flags = (*spec.mode_flags, *spec.cxx_flags, *user_compile)
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
@@ -38,7 +39,9 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     device = toolchain.part(spec.abi)
     defines, stubs = part.defines, (*part.stubs, *(device.stubs if device else ()))
     if spec.extension_libraries is not None:
-        defines, stubs = tuple(define for define in defines if define != abi.LOADS), spec.extension_libraries
+        defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
+    own_names = {name for name, _value in spec.defines}
+    defines = tuple(define for define in defines if define[0] not in own_names)  # a second -D of a name is a warning
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -49,31 +52,40 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         include=(*include_folders(spec), *_root_includes(spec)),
         system_include=(*part.system_include, *(device.system_include if device else ())),
         defines=(*defines, *(device.defines if device else ()), *spec.defines),
-        compile_flags=(
-            *common,
-            *toolchain.target_flags(target.device, target.arch),
-            *spec.cxx_flags,
-            *spec.mode_flags,
-            *user_compile,
+        compile_flags=flag_paths.named(
+            (
+                *common,
+                *toolchain.target_flags(target.device, target.arch),
+                *spec.cxx_flags,
+                *spec.mode_flags,
+                *user_compile,
+            ),
+            spec.roots,
         ),
-        link_flags=(*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link),
+        link_flags=flag_paths.named(
+            (*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link), spec.roots
+        ),
         libraries=spec.libraries,
         stubs=stubs,
         requires=(*part.requires, *(device.requires if device else ())),
         environment=toolchain.environment(),
-        device_flags=(*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags),
-        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
+        device_flags=flag_paths.named(
+            (*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags), spec.roots
+        ),
+        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in compile_flags else (),
         kernels=spec.kernels,
     )
 
 
-def include_folders(spec: OpSpec) -> list[RootedPath]:
-    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
-    folders: list[RootedPath] = []
-    for number, folder in enumerate(spec.include_dirs):
-        located = kernel_roots.locate(spec.name, [folder], spec.roots)
-        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
-    return folders
+def _torch_problem(spec: OpSpec) -> str | None:
+    """Returns why the installed torch's headers cannot build an op on the stable ABI, or None."""
+    folder = installed_torch.torch_folder()
+    if folder is None:
+        return "torch is not installed, and the op's sources include it"
+    here = installed_torch.torch_version(folder)
+    if version_of(here)[:2] < version_of(spec.torch_target):
+        return f"torch_target={spec.torch_target!r} is newer than the installed torch {here}: install it, or lower it"
+    return None
 
 
 def _root_includes(spec: OpSpec) -> list[RootedPath]:

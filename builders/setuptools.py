@@ -26,7 +26,7 @@ from setuptools.errors import ExecError, OptionError
 
 from opforge.cache.layout import PACKAGE_LAYER
 
-from .wheel_tag import Tag, binary_records, wheel_tag
+from .wheel_tag import Tag, records_of, wheel_tag
 
 __all__ = ["commands"]
 LEVELS = {
@@ -178,7 +178,7 @@ def _config_problem(ops: object, targets: object, portable: object, package: str
     """Returns what is wrong with the configuration, or None."""
     for name, value in (("ops", ops), ("targets", targets)):
         if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-            return f"{name}={value!r} is no list of names"
+            return f"{name}={value!r} is not a list of names"
     assert isinstance(ops, (list, tuple))
     wrong = None if package else next((op for op in ops if not all(op.partition(":")[::2])), None)
     if wrong is not None:
@@ -190,7 +190,7 @@ def _config_problem(ops: object, targets: object, portable: object, package: str
 
 def _built_tag(build_ops: Any) -> Tag | None:
     """Returns the tag for the ops that were built, or None if there are none. Raises OptionError."""
-    binaries = [binary for layer in build_ops.layers() for binary in binary_records(layer)]
+    binaries = [binary for layer in build_ops.layers() for binary in records_of(layer)]
     try:
         return wheel_tag(binaries) if binaries else None
     except ValueError as error:
@@ -201,7 +201,7 @@ def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
     """Returns the commands for a project with this table [tool.opforge] in pyproject.toml. Raises OptionError."""
     unknown = sorted(set(table) - KNOWN) if isinstance(table, dict) else ["no table"]
     if unknown:
-        raise OptionError(f"opforge: [tool.opforge] has {', '.join(unknown)}, which is not known; {EXPECTED}")
+        raise OptionError(f"opforge: [tool.opforge] has {', '.join(unknown)}, which is unknown; {EXPECTED}")
     assert isinstance(table, dict)
     bases = {name: distribution.get_command_class(name) for name in ("build", "bdist_wheel")}
     return commands(**{"ops": (), **table}, bases=bases)

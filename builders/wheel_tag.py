@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import MANIFEST
+from opforge.cache.records.entry import RECORD
 from opforge.versions import version_of
 
 from .spec.abi import TORCH
@@ -63,11 +63,11 @@ class Tag(NamedTuple):
     reason: str = ""
 
 
-def binary_records(layer: str) -> list[Mapping[str, Any]]:
-    """Returns the binary records of the manifests in a layer. Raises OSError, ValueError."""
+def records_of(layer: str) -> list[Mapping[str, Any]]:
+    """Returns the records of the entries in a layer. Raises OSError, ValueError."""
     entries = Layout(layer).path("entries")
     keys = sorted(os.listdir(entries)) if os.path.isdir(entries) else []
-    return [read_json(os.path.join(entries, key, MANIFEST))["binary"] for key in keys]
+    return [read_json(os.path.join(entries, key, RECORD)) for key in keys]
 
 
 def wheel_tag(binaries: Sequence[Mapping[str, Any]]) -> Tag:

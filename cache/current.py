@@ -11,7 +11,7 @@ from opforge.errors import CacheDirError, LayerError
 
 from .filesystem import trust
 from .filesystem.files import make_folder, write_file
-from .layout import INDEX, TAG, TAG_NAME, VERSION, Layout
+from .layout import INDEX, MACHINE, OLD_VERSIONS, TAG, TAG_NAME, VERSION, Layout
 from .store import Store
 
 PLACEHOLDER_ROOT = os.path.join(os.devnull, "no-cache-folder")
@@ -60,6 +60,12 @@ def open_store(folder: str) -> Store:
     return store
 
 
+def store_behind_layers(folder: str) -> Store:
+    """Returns the store in a given folder, with the layers that the settings name. Raises CacheDirError, LayerError."""
+    store = open_store(folder)
+    return Store(store.layout.root, store.owners, _trusted_layers(settings.cache_layers(), frozenset(store.owners)))
+
+
 def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
     root = settings.cache_dir()[0]
@@ -88,7 +94,7 @@ def writable_store(store: Store | None = None) -> Store:
     except CacheDirError as problem:
         if chosen:
             raise
-        fallback = Store(private_fallback(problem), store.owners, tuple(str(layer) for layer in store.layers))
+        fallback = Store(private_fallback(problem), store.owners, tuple(str(source.layout) for source in store.layers))
         prepare(fallback.layout.root, owners)
         _stores[root, chosen, settings.trusted_owners(), settings.cache_layers()] = fallback
         return fallback
@@ -98,7 +104,7 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
     if not os.path.isabs(root):
         return CacheDirError(
-            root, "no home folder leads to it", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
+            root, "the user has no home folder", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
         )
     problem = trust.folder_problem(root, owners)
     return CacheDirError(root, *problem) if problem else None
@@ -112,7 +118,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
     others = _other_names(root)
     if others:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
-        raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge's", advice)
+        raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
         make_folder(root)
         for name in FOLDERS:
@@ -131,14 +137,15 @@ def prepare(root: str, owners: Collection[int]) -> None:
 
 
 def _other_names(root: str) -> list[str]:
-    """The names in a folder that is no store yet: a store made there would mix its files with the user's."""
+    """Returns the names in a folder that is no store yet: a store there would mix its files with the user's."""
     try:
         names = sorted(os.listdir(root))
     except OSError:
         return []  # missing, which is well, or unreadable, which the next step reports
-    if TAG_NAME in names or VERSION in names:
+    if TAG_NAME in names or VERSION in names or any(name in names for name in OLD_VERSIONS):
         return []
-    return [name for name in names if name not in (INDEX, "lost+found")]  # the latter is in every new ext4 volume
+    ours = (INDEX, MACHINE, "lost+found")  # the latter is in every new ext4 volume
+    return [name for name in names if name not in ours]
 
 
 def private_fallback(refused: CacheDirError) -> str:
@@ -163,7 +170,8 @@ def private_fallback(refused: CacheDirError) -> str:
 
     atexit.register(remove)
     log.warning(
-        "%s. Using %s instead; what is built goes with it. Set OPFORGE_CACHE_DIR to a folder of your own to keep it.",
+        "%s. Using %s instead, which is removed when this process ends."
+        " Set OPFORGE_CACHE_DIR to a folder of your own to keep what is built.",
         refused,
         path,
     )
@@ -176,5 +184,6 @@ def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str
         problem = trust.folder_problem(path, owners)
         if problem:
             reason, advice = problem
-            raise LayerError(path, reason, advice if advice.startswith("Run: ") else "Name its owner there")
+            name_owner = "Name its owner in OPFORGE_TRUSTED_OWNERS"
+            raise LayerError(path, reason, advice if advice.startswith("Run: ") else name_owner)
     return paths

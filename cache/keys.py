@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 KEY_LENGTH = 32  # hex digits, 128 bits
 
@@ -24,14 +24,14 @@ def bytes_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def root_paths_digest(root_paths: Mapping[str, str]) -> str:
-    """Returns 12 hex digits for the paths of the roots, so that two checkouts or environments keep separate stamps."""
-    return key_of(sorted(root_paths.items()))[:12]
+def entry_key(
+    plan_key: str,
+    files: Iterable[tuple[str, str, str]],
+    answers: Iterable[tuple[str, tuple[tuple[str, str], ...]]] = (),
+) -> str:
+    """Returns the result key.
 
-
-def entry_key(plan_key: str, files: Iterable[tuple[str, str, str]]) -> str:
-    """Returns the key of an entry.
-
-    It depends on the plan and on the (root, path, digest) of every file that the compiler read, in any order.
+    It depends on the plan, on the (root, path, digest) of every file that the compiler read, in any order, and on the
+    answer to every question that was asked without reading a file.
     """
-    return key_of([plan_key, sorted(set(files))])
+    return key_of([plan_key, sorted(set(files)), sorted(set(answers))])

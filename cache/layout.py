@@ -1,21 +1,21 @@
 """Path names in a store.
 
 CACHEDIR.TAG                        tells backup programs to leave the store out
-v1/plans/PLAN/ENTRY-ROOTS.json      stat records: what a hit reads; ROOTS is the digest of the root paths
-v1/entries/ENTRY/                   the library and its manifest
-v1/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
-v1/objects/UNIT/                    object files, by what they were compiled from
-v1/peaks/                           how much memory the compilers of each op needed
-v1/pins/                            the entries that no limit evicts
-v1/sources/                         the sources of load_inline
-v1/answers/                         remembered look-ups, so that the next one makes no plan
-v1/toolchains/                      what each compiler reported about itself
-v1/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
-v1/locks/ staging/ failures/ logs/ quarantine/
-v1/bytes                            the running sum of sizes
-v1/summaries                        what listings show of each entry
-v1/swept                            its modification time: when ages were last checked
+v2/entries/ENTRY/                   a library, its record, and how it was built; ENTRY is KEY-DIGITS
+v2/plans/PLAN/ENTRY                 an empty file for each entry of a plan; its time is that of the last use
+v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
+v2/objects/UNIT/                    object files, by what they were compiled from
+v2/peaks/                           how much memory the compilers of each op needed
+v2/pins/                            the entries that no limit evicts
+v2/sources/                         the sources of load_inline
+v2/toolchains/                      what each compiler reported about itself
+v2/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
+v2/locks/ staging/ failures/ logs/ quarantine/
+v2/bytes                            the running sum of sizes
+v2/summaries                        what listings show of each entry
+v2/swept                            its modification time: when ages were last checked
 index/                              entry points of other packages
+machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-VERSION = "v1"
+VERSION = "v2"
+OLD_VERSIONS = ("v1",)
+"""The folders of earlier formats. They are neither read nor changed; `cache clear --old` removes them."""
 INDEX = "index"
 """The entry points of other packages; see accelerator/entry_points.py."""
+MACHINE = "machine"
+"""What this user's processes on each machine remember; see machine_folder.py."""
 TAG_NAME = "CACHEDIR.TAG"
 TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
@@ -34,6 +38,16 @@ TAG = (
 
 PACKAGE_LAYER = "_opforge_ops"
 """The layer that an installed package carries: this folder below the package's own."""
+DIGITS = 8
+"""How many digits of its library's SHA-256 end the name of an entry."""
+
+
+def entry_name(key: str, sha256: str) -> str:
+    """Returns the name of an entry's folder. Another library with the same key has another name.
+
+    The dynamic linker knows a library by its path, so no path may ever get other bytes.
+    """
+    return f"{key}-{sha256[:DIGITS]}"
 
 
 class Layout(NamedTuple):
@@ -50,13 +64,20 @@ class Layout(NamedTuple):
         return os.path.join(self.root, VERSION, *parts)
 
     def plan(self, plan_key: str) -> str:
-        """Returns the folder of a plan's stat records."""
+        """Returns the folder that lists the entries of a plan."""
         return self.path("plans", plan_key)
 
-    def entry(self, key: str) -> str:
+    def entry(self, name: str) -> str:
         """Returns the folder of an entry."""
-        return self.path("entries", key)
+        return self.path("entries", name)
 
     def description(self, key: str) -> str:
         """Returns the folder that lists the entries of a description."""
         return self.path("descriptions", key)
+
+    @property
+    def is_of_older_opforge(self) -> bool:
+        """Whether there is a store of an earlier format here, and none of this one."""
+        return not os.path.isdir(self.path()) and any(
+            os.path.isdir(os.path.join(self.root, version)) for version in OLD_VERSIONS
+        )

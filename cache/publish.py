@@ -9,30 +9,35 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from opforge.errors import BuildError, CacheDirError
+from opforge.errors import BuildError
 
 from . import staging
+from .admit import admit
 from .filesystem import lock
 from .filesystem.disk import Stamp
-from .filesystem.files import UNREADABLE, make_folder, write_file
-from .records import failures, validity
-from .records.entry import MANIFEST, Entry, integrity_problem
+from .filesystem.files import write_file
+from .keys import key_of
+from .records import failures
+from .records.entry import BUILD, FORMAT, RECORD
 from .records.inputs import Inputs
-from .store import Store
+from .records.validity import Observation
+from .store import Match, Store
 
 
 class BuildResult(NamedTuple):
     """What a build leaves in its staging folder, and what it read."""
 
-    key: str
-    """The entry's key."""
     folder: str
     """Holds the library and nothing else; becomes the entry."""
-    binary: Mapping[str, Any]
+    record: Mapping[str, Any]
+    """The library's record, without the keys of its plan and its description."""
+    own: Inputs
+    """The inputs below the op's own roots, which the record holds."""
     inputs: Inputs
     stamps: Mapping[tuple[str, str], Stamp]
     """The stamps of the inputs, by root and path, from before they were hashed."""
-    manifest: Mapping[str, Any]
+    build: Mapping[str, Any]
+    """How it was built: the plan's components, steps, times, output."""
 
 
 class SharedFailure(Exception):
@@ -50,10 +55,10 @@ def build(
     label: str,
     root_paths: Mapping[str, str],
     execute: Callable[[str], BuildResult],
-    look_again: Callable[[], Entry | None],
+    look_again: Callable[[], Match | None],
     state: str,
     timeout: float | None = None,
-) -> Entry:
+) -> Match:
     """Builds under the plan's lock, or waits for the process that does; returns the entry.
 
     Args:
@@ -73,14 +78,15 @@ def build(
         CacheDirError: The store cannot be written.
         LockTimeoutError: Another process was building for longer than `timeout`.
     """
-    began, since, path = time.time_ns(), time.monotonic(), store.layout.path("locks", plan_key)
+    since, path = time.monotonic(), store.layout.path("locks", plan_key)
+    earlier_failure = failures.latest_id(store.layout, plan_key)
     while True:
         with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
-            entry = look_again()
-            if entry:
-                return entry
+            match = look_again()
+            if match:
+                return match
             if result is not lock.LockResult.FREE:
-                failure = failures.since(store.layout, plan_key, began, state)
+                failure = failures.after(store.layout, plan_key, earlier_failure, state)
                 if failure:
                     raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
@@ -89,7 +95,7 @@ def build(
 
 
 def _has_news(store: Store, plan_key: str) -> Callable[[], bool]:
-    """Returns a function that returns whether a stat record or a failure of the plan was written since this call."""
+    """Returns a function that returns whether an entry or a failure of the plan was published since this call."""
     watched = (store.layout.plan(plan_key), failures.path(store.layout, plan_key))
     before = store.disk.flat_stamps(watched)
     return lambda: store.disk.flat_stamps(watched) != before
@@ -102,13 +108,13 @@ def _build(
     root_paths: Mapping[str, str],
     execute: Callable[[str], BuildResult],
     state: str,
-) -> Entry:
+) -> Match:
     staging.sweep(store.layout)
     folder = staging.new_folder(store.layout, plan_key)
     try:
-        entry = keep(store, plan_key, description, root_paths, execute(folder))
+        match = keep(store, plan_key, description, root_paths, execute(folder))
         failures.forget(store.layout, plan_key)
-        return entry
+        return match
     except BuildError as error:
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         failures.note(store.layout, plan_key, failures.Failure(error.kind, attributes, state))
@@ -117,76 +123,24 @@ def _build(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str, str], result: BuildResult) -> Entry:
-    """Publishes a result, or uses the entry that another process published first. Returns a checked entry.
+def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str, str], result: BuildResult) -> Match:
+    """Publishes a result, or uses the entry that another process published first. Returns the checked entry.
 
     Raises:
         CacheDirError: The store cannot be written, or does not read back what was written.
     """
-    manifest = {
-        **result.manifest,
+    record = {
+        **result.record,
+        "format": FORMAT,
+        "key": result.inputs.result_key(plan_key),
         "plan": plan_key,
         "description": description,
-        "result": result.key,
-        "binary": dict(result.binary),
-        "inputs": result.inputs.to_json(),
+        "inputs": result.own.to_json(),
+        "inputs_key": key_of(result.inputs.to_json()),
     }
-    path = os.path.join(result.folder, MANIFEST)
-    write_file(path, json.dumps(manifest, indent=1).encode())
-    for _attempt in range(3):
-        is_first = staging.publish(store.layout, result.folder, result.key)
-        entry = store.read_entry(store.layout, result.key, "built" if is_first else "cache")
-        if entry is None:
-            problem: str | None = "its manifest cannot be read"
-        else:
-            problem = integrity_problem(entry, store.owners, full=True)
-            if not problem and not is_first:
-                problem = _manifest_problem(entry, result)
-            if not problem:
-                library = store.disk.stamp(entry.library)
-                binary = {**entry.binary, "stamp": list(library or ())}
-                record = validity.stat_record(entry.key, result.inputs, binary, root_paths, store.disk, result.stamps)
-                store.write_stat_record(plan_key, record, root_paths)
-                _add_to_description(store.layout.description(description), result.key)
-                return entry._replace(binary=binary, stat_record=record)
-        if not staging.quarantine(store.layout, result.key, str(problem)):
-            raise CacheDirError(
-                store.layout.root,
-                f"{store.layout.entry(result.key)} cannot be changed ({problem})",
-                f"If another user has made it, take it over: sudo chown -R {os.geteuid()} {store.layout}",
-            )
-        if is_first:
-            break
-    raise CacheDirError(
-        store.layout.root,
-        f"what was just written to it reads back wrong ({problem})",
-        "Check the disk, or set OPFORGE_CACHE_DIR to another",
-    )
-
-
-def _add_to_description(folder: str, entry_key: str) -> None:
-    """Adds an entry to the folder of a description."""
-    for is_last in (False, False, True):
-        make_folder(folder)
-        try:
-            write_file(os.path.join(folder, entry_key), b"")
-        except FileNotFoundError:
-            if is_last:
-                raise
-            continue  # an eviction has just removed the folder, which was empty
-        break
-
-
-def _manifest_problem(entry: Entry, result: BuildResult) -> str | None:
-    """Returns why the manifest of an entry that was there already does not belong to this result, or None.
-
-    Two builds of one entry may differ in the bytes of the library, and in no other field.
-    """
-    same_bytes = {"size": entry.binary["size"], "sha256": entry.binary["sha256"]}
-    binary = json.loads(json.dumps({**result.binary, **same_bytes}))
-    try:
-        inputs = Inputs.from_json(entry.manifest()["inputs"]).files
-    except UNREADABLE:
-        return "its manifest cannot be read"
-    same_files = {file[:3] for file in inputs} == {file[:3] for file in result.inputs.files}
-    return None if same_files and binary == entry.binary else "its manifest describes another library"
+    build = {**result.build, "inputs": result.inputs.to_json()}
+    write_file(os.path.join(result.folder, RECORD), json.dumps(record).encode())
+    write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
+    entry, _is_new = admit(store.layout, result.folder, store.owners)
+    stamped = Observation(root_paths, store.disk, result.stamps).stamps(result.inputs)
+    return Match(entry._replace(watched=stamped.watched), stamped, store.pointer(plan_key, entry.key))

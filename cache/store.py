@@ -1,29 +1,25 @@
-"""The store: finds what was built from the same inputs. `publish.py` is its other half: it builds and keeps."""
+"""Where entries are found: the user's store, and the layers that are searched before it. `publish.py` adds entries."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
-from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
-from .filesystem.trust import PackageLayer
+from .filesystem.files import UNREADABLE
 from .layout import Layout
-from .records import validity
-from .records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
+from .records.entry import Entry, integrity_problem, read_record
 
 if TYPE_CHECKING:
-    from .records.inputs import Inputs
+    from .records.validity import Observation, Stamped
 
 log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
-KEPT_STAT_RECORDS = 16
-"""How many stat records a plan keeps for the same root paths. So many states of its sources can be returned to without
-hashing."""
+NO_RECORD = "its record cannot be read"
+OLDER = "it was made by an older opforge: build it again"
 
 
 class Rejected(NamedTuple):
@@ -37,187 +33,207 @@ class Rejected(NamedTuple):
         return f"{self.where}: {self.reason}"
 
 
+class Fit(NamedTuple):
+    """Whether an entry can be used for what is requested."""
+
+    problem: str = ""
+    """Why not; empty if it can be used."""
+    rank: int = 0
+    """Of the entries that can be used, the one with the highest rank is used."""
+
+
+class Match(NamedTuple):
+    """An entry whose inputs are unchanged, and their stamps."""
+
+    entry: Entry
+    stamped: Stamped
+    pointer: str = ""
+    """The file whose time says when the entry was last used; empty in a layer."""
+
+
+class Source(NamedTuple):
+    """A folder of entries in which prebuilt ones are looked for by their description: a layer, or a wheel's."""
+
+    layout: Layout
+    owners: Collection[int]
+    """The user ids that its files may belong to."""
+    write_bits: int = 0
+    """The mode bits by which other users may write its libraries: those of the package's code beside them."""
+    origin: str = ""
+    """What the entries found in it have as their origin, if it is not the folder itself."""
+
+    def find(
+        self,
+        description: str,
+        fit: Callable[[Mapping[str, Any]], Fit],
+        root_paths: Mapping[str, str],
+        disk: Disk,
+        rejected: list[Rejected],
+    ) -> Match | None:
+        """Returns the best entry with this description that fits and whose own files are unchanged, or None.
+
+        Args:
+            description: The key of the op's description.
+            fit: Returns whether an entry with this record can be used, and its rank.
+            root_paths: The paths of the roots on this machine.
+            disk: The disk.
+            rejected: Gets every entry that was looked at and not used, with the reason.
+        """
+        from .records.inputs import Inputs
+        from .records.validity import Observation
+
+        seen = Observation(root_paths, disk)
+        for entry in self._ranked(description, fit, rejected):
+            try:
+                inputs = Inputs.from_json(entry.record["inputs"])
+                stamped = seen.stamps(inputs)
+                problem = seen.problem(inputs) or self.problem(entry)
+            except UNREADABLE:
+                problem = NO_RECORD
+            if not problem:
+                return Match(entry._replace(watched=stamped.watched), stamped)
+            rejected.append(Rejected(entry.folder, problem))
+        return None
+
+    def _ranked(
+        self, description: str, fit: Callable[[Mapping[str, Any]], Fit], rejected: list[Rejected]
+    ) -> list[Entry]:
+        """Returns the entries with this description that fit, the best first."""
+        ranked: list[tuple[int, Entry]] = []
+        for name in self._names(self.layout.description(description), rejected):
+            entry = self.read(name, rejected)
+            if entry is None:
+                continue
+            try:
+                problem, rank = fit(entry.record)
+            except UNREADABLE:
+                problem, rank = NO_RECORD, 0
+            if problem:
+                rejected.append(Rejected(entry.folder, problem))
+            else:
+                ranked.append((rank, entry))
+        return [entry for _rank, entry in sorted(ranked, key=lambda pair: (-pair[0], pair[1].key))]
+
+    def _names(self, folder: str, rejected: list[Rejected]) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except OSError:
+            exists = os.path.isdir(self.layout.root)
+            reason = "holds no entry for this description" if exists else "there is no such folder"
+            rejected.append(Rejected(self.layout.root, OLDER if self.layout.is_of_older_opforge else reason))
+            return []
+
+    def read(self, name: str, rejected: list[Rejected]) -> Entry | None:
+        """Returns an entry by its record, with its library unchecked; None if there is no valid record."""
+        folder = self.layout.entry(name)
+        try:
+            record = read_record(folder)
+        except UNREADABLE:
+            record = None
+        if record is None:
+            rejected.append(Rejected(folder, NO_RECORD))
+            return None
+        return Entry(name, folder, record, self.origin or self.layout.root)
+
+    def problem(self, entry: Entry) -> str | None:
+        """Returns why an entry may not be loaded now: its library is damaged, or others could change it. Or None."""
+        return integrity_problem(entry, self.owners, allowed_write_bits=self.write_bits)
+
+
 class Store:
-    """One writable store, with read-only layers that are searched before it."""
+    """The user's writable store, with the read-only layers that are searched before it."""
 
     def __init__(
         self, root: str, owners: Collection[int], layers: tuple[str, ...] = (), disk: Disk | None = None
     ) -> None:
         self.layout = Layout(root)
-        self.layers = tuple(Layout(layer) for layer in layers)
         self.owners = owners
+        self.layers = tuple(Source(Layout(layer), owners) for layer in layers)
+        self.own = Source(self.layout, owners, origin="cache")
         self.disk = disk or Disk()
 
-    def match(
-        self,
-        description: str,
-        host_problem: Callable[[Mapping[str, Any]], str | None],
-        root_paths: Mapping[str, str],
-        trusted_roots: Collection[str],
-        rejected: list[Rejected],
-        own: bool = False,
-        package_layers: Sequence[PackageLayer] = (),
-    ) -> Entry | None:
-        """Returns a prebuilt entry of a read-only layer for a description, or None if none fits this machine.
-
-        Args:
-            description: The key of the op's description.
-            host_problem: Returns why a binary record does not fit this machine, or None.
-            root_paths: The paths of the roots on this machine.
-            trusted_roots: Roots whose files may differ from those that an entry was built from, such as torch's and
-                the system's: the entry's requirements cover them. The op's own files may not differ.
-            rejected: Gets every entry that does not fit, with the reason.
-            own: Search the user's store instead of the layers. There no file may differ.
-            package_layers: Layers of installed packages, searched after the store's own.
-        """
-        searched = [(layer, self.owners, 0) for layer in self.layers]
-        searched += [(Layout(layer.root), {*self.owners, layer.owner}, layer.write_bits) for layer in package_layers]
-        for layer, owners, write_bits in [(self.layout, self.owners, 0)] if own else searched:
-            try:
-                keys = sorted(os.listdir(layer.description(description)))
-            except OSError:
-                exists = os.path.isdir(layer.root)
-                empty = Rejected(
-                    layer.root, "holds no entry for this description" if exists else "there is no such folder"
-                )
-                rejected += [empty] if empty not in rejected else []  # a layer is searched once for each CPU level
-                continue
-            for key in keys:
-                entry = self.read_entry(layer, key, layer.root)
-                inputs = None if entry is None else _inputs_of(entry)
-                if entry is None or inputs is None:
-                    rejected.append(Rejected(layer.entry(key), "its manifest cannot be read"))
-                    continue
-                if layer is not self.layout:
-                    inputs = inputs.without(trusted_roots)
-                try:
-                    record = validity.stat_record(key, inputs, {}, root_paths, self.disk)
-                    verdict = validity.holds_by_content(
-                        validity.EMPTY, inputs, root_paths, self.disk, {}, trust_stamps=False
-                    )
-                    problem = (
-                        host_problem(entry.binary)
-                        or verdict.reason
-                        or integrity_problem(entry, owners, allowed_write_bits=write_bits)
-                    )
-                except UNREADABLE:
-                    problem = "its manifest cannot be read"
-                if not problem:
-                    return entry._replace(stat_record=record)
-                rejected.append(Rejected(entry.folder, problem))
-        return None
-
     def get(
-        self, plan_key: str, root_paths: Mapping[str, str], rejected: list[Rejected], paranoid: bool = False
-    ) -> Entry | None:
-        """Returns the entry of this plan whose inputs are unchanged, after checking its library, or None.
-
-        `rejected` gets every entry that does not fit, with the reason. `paranoid` trusts no stamp.
-        """
-        folder = self.layout.plan(plan_key)
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            rejected.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
-            return None
-        from .keys import root_paths_digest  # not on the path of a hit
-
-        here = root_paths_digest(root_paths) + ".json"
-        names.sort(key=lambda name: not name.endswith(here))
-        candidates = []
-        for name in names:
-            record = validity.read_stat_record(os.path.join(folder, name))
-            if record is None:
-                continue
-            trust_stamps = name.endswith(here) and not paranoid
-            if trust_stamps and _holds_by_stamps(record, root_paths, self.disk):
-                entry = self.use(record, (os.path.join(folder, name),))
-                if entry:
-                    return entry
-            candidates.append((record, trust_stamps))
-        digests: dict[str, str | None] = {}
-        seen: set[str] = set()
-        for record, trust_stamps in candidates:
-            if record["result"] not in seen:
-                seen.add(record["result"])
-                entry = self._compare(plan_key, record, trust_stamps, root_paths, digests, rejected)
-                if entry:
-                    return entry
-        return None
-
-    def _compare(
         self,
         plan_key: str,
-        record: Mapping[str, Any],
-        trust_stamps: bool,
         root_paths: Mapping[str, str],
-        digests: dict[str, str | None],
         rejected: list[Rejected],
-    ) -> Entry | None:
-        """Returns the entry of a stat record if its inputs are unchanged by content, and renews the record."""
-        entry = self.read_entry(self.layout, record["result"], "cache")
-        if entry is None:
-            rejected.append(Rejected(self.layout.entry(record["result"]), "its manifest cannot be read"))
-            return None
-        inputs = _inputs_of(entry)
-        if inputs is None:
-            rejected.append(Rejected(entry.folder, "its manifest cannot be read"))
-            return None
-        try:
-            binary = {**entry.binary, **_full_check_stamp(record)}
-            renewed = validity.stat_record(entry.key, inputs, binary, root_paths, self.disk)
-            verdict = validity.holds_by_content(record, inputs, root_paths, self.disk, digests, trust_stamps)
-        except UNREADABLE:
-            rejected.append(Rejected(entry.folder, "its stat record or its manifest cannot be read"))
-            return None
-        if not verdict.holds:
-            rejected.append(Rejected(entry.folder, verdict.reason))
-            return None
-        if not self._is_intact(entry, rejected):
-            return None
-        self.write_stat_record(plan_key, renewed, root_paths)
-        return entry._replace(stat_record=renewed)
+        accept: Callable[[Mapping[str, Any]], str | None] = lambda _record: None,
+    ) -> Match | None:
+        """Returns the entry of this plan whose inputs are unchanged, after checking its library, or None.
 
-    def use(self, record: Mapping[str, Any], files: Sequence[str]) -> Entry | None:
-        """Returns the entry of a stat record that holds, and notes its use in `files`.
-
-        None if the library is not as recorded. The record itself may be damaged, so the entry is not quarantined here:
-        the caller goes on to read its manifest.
+        Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `rejected` gets every entry that does
+        not fit, with the reason. `accept` returns why an entry with this record is not used, or None.
         """
-        key = record["result"]
-        entry = Entry(key, self.layout.entry(key), record["binary"], "cache", record)
-        if integrity_problem(entry, self.owners) is not None:
-            return None
-        self._note_use(files)
-        return entry
+        from .records.validity import Observation
 
-    def _note_use(self, files: Sequence[str]) -> None:
-        """Sets the files' times to now, at most once an hour, since the least recently used entry is evicted first.
+        seen = Observation(root_paths, self.disk)
+        pointers = self._pointers(plan_key)
+        if not pointers:
+            rejected.append(Rejected(self.layout.root, "nothing was built from this plan yet"))
+        for pointer in pointers:
+            entry = self.own.read(os.path.basename(pointer), rejected)
+            if entry is None:
+                continue
+            try:
+                stamped, problem = self._compare(entry, seen, root_paths)
+                problem = problem or accept(entry.record)
+            except UNREADABLE:
+                rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
+                continue
+            if problem:
+                rejected.append(Rejected(entry.folder, problem))
+            elif self._is_intact(entry, rejected):
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
+        return None
 
-        Only files[0] is checked: the others are always touched together with it.
+    def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
+        """Returns the stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
+
+        The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
         """
+        from .filesystem.packages import KEPT_ANSWERS, PackageFiles
+        from .records.inputs import Inputs
+        from .records.trusted_trees import reassigned
+
+        own = Inputs.from_json(entry.record["inputs"])
+        stamped, problem = seen.stamps(own), seen.problem(own)
+        if problem:
+            return stamped, problem
+        packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
+        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages)
+        return seen.stamps(inputs), seen.problem(inputs)
+
+    def _pointers(self, plan_key: str) -> list[str]:
+        """Returns the paths of a plan's pointers to entries, the last used first."""
+        folder = self.layout.plan(plan_key)
         try:
-            if self.disk.now_ns() - os.stat(files[0]).st_mtime_ns > USE_INTERVAL_NS:
-                for path in files:
-                    os.utime(path)
+            with os.scandir(folder) as files:
+                times = [(-file.stat(follow_symlinks=False).st_mtime_ns, file.path) for file in files]
         except OSError:
-            return  # a read-only store, or a record that has just been replaced
+            return []
+        return [path for _time, path in sorted(times)]
 
-    def read_entry(self, layout: Layout, key: str, origin: str) -> Entry | None:
-        """Returns an entry by its manifest, with its library unchecked; None if there is no valid manifest.
+    def pointer(self, plan_key: str, entry_key: str) -> str:
+        """Returns the path of the file by which a plan names an entry."""
+        return os.path.join(self.layout.plan(plan_key), entry_key)
 
-        A manifest names its entry: one that lies in another entry's folder is not valid there.
+    def note_use(self, pointer: str) -> bool:
+        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
+
+        Returns whether it did.
         """
         try:
-            manifest = read_json(os.path.join(layout.entry(key), MANIFEST))
-            binary, is_own = manifest["binary"], manifest["result"] == key
-            return Entry(key, layout.entry(key), binary, origin) if is_own and is_binary_record(binary) else None
-        except UNREADABLE:
-            return None
+            # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
+            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
+                os.utime(pointer)
+                return True
+        except OSError:
+            return False  # a read-only store, or a pointer that has just been removed
+        return False
 
     def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
         """Returns whether the entry's library is intact; otherwise quarantines the entry."""
-        problem = integrity_problem(entry, self.owners)
+        problem = self.own.problem(entry)
         if problem is None:
             return True
         rejected.append(Rejected(entry.folder, problem))
@@ -226,45 +242,3 @@ class Store:
 
             quarantine(self.layout, entry.key, problem)
         return False
-
-    def stat_record_path(self, plan_key: str, entry_key: str, root_paths: Mapping[str, str]) -> str:
-        """Returns the path of the stat record of a plan and an entry, for roots at these paths."""
-        from .keys import root_paths_digest
-
-        return os.path.join(self.layout.plan(plan_key), f"{entry_key}-{root_paths_digest(root_paths)}.json")
-
-    def write_stat_record(self, plan_key: str, record: Mapping[str, Any], root_paths: Mapping[str, str]) -> None:
-        """Writes a stat record and removes the plan's oldest. If that fails, the next look-up hashes more files."""
-        from .keys import root_paths_digest
-
-        folder, here = self.layout.plan(plan_key), root_paths_digest(root_paths) + ".json"
-        try:
-            make_folder(folder)
-            write_file(self.stat_record_path(plan_key, record["result"], root_paths), json.dumps(record).encode())
-            records = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(here)]
-            if len(records) > KEPT_STAT_RECORDS:
-                for path in sorted(records, key=lambda path: os.stat(path).st_mtime_ns)[:-KEPT_STAT_RECORDS]:
-                    os.unlink(path)
-        except OSError as error:
-            log.debug("the stat record of %s was not written: %s", plan_key, error)
-
-
-def _holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
-    try:
-        return validity.holds_by_stamps(record, root_paths, disk)
-    except UNREADABLE:
-        return False
-
-
-def _full_check_stamp(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the stamp of the library's last full check, which only stat records hold; empty if there is none."""
-    return {"stamp": record["binary"]["stamp"]} if "stamp" in record["binary"] else {}
-
-
-def _inputs_of(entry: Entry) -> Inputs | None:
-    from .records.inputs import Inputs  # not on the path of a hit
-
-    try:
-        return Inputs.from_json(entry.manifest()["inputs"])
-    except UNREADABLE:
-        return None

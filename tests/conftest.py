@@ -40,7 +40,7 @@ def shared_store(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_the_machines(shared_store):
-    """Fixtures that outlive a test neither use nor fill the user's own store, and hear no setting of the machine's.
+    """Fixtures that outlive a test neither use nor fill the user's own store, and ignore the machine's settings.
 
     But for layers: those of tests/device may have brought their ops along.
     """
@@ -49,6 +49,12 @@ def nothing_of_the_machines(shared_store):
             if name != LAYERS:
                 patch.delenv(name, raising=False)
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+        # What other tools have cached stays where it is; XDG_CACHE_HOME is for what look-ups remember.
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        for name, folder in (("ZIG_GLOBAL_CACHE_DIR", "zig"), ("PIP_CACHE_DIR", "pip")):
+            if name not in os.environ:
+                patch.setenv(name, os.path.join(caches, folder))
+        patch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
         yield
 
 
@@ -58,6 +64,7 @@ def own_store(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     monkeypatch.delenv(LAYERS, raising=False)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     from opforge.builders.toolchains import probe
     from opforge.cache import current
 

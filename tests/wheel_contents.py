@@ -16,6 +16,8 @@ SOURCES = {
     **{part: f"opforge/{part}" for part in ("accelerator", "builders", "cache", "ops")},
 }
 """Folder of the checkout -> its path in the package."""
+MODULES = {"src/opforge_autoload.py": "opforge_autoload.py"}
+"""File of the checkout -> its path in the wheel, for modules beside the package."""
 SUFFIXES = {".py", ".cpp", ".cu", ".h", ".typed"}
 
 
@@ -28,7 +30,7 @@ def checkout_files() -> list[Path]:
 
 def expected_files() -> set[str]:
     """Returns the names that the wheel must hold: every source of the package."""
-    names = set()
+    names = set(MODULES.values())
     for path in checkout_files():
         folder = next((folder for folder in SOURCES if path.is_relative_to(folder)), None)
         if folder and path.suffix in SUFFIXES:

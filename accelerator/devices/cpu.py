@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
+from threading import local
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.host.cpuid import cpu_level
@@ -17,11 +19,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
 
+    from opforge.accelerator.fallback.device_scope import device_scope
     from opforge.accelerator.host.process_memory import ProcessMemory
 
 VISIBLE_NODES = "OPFORGE_VISIBLE_NUMA_NODES"
 """The variable that lists the NUMA nodes that count as devices, such as `0,2-3`."""
+_TENSOR_CLASSES = {
+    "bfloat16": "BFloat16Tensor",
+    "uint8": "ByteTensor",
+    "float64": "DoubleTensor",
+    "float32": "FloatTensor",
+    "float16": "HalfTensor",
+    "int32": "IntTensor",
+    "int64": "LongTensor",
+}
+
+
+class _Thread(local):
+    device: int | None = None
+    """The number that the thread has set, if it has."""
 
 
 class CPUAccelerator(OneGenerator, Accelerator):
@@ -32,7 +50,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
     """
 
     name = torch_device = "cpu"
-    synchronous = True
+    synchronous = index_is_rank = True
     interface_version = INTERFACE_VERSION
     _oneccl = True
     _visible_devices = (VISIBLE_NODES,)
@@ -41,8 +59,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
     def __init__(self, root: str = "/") -> None:
         super().__init__()
         self.root = root
-        self._memory: ProcessMemory | None = None
-        self._thread: Any = None
+        self._thread = _Thread()
 
     # devices
 
@@ -50,31 +67,38 @@ class CPUAccelerator(OneGenerator, Accelerator):
         """Returns True: the CPU can always be used."""
         return True
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """Returns `cpu`: torch has one CPU device, and `cpu:1` would not compare equal to it."""
         return "cpu"
 
-    def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
+    def device(self, device_index: Device = None) -> AbstractContextManager[Any]:
         """Returns a context manager in which `current_device` is this number, in the calling thread."""
+        return self._device_scope(self, self.index_of(device_index))
+
+    @cached_property
+    def _device_scope(self) -> type[device_scope]:
         from opforge.accelerator.fallback.device_scope import device_scope
 
-        return device_scope(self, device_index)
+        return device_scope
 
-    def set_device(self, device_index: int) -> None:
+    def set_device(self, device_index: Device) -> None:
         """Makes this number the result of `current_device`, in the calling thread.
 
+        A number stands for a process, so it may exceed `device_count()`. A `torch.device` without one changes nothing.
         No core is bound: the launcher does that.
         """
-        if self._thread is None:
-            from threading import local
-
-            self._thread = local()
-        self._thread.device = int(device_index)
+        index = self.index_of(device_index)
+        if index is not None:
+            self._thread.device = index
 
     def current_device(self) -> int:
         """Returns the number set in this thread, else LOCAL_RANK, else 0."""
-        number: int | None = getattr(self._thread, "device", None)
+        number = self._thread.device
         return _whole_number("LOCAL_RANK", "a process's number on its machine, from 0") if number is None else number
+
+    def current_device_name(self) -> str:
+        """Returns `cpu`."""
+        return "cpu"
 
     def device_count(self) -> int:
         """Returns LOCAL_SIZE if a launcher set it, else the number of NUMA nodes on whose cores this process may run.
@@ -90,7 +114,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         nodes = usable_nodes(self.root, set(usable_cpus(self.root)))
         return len([node for node in nodes if not visible or node.number in visible]) or 1
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index: Device = None) -> None:
         """Returns immediately, because all work is synchronous."""
 
     def _find_target(self) -> Target:
@@ -110,59 +134,65 @@ class CPUAccelerator(OneGenerator, Accelerator):
     # random numbers: the functions for the host's one generator are in `torch` itself
 
     def _device_module(self) -> Any:
-        import torch
+        return self._torch
 
-        return torch
-
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the host's one generator."""
-        import torch
-
-        return torch.default_generator
+        generator: torch.Generator = self._torch.default_generator
+        return generator
 
     # memory
 
+    @cached_property
     def _process(self) -> ProcessMemory:
-        if self._memory is None:
-            from opforge.accelerator.host.process_memory import ProcessMemory
+        from opforge.accelerator.host.process_memory import ProcessMemory
 
-            self._memory = ProcessMemory(self.root)
-        return self._memory
+        return ProcessMemory(self.root)
 
     def get_rss(self) -> int:
         """Returns the bytes of the process's resident set."""
-        return self._process().resident()
+        return self._process.resident()
 
     def reset_rss(self) -> int:
         """Resets the peak to the current resident set, and returns its bytes."""
-        self._process().reset_peak()
+        self._process.reset_peak()
         return self.get_rss()
 
     def empty_cache(self) -> None:
         """Does nothing, because torch keeps no cache of host memory."""
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index: Device = None) -> int:
         """Returns the bytes of the process's resident set: all its memory, not only the tensors'."""
         return self.get_rss()
 
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
+    def max_memory_allocated(self, device_index: Device = None) -> int:
         """Returns the largest resident set since the start or the last reset, as the kernel counted it."""
-        return self._process().peak()
+        return self._process.peak()
 
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Resets the peak to the current resident set; see ProcessMemory for kernels that forbid it."""
-        self._process().reset_peak()
+        self._process.reset_peak()
+
+    def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
+        """Returns the resident set and its peak by torch's names for what is allocated and what is reserved."""
+        resident, peak = self._process.resident_and_peak()
+        return {
+            "allocated_bytes.all.current": resident,
+            "allocated_bytes.all.peak": peak,
+            "reserved_bytes.all.current": resident,
+            "reserved_bytes.all.peak": peak,
+        }
 
     memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
     reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Returns the bytes of the machine's memory, or the cgroup's limit if that is lower."""
-        return self._process().total()
+        return self._process.total()
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """Returns (available, total) bytes, both within the cgroup's limit."""
-        return self._process().available(), self._process().total()
+        return self._process.available(), self._process.total()
 
     # data types
 
@@ -172,27 +202,18 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
     def is_fp16_supported(self) -> bool:
         """Returns whether matrix products in float16 are native; if not, torch computes them in float32."""
-        import torch
+        return self._has_fp16
 
+    @cached_property
+    def _has_fp16(self) -> bool:
         try:
-            return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+            return bool(self._torch.ops.mkldnn._is_mkldnn_fp16_supported())
         except (AttributeError, RuntimeError):  # torch built without oneDNN
             return False
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
-        import torch
-
-        names = {
-            "bfloat16": "BFloat16Tensor",
-            "uint8": "ByteTensor",
-            "float64": "DoubleTensor",
-            "float32": "FloatTensor",
-            "float16": "HalfTensor",
-            "int32": "IntTensor",
-            "int64": "LongTensor",
-        }
-        maker: Callable[..., torch.Tensor] = getattr(torch, names[dtype])
-        return maker
+        tensor_class: Callable[..., torch.Tensor] = getattr(self._torch, _TENSOR_CLASSES[dtype])
+        return tensor_class
 
     # pinning: no device copies from host memory, so nothing needs page-locking
 

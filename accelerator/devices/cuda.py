@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from opforge import settings
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
 
     from opforge.accelerator.target import Target
 
@@ -69,7 +70,7 @@ class CUDAAccelerator(HostRegistration, Vendor):
             try:
                 return nvml.compute_capabilities()
             except nvml.NvmlUnavailableError as error:
-                log.debug("cuda: torch is asked for the architectures: %s", error)
+                log.debug("cuda: using torch's list of architectures: %s", error)
         return [module.get_device_capability(index) for index in range(self.device_count())]
 
     def _compute_capability(self) -> tuple[int, int] | None:
@@ -94,21 +95,21 @@ class CUDAAccelerator(HostRegistration, Vendor):
     def is_triton_supported(self) -> bool:
         """Returns whether Triton is installed and compiles for the current device: from 8.0 on, and with ROCm."""
         capability = self._compute_capability()
-        return self._triton_is_installed() and (capability is None or capability >= (8, 0))
+        return self._triton_is_installed and (capability is None or capability >= (8, 0))
 
     def prefer_triton_grouped_mm(self) -> bool:
         """Returns whether a grouped matrix product is faster in Triton: on 8.x, for which torch has no fused kernel."""
         capability = self._compute_capability()
-        return capability is not None and (8, 0) <= capability < (9, 0) and self._triton_is_installed()
+        return capability is not None and (8, 0) <= capability < (9, 0) and self._triton_is_installed
 
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
         self._device_module().init()  # before it torch has no generators
         return super().default_generator(device_index)
 
     # memory
 
-    def available_memory(self, device_index: int | None = None) -> int:
+    def available_memory(self, device_index: Device = None) -> int:
         """Returns the free bytes, without what other processes use: from NVML if it is installed, else from torch.
 
         NVML needs nvidia-ml-py (`opforge[cuda]`). Unlike torch it creates no context, which would itself use memory.
@@ -116,14 +117,16 @@ class CUDAAccelerator(HostRegistration, Vendor):
         module = self._device_module()
         if not self._is_rocm():
             started = module.is_initialized()
-            index = (module.current_device() if started else 0) if device_index is None else device_index
+            index = self._number(device_index)
+            if index is None:
+                index = module.current_device() if started else 0
             try:
                 return nvml.memory_info(index, f"GPU-{module.get_device_properties(index).uuid}" if started else "")[0]
             except nvml.NvmlUnavailableError as error:
-                log.debug("cuda: torch is asked for the free memory: %s", error)
-        return int(module.mem_get_info(device_index)[0])
+                log.debug("cuda: using torch's figure for the free memory: %s", error)
+        return int(module.mem_get_info(self.index_of(device_index))[0])
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """Returns (free, total) bytes of the device; the first is that of `available_memory`."""
         total = self.total_memory(device_index)
         return min(self.available_memory(device_index), total), total
@@ -133,19 +136,23 @@ class CUDAAccelerator(HostRegistration, Vendor):
     @property
     def supports_nvtx_domain(self) -> bool:
         """Whether `range_push` respects its `domain` and `category`: if the package nvtx is installed."""
-        return not self._is_rocm() and nvtx_package() is not None
+        return self._nvtx is not None
+
+    @cached_property
+    def _nvtx(self) -> Any:
+        return None if self._is_rocm() else nvtx_package()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Opens a named range in the profiler's timeline, by NVTX, with ROCm by ROCTX."""
-        if self.supports_nvtx_domain:
-            nvtx_package().push_range(msg, domain=domain, category=category)
+        if self._nvtx is not None:
+            self._nvtx.push_range(msg, domain=domain, category=category)
         else:
             super().range_push(msg)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Closes the most recent open range of the domain."""
-        if self.supports_nvtx_domain:
-            nvtx_package().pop_range(domain)
+        if self._nvtx is not None:
+            self._nvtx.pop_range(domain)
         else:
             super().range_pop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.vendors.vendor import Vendor
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
 
 
 class HPUAccelerator(Vendor):
     """A device is one Gaudi. Its streams keep the program's order, and the bridge waits when memory is short."""
 
     name = torch_device = "hpu"
+    index_is_rank = True
     package = "habana_frameworks.torch.hpu"
     device_files = "dev/accel/accel_controlD[0-9]*"
     hiding_values = ()
@@ -40,39 +43,39 @@ class HPUAccelerator(Vendor):
         """Returns True: the bridge accepts no more work until there is memory for it."""
         return True
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """Returns `hpu`: the process's one device has the number 0, whichever module it is."""
         return "hpu"
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index: Device = None) -> None:
         """Waits until the device has finished all its work."""
         self._device_module().synchronize()
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Sets the generator's state to one that `get_rng_state` returned."""
         self._device_module().random.set_rng_state(new_state)
 
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
         state: torch.Tensor = self._device_module().random.get_rng_state()
         return state
 
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
         generator: torch.Generator = self._device_module().random.default_generators[0]
         return generator
 
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that new work is queued on."""
         return self._device_module().current_stream()
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that is current if no other was chosen."""
         return self._device_module().default_stream()
 
     def is_current_stream_capturing(self) -> bool:
         """Returns whether new work is captured into a graph."""
-        return self._captures > 0 if self._graph_class() is not None else super().is_current_stream_capturing()
+        return self._captures > 0 if self._captures_graphs() else super().is_current_stream_capturing()
 
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
@@ -80,7 +83,7 @@ class HPUAccelerator(Vendor):
 
         The bridge captures graphs only in lazy mode, and ignores `pool`.
         """
-        if self._graph_class() is None:
+        if not self._captures_graphs():
             with super().capture_to_graph(graph):
                 yield
             return
@@ -91,9 +94,9 @@ class HPUAccelerator(Vendor):
         finally:
             self._captures -= 1
 
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+    def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
         """Returns the bridge's counters by its names (`Limit`, `InUse`, ...), and the main ones by torch's names."""
-        stats = dict(self._device_module().memory_stats(device_index))
+        stats = dict(self._device_module().memory_stats(self.index_of(device_index)))
         return {
             **stats,
             "allocated_bytes.all.current": stats["InUse"],
@@ -102,12 +105,16 @@ class HPUAccelerator(Vendor):
             "reserved_bytes.all.peak": stats["Limit"],
         }
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Returns the bytes that the bridge may use."""
         return int(self.memory_stats(device_index)["Limit"])
 
     def is_fp16_supported(self) -> bool:
         """Returns whether the device computes in float16: from Gaudi 2 on."""
+        return self._has_fp16
+
+    @cached_property
+    def _has_fp16(self) -> bool:
         return bool(importlib.import_module("habana_frameworks.torch.utils.experimental")._is_fp16_supported())
 
     def is_fp64_supported(self) -> bool:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
 
 
 class MPSAccelerator(OneGenerator, Vendor):
-    """A Mac's GPU. Its one queue keeps the program's order, and every stream stands for that queue."""
+    """A Mac's GPU. Its one queue keeps the program's order, and every stream is that queue."""
 
     name = torch_device = "mps"
     package = "torch"
@@ -42,18 +43,20 @@ class MPSAccelerator(OneGenerator, Vendor):
         """Returns True, because there is one queue."""
         return True
 
-    def set_device(self, device_index: int) -> None:
-        """Does nothing, because there is one device."""
+    def set_device(self, device_index: Device) -> None:
+        """Does nothing, because there is one device. Raises SettingError for any other."""
+        self.index_of(device_index)
 
     def current_device(self) -> int:
         """Returns 0."""
         return 0
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index: Device = None) -> None:
         """Waits until the device has finished all its work."""
+        self.index_of(device_index)
         self._device_module().synchronize()
 
-    # streams: all stand for the one queue
+    # streams: all are the one queue
 
     @cached_property
     def _queue(self) -> tuple[type[Any], type[Any], Any]:
@@ -62,52 +65,58 @@ class MPSAccelerator(OneGenerator, Vendor):
         stream_class, event_class = queue_classes(self._device_module())
         return stream_class, event_class, stream_class()
 
-    @property
+    @cached_property
     def Stream(self) -> type[Any]:
-        """The class of a stream, whose objects all stand for the device's one queue."""
+        """The class of a stream, whose objects are all the device's one queue."""
         return self._queue[0]
 
-    @property
+    @cached_property
     def Event(self) -> type[Any]:
         """The class of an event: torch's for the device, except that it accepts and ignores a stream."""
         return self._queue[1]
 
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> Any:
         """Returns the stream whose scope the calling thread is in, else the default one."""
+        self.index_of(device_index)
         stream = current_stream()
         return self.default_stream() if stream is DEFAULT_STREAM else stream
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that is current outside of scopes."""
+        self.index_of(device_index)
         return self._queue[2]
 
     # random numbers
 
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
+        self.index_of(device_index)
         generator: torch.Generator = self._device_module()._get_default_mps_generator()
         return generator
 
     # memory: Metal keeps no peaks, so the current figures are returned for them
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index: Device = None) -> int:
         """Returns the bytes that tensors occupy now."""
+        self.index_of(device_index)
         return int(self._device_module().current_allocated_memory())
 
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
+    def max_memory_allocated(self, device_index: Device = None) -> int:
         """Returns the bytes that tensors occupy now, because no peak is kept."""
-        return self.memory_allocated()
+        return self.memory_allocated(device_index)
 
-    def memory_reserved(self, device_index: int | None = None) -> int:
+    def memory_reserved(self, device_index: Device = None) -> int:
         """Returns the bytes that Metal allocated for this process, used or not."""
+        self.index_of(device_index)
         return int(self._device_module().driver_allocated_memory())
 
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
+    def max_memory_reserved(self, device_index: Device = None) -> int:
         """Returns the bytes that Metal allocated for this process now, because no peak is kept."""
-        return self.memory_reserved()
+        return self.memory_reserved(device_index)
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Returns the number of bytes that Metal recommends not to exceed; the memory is the host's."""
+        self.index_of(device_index)
         return int(self._device_module().recommended_max_memory())
 
     def is_bf16_supported(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING
 
@@ -26,19 +27,14 @@ class NPUAccelerator(Vendor):
     _visible_devices = ("ASCEND_RT_VISIBLE_DEVICES",)
     _exported = ("ASCEND_", "HCCL_", "LD_LIBRARY_PATH", "PATH")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._mstx: _Ranges | None = None
-
     def _find_target(self) -> Target:
         from opforge.accelerator.target import Target
 
         return Target("npu", (str(self._device_module().get_device_name()),))  # the processor's name: Ascend910B3
 
+    @cached_property
     def _ranges(self) -> Any:
-        if self._mstx is None:
-            self._mstx = _Ranges(self._device_module())
-        return self._mstx
+        return _Ranges(self._device_module())
 
     def pin_memory_alignment(self) -> int:
         """Returns 4096, because CANN maps whole pages."""

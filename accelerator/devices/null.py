@@ -5,6 +5,8 @@ Its tensors are on torch's `meta` device: they have shapes and dtypes, and no me
 
 from __future__ import annotations
 
+from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
+
+    from opforge.accelerator.fallback.device_scope import device_scope
 
 
 class NullAccelerator(OneGenerator, Accelerator):
@@ -23,37 +28,42 @@ class NullAccelerator(OneGenerator, Accelerator):
 
     name = "null"
     torch_device = "meta"
-    synchronous = True
+    synchronous = index_is_rank = True
     interface_version = INTERFACE_VERSION
 
     def __init__(self) -> None:
         super().__init__()
         self._device = 0
+        self._no_module = SimpleNamespace()
         self._generator: torch.Generator | None = None
 
     def _device_module(self) -> Any:
         """Returns an empty module, because torch has none for `meta`."""
-        from types import SimpleNamespace
-
-        return SimpleNamespace()
+        return self._no_module
 
     def is_available(self) -> bool:
         """Returns True: it can always be used."""
         return True
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """Returns `meta`, which `torch.device` takes for tensors without memory."""
         return "meta"
 
-    def device(self, device_index: int | None = None) -> AbstractContextManager[Any]:
+    def device(self, device_index: Device = None) -> AbstractContextManager[Any]:
         """Returns a context manager in which `current_device` is this number."""
+        return self._device_scope(self, self.index_of(device_index))
+
+    @cached_property
+    def _device_scope(self) -> type[device_scope]:
         from opforge.accelerator.fallback.device_scope import device_scope
 
-        return device_scope(self, device_index)
+        return device_scope
 
-    def set_device(self, device_index: int) -> None:
-        """Makes this number the result of `current_device`."""
-        self._device = int(device_index)
+    def set_device(self, device_index: Device) -> None:
+        """Makes this number the result of `current_device`. A torch.device without a number changes nothing."""
+        index = self.index_of(device_index)
+        if index is not None:
+            self._device = index
 
     def current_device(self) -> int:
         """Returns the number that was set, else 0."""
@@ -63,7 +73,7 @@ class NullAccelerator(OneGenerator, Accelerator):
         """Returns 1."""
         return 1
 
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns a generator of its own, so that seeding it does not seed the host's."""
         if self._generator is None:
             import torch
@@ -75,7 +85,7 @@ class NullAccelerator(OneGenerator, Accelerator):
         """Seeds its generator, and returns it."""
         return self.default_generator().manual_seed(seed)
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Returns 0, because there is no memory."""
         return 0
 

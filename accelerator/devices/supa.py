@@ -7,7 +7,7 @@ from opforge.accelerator.vendors.vendor import Vendor
 
 
 class SUPAAccelerator(HostRegistration, Vendor):
-    """A device is one Biren card. torch_supa also answers to torch.cuda's names, so this is tried before CUDA."""
+    """A device is one Biren card. torch_supa also provides the names of torch.cuda, so this is tried before CUDA."""
 
     name = torch_device = runtime_prefix = "supa"
     package = "torch_supa"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -19,13 +17,18 @@ class Numbered(Protocol):
         ...
 
 
-@contextmanager
-def device_scope(accelerator: Numbered, device_index: int | None) -> Iterator[None]:
-    """Makes the number the current one within the block; None changes nothing."""
-    previous = accelerator.current_device()
-    if device_index is not None:
-        accelerator.set_device(device_index)
-    try:
-        yield
-    finally:
-        accelerator.set_device(previous)
+class device_scope:
+    """A scope in which the number is the current one; None changes nothing."""
+
+    __slots__ = ("_accelerator", "_device_index", "_previous")
+
+    def __init__(self, accelerator: Numbered, device_index: int | None) -> None:
+        self._accelerator, self._device_index = accelerator, device_index
+
+    def __enter__(self) -> None:
+        self._previous = self._accelerator.current_device()
+        if self._device_index is not None:
+            self._accelerator.set_device(self._device_index)
+
+    def __exit__(self, *error: object) -> None:
+        self._accelerator.set_device(self._previous)

@@ -1,5 +1,6 @@
 """A graph for devices that capture none: it records a block's torch operations, and replays them on the same tensors.
 
+`Graph`, `graph` and `is_current_stream_capturing` are named as in torch's modules for devices.
 As with a device's graph, the tensors are fixed at capture: copy new values into the inputs, replay, read the outputs.
 Python between the operations (branches, `.item()`) is not recorded, and tensors that the block allocated stay alive.
 This module imports torch, because a base class comes from it; so only functions that need a graph import the module.
@@ -16,7 +17,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_thread = local()
+
+class _Thread(local):
+    recording = False
+
+
+_thread = _Thread()
 _Step = tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]
 """An operation, its arguments, and its results: None instead of a result that shares memory with an argument."""
 
@@ -24,9 +30,8 @@ _Step = tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]
 class RecordedGraph:
     """The operations of one captured block, in order."""
 
-    def __init__(self) -> None:
-        self._steps: list[_Step] | None = None
-        self._inference = False
+    _steps: list[_Step] | None = None
+    _inference = False
 
     def replay(self) -> None:
         """Runs the operations again, and writes the results into the tensors of the capture. Autograd records nothing.
@@ -47,6 +52,9 @@ class RecordedGraph:
         self._steps = None
 
 
+Graph = RecordedGraph
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves these two untyped
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -58,7 +66,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         kwargs = kwargs or {}
         results = func(*args, **kwargs)
         # Replaying the operation updates a result that shares memory with an argument; every other result must be
-        # copied. The operation's schema does not tell which one it is: reshape may or may not copy.
+        # copied. The operation's schema does not show which: reshape may or may not copy.
         shared = {_memory(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
         fresh = [
             value if isinstance(value, torch.Tensor) and _memory(value) not in shared else None
@@ -76,15 +84,16 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 @contextmanager
-def recording(graph: RecordedGraph) -> Iterator[RecordedGraph]:
+def graph(graph: RecordedGraph, pool: object = None, stream: object = None) -> Iterator[RecordedGraph]:
     """Runs the block, and stores its operations in the graph; a block that raises leaves the graph empty.
 
+    `pool` and `stream` are ignored.
     Raises RuntimeError if the graph is not empty.
     """
     if graph._steps is not None:
         raise RuntimeError("The graph is full: create another, or reset() this one, before capturing again.")
     graph._inference = torch.is_inference_mode_enabled()
-    previous = is_recording()
+    previous = is_current_stream_capturing()
     _thread.recording = True
     try:
         with _Recorder() as recorder:
@@ -94,6 +103,6 @@ def recording(graph: RecordedGraph) -> Iterator[RecordedGraph]:
     graph._steps = recorder.steps
 
 
-def is_recording() -> bool:
-    """Returns whether the calling thread is inside `recording`."""
-    return bool(getattr(_thread, "recording", False))
+def is_current_stream_capturing() -> bool:
+    """Returns whether the calling thread is inside `graph`."""
+    return _thread.recording

@@ -1,4 +1,7 @@
-"""Streams and events for synchronous devices: there is nothing to wait for, and events measure time."""
+"""Streams and events for synchronous devices: there is nothing to wait for, and events measure time.
+
+`Stream`, `Event`, `stream`, `current_stream` and `default_stream` are named as in torch's modules for devices.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class HostEvent:
 
     def _time(self, which: str) -> int:
         if not self.enable_timing:
-            raise RuntimeError(f"The {which} event keeps no time: create it with Event(enable_timing=True).")
+            raise RuntimeError(f"The {which} event records no time: create it with Event(enable_timing=True).")
         if self._recorded_ns is None:
             raise RuntimeError(f"The {which} event was never recorded: call its record() first.")
         return self._recorded_ns
@@ -84,12 +87,13 @@ class HostStream:
 class stream_scope:
     """A scope in which the stream is the calling thread's current one; None changes nothing."""
 
+    __slots__ = ("_previous", "stream")
+
     def __init__(self, stream: HostStream | None) -> None:
         self.stream = stream
-        self._previous: HostStream | None = None
 
     def __enter__(self) -> HostStream | None:
-        self._previous = current_stream()
+        self._previous: HostStream = current_stream()
         if self.stream is not None:
             _thread.stream = self.stream
         return self.stream
@@ -101,10 +105,21 @@ class stream_scope:
 
 
 DEFAULT_STREAM = HostStream()
-_thread = local()
 
 
-def current_stream() -> HostStream:
-    """Returns the calling thread's current stream."""
-    stream: HostStream = getattr(_thread, "stream", DEFAULT_STREAM)
-    return stream
+class _Thread(local):
+    stream: HostStream = DEFAULT_STREAM
+
+
+_thread = _Thread()
+Stream, Event, stream = HostStream, HostEvent, stream_scope
+
+
+def current_stream(device: object = None) -> HostStream:
+    """Returns the calling thread's current stream, whatever the device."""
+    return _thread.stream
+
+
+def default_stream(device: object = None) -> HostStream:
+    """Returns the stream that is current outside of scopes."""
+    return DEFAULT_STREAM

@@ -8,22 +8,47 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from .files import read_fields, read_number, read_text
 
 
-def memory_limit(root: str = "/") -> int | None:
-    """Returns the bytes that the processes of this group may use together. None if there is no limit."""
-    limits = [limit for limit, _ in _memory_limits(root)]
-    return min(limits, default=None)
+class MemoryLimit(NamedTuple):
+    """The limit of one control group that contains this process."""
+
+    size: int
+    """Bytes that the processes of the group may use together."""
+    folder: str
+    """The group's folder, relative to the root, as are the names of files in it below."""
+    used_file: str
+    cache_field: str
+    """The line of memory.stat with the bytes of page cache that the kernel can drop."""
+
+    def left(self, root: str = "/") -> int:
+        """Returns the bytes that the group has left. Page cache that the kernel can drop counts as free."""
+        used = read_number(root, f"{self.folder}/{self.used_file}") or 0
+        cache = read_fields(root, f"{self.folder}/memory.stat").get(self.cache_field, 0)
+        return max(0, self.size - max(0, used - cache))
+
+
+def memory_limits(root: str = "/") -> list[MemoryLimit]:
+    """Returns the limits that apply to this process; empty if there is none."""
+    limits = []
+    for folder in _folders(root, "memory"):
+        for limit_file, used_file, cache_field in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            size = read_number(root, f"{folder}/{limit_file}")
+            # Version 1 writes "no limit" as the largest page-aligned number.
+            if size is not None and size < 1 << 62:
+                limits.append(MemoryLimit(size, folder, used_file, cache_field))
+    return limits
 
 
 def memory_left(root: str = "/") -> int | None:
-    """Returns the bytes left of the tightest limit. None if there is no limit.
-
-    Page cache that the kernel can drop counts as free.
-    """
-    return min((max(0, limit - used) for limit, used in _memory_limits(root)), default=None)
+    """Returns the bytes left of the tightest limit. None if there is no limit."""
+    return min((limit.left(root) for limit in memory_limits(root)), default=None)
 
 
 def cpu_quota(root: str = "/") -> float | None:
@@ -53,20 +78,6 @@ def processes_left(root: str = "/") -> int | None:
 def cap_cores(count: int, quota: float | None) -> int:
     """Returns how many of `count` cores a quota can keep busy: rounded up, at least one."""
     return count if quota is None else max(1, min(count, math.ceil(quota)))
-
-
-def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
-    """Yields (limit, used) in bytes of each group that has a limit."""
-    for folder in _folders(root, "memory"):
-        for limit_file, used_file, cache in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        ):
-            limit = read_number(root, f"{folder}/{limit_file}")
-            # Version 1 writes "no limit" as the largest page-aligned number.
-            if limit is not None and limit < 1 << 62:
-                used = read_number(root, f"{folder}/{used_file}") or 0
-                yield limit, max(0, used - read_fields(root, f"{folder}/memory.stat").get(cache, 0))
 
 
 def _folders(root: str, controller: str) -> Iterator[str]:

@@ -32,6 +32,20 @@ def read_number(root: str, path: str) -> int | None:
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
+def field(text: str | None, name: str) -> int | None:
+    """Returns the number after a name at the beginning of a line, as `read_fields` does. None if there is none."""
+    if not text:
+        return None
+    start = 0 if text.startswith(f"{name}:") else text.find(f"\n{name}:") + 1
+    if not text.startswith(name, start):
+        return None
+    start += len(name) + 1
+    words = text[start : start + 64].partition("\n")[0].split()
+    if not words or not words[0].isdecimal():
+        return None
+    return int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+
+
 def read_fields(root: str, path: str) -> dict[str, int]:
     """Returns the first number after each name in a file such as /proc/meminfo, by name; kB are converted to bytes."""
     fields: dict[str, int] = {}

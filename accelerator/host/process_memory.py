@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from time import monotonic
 
-from .cgroup import memory_left, memory_limit
-from .files import read_fields
+from .cgroup import MemoryLimit, memory_limits
+from .files import field, read_text
+
+LIMITS_LAST = 1.0
+"""Seconds for which the machine's memory and the cgroup's limits are kept: to find them, a dozen files are read."""
 
 
 class ProcessMemory:
@@ -20,16 +24,30 @@ class ProcessMemory:
         self._root = root
         self._stale_peak = -1
         self._largest = 0
+        self._total = 0
+        self._limits: list[MemoryLimit] = []
+        self._limits_end = 0.0
 
     def resident(self) -> int:
         """Returns the resident set's size."""
-        return self._resident_and_peak()[0]
+        # statm costs the kernel half of what status does: its second number is the resident set, in pages.
+        words = (read_text(self._root, "proc/self/statm") or "").split(maxsplit=2)
+        if len(words) < 3 or not words[1].isdecimal():
+            return self.resident_and_peak()[0]
+        resident = int(words[1]) * _PAGE
+        # The kernel may count statm's number more exactly than status's, so the peak might otherwise be below it.
+        self._largest = max(self._largest, resident)
+        return resident
 
     def peak(self) -> int:
         """Returns the resident set's largest size since the start or the last reset."""
+        return self.resident_and_peak()[1]
+
+    def resident_and_peak(self) -> tuple[int, int]:
+        """Returns the resident set's size, and its largest since the start or the last reset."""
         resident, peak = self._resident_and_peak()
         self._largest = max(self._largest, resident)
-        return peak if peak > self._stale_peak else self._largest
+        return resident, max(peak, self._largest) if peak > self._stale_peak else self._largest
 
     def reset_peak(self) -> None:
         """Resets the peak to the current size."""
@@ -39,28 +57,33 @@ class ProcessMemory:
                 os.write(handle, b"5")
             finally:
                 os.close(handle)
-            self._stale_peak = -1
+            self._largest, self._stale_peak = 0, -1
         except OSError:
             self._largest, self._stale_peak = self._resident_and_peak()
 
     def total(self) -> int:
-        """Returns the machine's memory, or the cgroup's limit if that is lower."""
-        total = read_fields(self._root, "proc/meminfo").get("MemTotal") or _physical_memory()
-        limit = memory_limit(self._root)
-        return total if limit is None else min(total, limit)
+        """Returns the machine's memory, or the cgroup's limit if that is lower, as they were within the last second."""
+        if monotonic() >= self._limits_end:
+            self._limits = memory_limits(self._root)
+            memory = field(read_text(self._root, "proc/meminfo"), "MemTotal") or _physical_memory()
+            self._total = min([memory, *(limit.size for limit in self._limits)])
+            self._limits_end = monotonic() + LIMITS_LAST
+        return self._total
 
     def available(self) -> int:
         """Returns what the kernel estimates to be available without swapping, or what the cgroup leaves if less."""
-        fields = read_fields(self._root, "proc/meminfo")
-        free = fields.get("MemAvailable", fields.get("MemFree"))
-        free = max(0, self.total() - self.resident()) if free is None else free
-        left = memory_left(self._root)
-        return free if left is None else min(free, left)
+        total, meminfo = self.total(), read_text(self._root, "proc/meminfo")
+        free = field(meminfo, "MemAvailable")
+        if free is None:
+            free = field(meminfo, "MemFree")
+        free = max(0, total - self.resident()) if free is None else free
+        return min([free, *(limit.left(self._root) for limit in self._limits)])
 
     def _resident_and_peak(self) -> tuple[int, int]:
-        fields = read_fields(self._root, "proc/self/status")
-        if "VmRSS" in fields:
-            return fields["VmRSS"], max(fields["VmRSS"], fields.get("VmHWM", 0))
+        status = read_text(self._root, "proc/self/status")
+        resident = field(status, "VmRSS")
+        if resident is not None:
+            return resident, max(resident, field(status, "VmHWM") or 0)
         # Without /proc the system reports only the peak, so return it for both.
         import resource
         import sys
@@ -69,5 +92,8 @@ class ProcessMemory:
         return peak, peak
 
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
 def _physical_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _PAGE * os.sysconf("SC_PHYS_PAGES")

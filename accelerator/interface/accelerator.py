@@ -56,7 +56,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
             arch="+".join(self.target().arch),
             simd=self._simd(),
             triton=self.is_triton_supported(),
-            graphs=self._graph_class() is not None,
+            graphs=self._captures_graphs(),
             total_memory=self.total_memory(),
             numa_nodes=tuple(node.number for node in host.nodes),
             memory_only_nodes=tuple(node.number for node in host.memory_only_nodes),
@@ -79,7 +79,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         return f"<{type(self).__name__} {self.name!r}>"
 
     def __copy__(self) -> Accelerator:
-        """Returns this object: it stands for the process's device, of which a copy of its user makes no second one."""
+        """Returns this object: a copy of an object that refers to it uses the same device."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Accelerator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .device import Devices
@@ -30,14 +31,15 @@ class DataTypes(Devices):
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Returns the floating-point dtypes that the device computes in, float32 first."""
-        import torch
-
-        optional = (
-            (torch.float16, self.is_fp16_supported),
-            (torch.bfloat16, self.is_bf16_supported),
-            (torch.float64, self.is_fp64_supported),
-        )
-        return [torch.float32, *(dtype for dtype, is_supported in optional if is_supported())]
+        module = self._torch
+        dtypes: list[torch.dtype] = [module.float32]
+        if self.is_fp16_supported():
+            dtypes.append(module.float16)
+        if self.is_bf16_supported():
+            dtypes.append(module.bfloat16)
+        if self.is_fp64_supported():
+            dtypes.append(module.float64)
+        return dtypes
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
         import functools
@@ -46,37 +48,37 @@ class DataTypes(Devices):
 
         return functools.partial(torch.tensor, dtype=getattr(torch, dtype), device=self.torch_device)
 
-    @property
+    @cached_property
     def BFloat16Tensor(self) -> Callable[..., torch.Tensor]:
         """Makes a bfloat16 tensor on the device from a list of values."""
         return self._tensor_maker("bfloat16")
 
-    @property
+    @cached_property
     def ByteTensor(self) -> Callable[..., torch.Tensor]:
         """Makes a uint8 tensor on the device from a list of values."""
         return self._tensor_maker("uint8")
 
-    @property
+    @cached_property
     def DoubleTensor(self) -> Callable[..., torch.Tensor]:
         """Makes a float64 tensor on the device from a list of values."""
         return self._tensor_maker("float64")
 
-    @property
+    @cached_property
     def FloatTensor(self) -> Callable[..., torch.Tensor]:
         """Makes a float32 tensor on the device from a list of values."""
         return self._tensor_maker("float32")
 
-    @property
+    @cached_property
     def HalfTensor(self) -> Callable[..., torch.Tensor]:
         """Makes a float16 tensor on the device from a list of values."""
         return self._tensor_maker("float16")
 
-    @property
+    @cached_property
     def IntTensor(self) -> Callable[..., torch.Tensor]:
         """Makes an int32 tensor on the device from a list of values."""
         return self._tensor_maker("int32")
 
-    @property
+    @cached_property
     def LongTensor(self) -> Callable[..., torch.Tensor]:
         """Makes an int64 tensor on the device from a list of values."""
         return self._tensor_maker("int64")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import suppress
+import os
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.errors import CommunicationError, SettingError
@@ -14,11 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
     from typing import Any, ClassVar
 
+    from opforge.accelerator.amp import DeviceAmp
+
 ONECCL = "oneccl_bindings_for_pytorch"
+ITT_COLLECTOR = ("INTEL_LIBITTNOTIFY64", "INTEL_ITTNOTIFY_GROUPS")
+"""The variables by which a profiler such as VTune gives ITT its collector. Without them ITT records nothing."""
 
 
 class Environment(Devices):
-    """The part of the interface for what lies around the device: communication, variables, profilers, compilers."""
+    """The part of the interface for the device's environment: communication, variables, profilers, compilers."""
 
     triton_backend: ClassVar[bool] = False
     """Whether Triton has a backend for this kind of device."""
@@ -37,13 +42,14 @@ class Environment(Devices):
 
     def communication_backend_name(self) -> str:
         """Returns the name that `torch.distributed.init_process_group` takes."""
-        return "ccl" if self._uses_oneccl() else self._communication_backend
+        return self._backend[0]
 
-    def _communication_module(self) -> str:
-        return ONECCL if self._uses_oneccl() else self._communication_package
-
-    def _uses_oneccl(self) -> bool:
-        return self._oneccl and _is_installed(ONECCL)
+    @cached_property
+    def _backend(self) -> tuple[str, str]:
+        """The backend's name, and the module whose import registers it; that is empty if none has to be imported."""
+        if self._oneccl and _is_installed(ONECCL):
+            return "ccl", ONECCL
+        return self._communication_backend, self._communication_package
 
     def init_distributed(self, **options: Any) -> None:
         """Starts torch.distributed with the accelerator's backend. Does nothing if a process group exists already.
@@ -58,9 +64,10 @@ class Environment(Devices):
             raise CommunicationError(self.name, backend, "this torch is built without torch.distributed")
         if torch.distributed.is_initialized():
             return
+        own, package = self._backend
         try:
-            if backend == self.communication_backend_name() and self._communication_module():
-                importlib.import_module(self._communication_module())
+            if backend == own and package:
+                importlib.import_module(package)
         except ImportError as error:
             raise CommunicationError(self.name, backend, f"its package cannot be imported: {error}") from error
         for _, _, name in (part.rpartition(":") for part in backend.split(",")):  # such as cpu:gloo,cuda:nccl
@@ -70,8 +77,9 @@ class Environment(Devices):
 
     def is_triton_supported(self) -> bool:
         """Returns whether Triton is installed and compiles for the device."""
-        return self.triton_backend and self._triton_is_installed()
+        return self.triton_backend and self._triton_is_installed
 
+    @cached_property
     def _triton_is_installed(self) -> bool:
         return _is_installed("triton")
 
@@ -94,38 +102,55 @@ class Environment(Devices):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Opens a named range in the profiler's timeline: the vendor's profiler, or ITT if torch has it."""
-        ranges = self._ranges()
+        ranges = self._ranges
         if ranges is not None:
-            with suppress(RuntimeError):  # raised by torch and the vendors if the profiler's library is missing
+            try:
                 ranges.range_push(msg)
+            except RuntimeError:  # raised by torch and the vendors if the profiler's library is missing
+                pass
 
     def range_pop(self, domain: str | None = None) -> None:
         """Closes the most recent open range."""
-        ranges = self._ranges()
+        ranges = self._ranges
         if ranges is not None:
-            with suppress(RuntimeError):
+            try:
                 ranges.range_pop()
+            except RuntimeError:
+                pass
 
+    @cached_property
     def _ranges(self) -> Any:
-        """Returns an object with `range_push(msg)` and `range_pop()`. None if nothing records ranges."""
+        """An object with `range_push(msg)` and `range_pop()`. None if nothing records ranges."""
+        if not any(variable in os.environ for variable in ITT_COLLECTOR):
+            return None
         import torch.profiler
 
         itt: Any = torch.profiler.itt
         return itt if itt.is_available() else None
 
+    def amp(self) -> DeviceAmp:
+        """Returns torch.amp for the device: a context in which operations choose their precision (autocast).
+
+        `with accelerator.amp():` is `with torch.amp.autocast(device):`. Its `autocast`, `GradScaler`, `custom_fwd` and
+        `custom_bwd` are torch.amp's without the argument for the device, as in `torch.cuda.amp`.
+        """
+        from opforge.accelerator.amp import DeviceAmp
+
+        return DeviceAmp(self.torch_device)
+
     def export_envs(self) -> list[str]:
         """Returns the prefixes of the environment variables that a launcher copies to remote processes."""
-        return list(self._exported)
+        return [*self._exported]
 
     def visible_devices_envs(self) -> list[str]:
         """Returns the environment variables that limit which devices a process may use."""
-        return list(self._visible_devices)
+        return [*self._visible_devices]
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Iterable[int | str]
     ) -> None:
         """Writes these device numbers into a process's environment, under each name of `visible_devices_envs`."""
-        devices = ",".join(str(number) for number in local_accelerator_ids)
+        devices = ",".join(map(str, local_accelerator_ids))
         for variable in self.visible_devices_envs():
             current_env[variable] = devices
 

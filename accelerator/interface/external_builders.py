@@ -33,7 +33,7 @@ class ExternalBuilders:
         self.entries: dict[str, tuple[str, EntryPoint]] = {}
         """Class name -> the op's owner (the accelerator or the host), and the entry point."""
         self.rejected: dict[str, str] = {}
-        """Entry point's name and distribution -> why it is left out."""
+        """Entry point's name and distribution -> why it is ignored."""
         points = entry_points(GROUP)
         for owner, packages in {accelerator: tables, host: tables[-1:]}.items():
             owners = {name: package for package, table in reversed(packages) for name in table}
@@ -53,7 +53,7 @@ class ExternalBuilders:
                     continue
                 self.rejected[f"{point.name} of {point.source}"] = problem
         for label, problem in self.rejected.items():
-            log.warning("the op builder %s is left out: %s", label, problem)
+            log.warning("the op builder %s is ignored: %s", label, problem)
 
     def get(self, class_name: str) -> BuilderClass | None:
         """Imports and returns the builder class of that name. None if no package adds it.
@@ -76,7 +76,7 @@ class ExternalBuilders:
         is_builder = isinstance(value, type) and all(hasattr(value, name) for name in ("name", "is_compatible", "load"))
         if not is_builder:
             raise BuilderError(
-                label, f"{point.value} is {value!r}, and no builder", "Name a subclass of opforge.OpBuilder there."
+                label, f"{point.value} is {value!r}, not a builder", "Name a subclass of opforge.OpBuilder there."
             )
         builder_class: BuilderClass = value
         return builder_class

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
+    from torch.types import Device
 
 
 class Memory(Devices):
@@ -21,14 +22,14 @@ class Memory(Devices):
     A figure that a device does not count is 0, and resetting it does nothing.
     """
 
-    def _bytes(self, device_index: int | None, *names: str) -> int:
-        function = self._device_function(*names)
-        return 0 if function is None else int(function(device_index))
+    def _bytes(self, device_index: Device, *names: str) -> int:
+        index, function = self.index_of(device_index), self._device_function(*names)
+        return 0 if function is None else int(function(index))
 
-    def _reset(self, device_index: int | None, *names: str) -> None:
-        function = self._device_function(*names)
+    def _reset(self, device_index: Device, *names: str) -> None:
+        index, function = self.index_of(device_index), self._device_function(*names)
         if function is not None:
-            function(device_index)
+            function(index)
 
     def empty_cache(self) -> None:
         """Releases memory that torch holds but does not use."""
@@ -36,35 +37,35 @@ class Memory(Devices):
         if function is not None:
             function()
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index: Device = None) -> int:
         """Returns the bytes that tensors occupy now."""
         return self._bytes(device_index, "memory_allocated")
 
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
+    def max_memory_allocated(self, device_index: Device = None) -> int:
         """Returns the most bytes that tensors occupied since the start or the last reset."""
         return self._bytes(device_index, "max_memory_allocated")
 
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+    def reset_max_memory_allocated(self, device_index: Device = None) -> None:
         """Resets the peak of `max_memory_allocated` to what is allocated now."""
         self._reset(device_index, "reset_peak_memory_stats", "reset_max_memory_allocated")
 
-    def memory_cached(self, device_index: int | None = None) -> int:
+    def memory_cached(self, device_index: Device = None) -> int:
         """Returns the same as `memory_reserved`, under its older name."""
         return self.memory_reserved(device_index)
 
-    def max_memory_cached(self, device_index: int | None = None) -> int:
+    def max_memory_cached(self, device_index: Device = None) -> int:
         """Returns the same as `max_memory_reserved`, under its older name."""
         return self.max_memory_reserved(device_index)
 
-    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
+    def reset_max_memory_cached(self, device_index: Device = None) -> None:
         """Resets the peak of `max_memory_reserved` to what is reserved now."""
         self._reset(device_index, "reset_peak_memory_stats", "reset_max_memory_cached")
 
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+    def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
         """Returns the allocator's counters by torch's names, such as `allocated_bytes.all.current`."""
         stats = self._device_function("memory_stats")
         if stats is not None:
-            return dict(stats(device_index))
+            return dict(stats(self.index_of(device_index)))
         return {
             "allocated_bytes.all.current": self.memory_allocated(device_index),
             "allocated_bytes.all.peak": self.max_memory_allocated(device_index),
@@ -72,37 +73,39 @@ class Memory(Devices):
             "reserved_bytes.all.peak": self.max_memory_reserved(device_index),
         }
 
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Resets every peak to its current value."""
         self._reset(device_index, "reset_peak_memory_stats")
 
-    def memory_reserved(self, device_index: int | None = None) -> int:
+    def memory_reserved(self, device_index: Device = None) -> int:
         """Returns the device's bytes that torch holds now, used or not."""
         return self._bytes(device_index, "memory_reserved", "memory_allocated")
 
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
+    def max_memory_reserved(self, device_index: Device = None) -> int:
         """Returns the most bytes that torch held since the start or the last reset."""
         return self._bytes(device_index, "max_memory_reserved", "max_memory_allocated")
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Returns the bytes that the device has."""
-        index = self.current_device() if device_index is None else device_index
+        index = self.index_of(device_index)
+        if index is None:
+            index = self.current_device()
         return int(self._device_module().get_device_properties(index).total_memory)
 
-    def available_memory(self, device_index: int | None = None) -> int:
+    def available_memory(self, device_index: Device = None) -> int:
         """Returns the bytes that can still be allocated.
 
         What other processes use is subtracted if the device reports it.
         """
         return self.mem_get_info(device_index)[0]
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """Returns (free, total) bytes of the device."""
         function = self._device_function("mem_get_info")
         if function is None:
             total = self.total_memory(device_index)
             return total - self.memory_reserved(device_index), total
-        free, total = function(device_index)
+        free, total = function(self.index_of(device_index))
         return int(free), int(total)
 
 

@@ -77,7 +77,7 @@ class BuilderLink(Devices):
         return {**external, **host, **dict.fromkeys(self._table(self.op_builder_dir()), self.name)}
 
     def op_builder_problems(self) -> dict[str, str]:
-        """Returns why builders of other packages are left out, by entry point and distribution."""
+        """Returns why builders of other packages are ignored, by entry point and distribution."""
         return dict(self._external_builders().rejected)
 
     def load_op(self, class_name: str, verbose: bool = False) -> Any:
@@ -126,7 +126,7 @@ class BuilderLink(Devices):
 
 
 def target_for(builder_class: BuilderClass, target: Target) -> Target | None:
-    """Returns the target of a builder of this class under an accelerator with `target`. None stands for the host's.
+    """Returns the target of a builder of this class under an accelerator with `target`. None means the host's.
 
     The host's is used if the class has `devices`, and these include the host and not the accelerator's device.
     """

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import torch
+    from torch.types import Device
 
 
 class RandomNumbers(Devices):
@@ -17,22 +18,21 @@ class RandomNumbers(Devices):
 
     def random(self) -> ModuleType:
         """Returns the module `torch.random`."""
-        import torch
+        random: ModuleType = self._torch.random
+        return random
 
-        return torch.random
-
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Sets the generator's state to one that `get_rng_state` returned."""
-        module = self._device_module()
-        if device_index is None:
+        module, index = self._device_module(), self.index_of(device_index)
+        if index is None:
             module.set_rng_state(new_state)
         else:
-            module.set_rng_state(new_state, device_index)
+            module.set_rng_state(new_state, index)
 
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
-        module = self._device_module()
-        state: torch.Tensor = module.get_rng_state() if device_index is None else module.get_rng_state(device_index)
+        module, index = self._device_module(), self.index_of(device_index)
+        state: torch.Tensor = module.get_rng_state() if index is None else module.get_rng_state(index)
         return state
 
     def manual_seed(self, seed: int) -> torch.Generator | None:
@@ -49,9 +49,11 @@ class RandomNumbers(Devices):
         """Returns the seed of the current device's generator."""
         return int(self._device_module().initial_seed())
 
-    def default_generator(self, device_index: int | None = None) -> torch.Generator:
+    def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
-        index = self.current_device() if device_index is None else device_index
+        index = self.index_of(device_index)
+        if index is None:
+            index = self.current_device()
         generator: torch.Generator = self._device_module().default_generators[index]
         return generator
 
@@ -59,13 +61,13 @@ class RandomNumbers(Devices):
 class OneGenerator(RandomNumbers):
     """The random-number part for a device with a single generator, its `default_generator`, for every number."""
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Sets the generator's state to one that `get_rng_state` returned."""
-        self.default_generator().set_state(new_state)
+        self.default_generator(device_index).set_state(new_state)
 
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
-        return self.default_generator().get_state()
+        return self.default_generator(device_index).get_state()
 
     def manual_seed_all(self, seed: int) -> torch.Generator | None:
         """Seeds the generator, and returns what `manual_seed` returns."""

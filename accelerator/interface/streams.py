@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .device import Devices
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from torch.types import Device
+
 
 class Streams(Devices):
     """The stream and event part of the interface."""
@@ -18,58 +21,48 @@ class Streams(Devices):
     def _has_streams(self) -> bool:
         return not self.is_synchronized_device() and hasattr(self._device_module(), "Stream")
 
-    @property
+    @cached_property
+    def _streams(self) -> Any:
+        """Torch's module for the device if it has streams, else the emulation, which has the same names."""
+        if self._has_streams():
+            return self._device_module()
+        from opforge.accelerator.fallback import streams
+
+        return streams
+
+    @cached_property
     def Stream(self) -> type[Any]:
         """The class of a stream, called as `Stream(device=None, priority=0)`.
 
         Its objects have synchronize, query, wait_stream, wait_event and record_event.
         """
-        if self._has_streams():
-            stream_class: type[Any] = self._device_module().Stream
-            return stream_class
-        from opforge.accelerator.fallback.streams import HostStream
+        stream_class: type[Any] = self._streams.Stream
+        return stream_class
 
-        return HostStream
-
-    @property
+    @cached_property
     def Event(self) -> type[Any]:
         """The class of an event, called as `Event(enable_timing=False)`.
 
         Its objects have record, wait, query, synchronize, and elapsed_time(end), in milliseconds.
         """
-        if self._has_streams():
-            event_class: type[Any] = self._device_module().Event
-            return event_class
-        from opforge.accelerator.fallback.streams import HostEvent
-
-        return HostEvent
+        event_class: type[Any] = self._streams.Event
+        return event_class
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """Returns a context manager in which the stream is the current one; None changes nothing."""
-        if self._has_streams():
-            context: AbstractContextManager[Any] = self._device_module().stream(stream)
-            return context
-        from opforge.accelerator.fallback.streams import stream_scope
+        context: AbstractContextManager[Any] = self._streams.stream(stream)
+        return context
 
-        return stream_scope(stream)
-
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that new work is queued on."""
-        if self._has_streams():
-            return self._device_module().current_stream(device_index)
-        from opforge.accelerator.fallback.streams import current_stream
+        index = None if device_index is None else self.index_of(device_index)
+        return self._streams.current_stream(index)
 
-        return current_stream()
-
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that is current if no other was chosen."""
-        if self._has_streams():
-            module = self._device_module()
-            # torch.xpu has no default_stream: outside every scope the current stream is the default one.
-            return getattr(module, "default_stream", module.current_stream)(device_index)
-        from opforge.accelerator.fallback.streams import DEFAULT_STREAM
-
-        return DEFAULT_STREAM
+        streams = self._streams
+        # torch.xpu has no default_stream: outside every scope the current stream is the default one.
+        return getattr(streams, "default_stream", streams.current_stream)(self.index_of(device_index))
 
     def raw_stream_function(self) -> Callable[[int], int]:
         """Returns a function from a device's number to the driver's handle of the stream that is current there.
@@ -90,30 +83,37 @@ class Streams(Devices):
 class Graphs(Devices):
     """The graph part of the interface."""
 
-    def _graph_class(self) -> type[Any] | None:
-        """Returns torch's class of a graph on this device. None if the device captures no graphs."""
+    def _captures_graphs(self) -> bool:
+        """Returns whether the device captures graphs. If not, they are emulated."""
         if self.is_synchronized_device():
-            return None
+            return False
         module = self._device_module()
-        graph_class: type[Any] | None = getattr(module, f"{self.torch_device.upper()}Graph", None)
-        return graph_class if hasattr(module, "graph") else None
+        return hasattr(module, self._graph_name()) and hasattr(module, "graph")
+
+    def _graph_name(self) -> str:
+        return f"{self.torch_device.upper()}Graph"
+
+    @cached_property
+    def _graphs(self) -> Any:
+        """Torch's module for the device if it captures graphs, else the emulation, which has the same names."""
+        if self._captures_graphs():
+            return self._device_module()
+        from opforge.accelerator.fallback import graph
+
+        return graph
+
+    @cached_property
+    def _graph_class(self) -> type[Any]:
+        graph_class: type[Any] = getattr(self._graphs, self._graph_name() if self._captures_graphs() else "Graph")
+        return graph_class
 
     def is_current_stream_capturing(self) -> bool:
         """Returns whether new work is captured into a graph."""
-        if self._graph_class() is not None:
-            return bool(self._device_module().is_current_stream_capturing())
-        from opforge.accelerator.fallback.graph import is_recording
-
-        return is_recording()
+        return bool(self._graphs.is_current_stream_capturing())
 
     def create_graph(self) -> Any:
         """Returns an empty graph, to be filled by `capture_to_graph`."""
-        graph_class = self._graph_class()
-        if graph_class is not None:
-            return graph_class()
-        from opforge.accelerator.fallback.graph import RecordedGraph
-
-        return RecordedGraph()
+        return self._graph_class()
 
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> AbstractContextManager[Any]:
         """Returns a context manager that captures the work of its body into the graph.
@@ -121,12 +121,8 @@ class Graphs(Devices):
         A device captures the body without running it. The emulation for a device without graphs also runs it, so that
         its results exist immediately, and ignores `pool` and `stream`.
         """
-        if self._graph_class() is not None:
-            context: AbstractContextManager[Any] = self._device_module().graph(graph, pool=pool, stream=stream)
-            return context
-        from opforge.accelerator.fallback.graph import recording
-
-        return recording(graph)
+        context: AbstractContextManager[Any] = self._graphs.graph(graph, pool=pool, stream=stream)
+        return context
 
     def replay_graph(self, graph: Any) -> None:
         """Runs the captured work again on the same tensors: it reads the inputs anew and overwrites the outputs.

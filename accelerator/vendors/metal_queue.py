@@ -1,4 +1,4 @@
-"""Streams and events for Metal, which has one queue: every stream stands for it, and only events and waits do work."""
+"""Streams and events for Metal, which has one queue: every stream is that queue, and only events and waits do work."""
 
 from __future__ import annotations
 

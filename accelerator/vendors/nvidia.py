@@ -17,8 +17,8 @@ _OTHER_DRIVERS = ("dev/dxg", "dev/nvmap")
 def device_problem(toolkit: str, root: str = "/") -> str | None:
     """Returns why a torch built with this CUDA toolkit, such as `13.0`, has no device here. None if it has one.
 
-    A process that has asked CUDA's runtime only for the number of devices can no longer use CUDA in its forks. So the
-    driver's library is asked only for its version, and the files that the driver made are counted.
+    A process that has only counted devices through CUDA's runtime can no longer use CUDA in its forks. So only the
+    version is read from the driver's library, and the files that the driver made are counted.
     """
     driver = driver_version()
     if driver is None:

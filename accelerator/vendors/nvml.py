@@ -17,8 +17,10 @@ from .nvidia import visible_devices
 if TYPE_CHECKING:
     from typing import Any
 
-_started: tuple[int, Any] | None = None
-"""The process in which the library was started, and its module. A fork must start it again."""
+_started: tuple[int, Any, str] | None = None
+"""The process that started the library, its module, and why it cannot be used. A fork must start it again."""
+_devices: dict[str, Any] = {}
+"""UUID -> the device, since that start: finding it lists all devices and their parts."""
 
 
 class NvmlUnavailableError(Exception):
@@ -57,24 +59,31 @@ def _nvml() -> Iterator[Any]:
 def _start() -> Any:
     global _started
     if _started is None or _started[0] != os.getpid():
-        try:
-            nvml: Any = importlib.import_module("pynvml")
-        except ImportError:
-            raise NvmlUnavailableError(
-                "the package nvidia-ml-py is not installed (pip install 'opforge[cuda]')"
-            ) from None
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            raise NvmlUnavailableError(f"NVML does not start: {error}") from None
-        _started = os.getpid(), nvml
-    return _started[1]
+        _devices.clear()
+        _started = os.getpid(), *_start_library()
+    _, nvml, problem = _started
+    if problem:
+        raise NvmlUnavailableError(problem)
+    return nvml
+
+
+def _start_library() -> tuple[Any, str]:
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return None, "the package nvidia-ml-py is not installed (pip install 'opforge[cuda]')"
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return None, f"NVML does not start: {error}"
+    return nvml, ""
 
 
 def _device(nvml: Any, index: int, uuid: str) -> Any:
-    by_uuid = _by_uuid(nvml) if uuid else {}
-    if uuid in by_uuid:
-        return by_uuid[uuid]
+    if uuid and uuid not in _devices:
+        _devices.update(_by_uuid(nvml))
+    if uuid in _devices:
+        return _devices[uuid]
     devices = _visible(nvml)
     if index >= len(devices):
         raise NvmlUnavailableError(f"NVML sees {len(devices)} devices that this process may use, and no cuda:{index}")

@@ -1,7 +1,7 @@
 """The base of the vendors' accelerators: it finds out whether a device can be used without opening one.
 
 A process that opened a device cannot use it in its forks. So no runtime library is called here: only the files that the
-driver makes, the package that adds the device to torch, and the variables that hide devices are looked at.
+driver makes, the package that adds the device to torch, and the variables that hide devices are checked.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import importlib
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
@@ -33,14 +34,12 @@ class Vendor(Accelerator):
     range_module: ClassVar[str] = ""
     """The name in the device's module of the vendor's profiler ranges, such as `nvtx`; empty: ITT is used."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._module: Any = None
+    @cached_property
+    def _module(self) -> Any:
+        importlib.import_module(self.package)
+        return super()._device_module()
 
     def _device_module(self) -> Any:
-        if self._module is None:
-            importlib.import_module(self.package)
-            self._module = super()._device_module()
         return self._module
 
     def is_available(self) -> bool:
@@ -88,8 +87,9 @@ class Vendor(Accelerator):
     def _files(self, pattern: str) -> list[str]:
         return sorted(glob.glob(os.path.join(self.root, pattern)))
 
+    @cached_property
     def _ranges(self) -> Any:
-        return getattr(self._device_module(), self.range_module) if self.range_module else super()._ranges()
+        return getattr(self._module, self.range_module) if self.range_module else super()._ranges
 
 
 def torch_version() -> Any:

@@ -18,7 +18,7 @@ OURS, CEILING = "build-ops", "ninja, op by op"
 
 
 def run(scratch: Scratch) -> Report:
-    """Whole processes, each with an empty cache, in turns with their compilers alone."""
+    """Runs whole processes, each with an empty cache, in turns with their compilers alone."""
     from opforge.builders.cpu import BUILDERS
 
     report = Report(
@@ -56,10 +56,10 @@ def run(scratch: Scratch) -> Report:
 
 
 def _build_record(library: str) -> dict[str, Any]:
-    """Returns what the manifest beside a library records of its build."""
-    with open(os.path.join(os.path.dirname(library), "manifest.json"), encoding="utf-8") as file:
-        record: dict[str, Any] = json.load(file)["built"]
-    return record
+    """Returns what the file beside a library says of its build."""
+    with open(os.path.join(os.path.dirname(library), "build.json"), encoding="utf-8") as file:
+        build: dict[str, Any] = json.load(file)
+    return build
 
 
 def _run_bare(scratch: Scratch, builders: dict[str, str]) -> dict[str, float]:

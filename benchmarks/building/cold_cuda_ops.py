@@ -24,7 +24,7 @@ ONE_SECONDS, ALL_SECONDS = 8, 60
 
 
 def run(scratch: Scratch) -> Report:
-    """Whole processes, each with an empty cache, in turns with the bare commands of each op."""
+    """Runs whole processes, each with an empty cache, in turns with the bare commands of each op."""
     report = Report(
         f"`build-ops --json OP --target {TARGET}` from start to end, with an empty cache",
         "ninja: the compiler commands of that op's build, with nothing before or after them",

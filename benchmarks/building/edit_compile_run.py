@@ -13,7 +13,7 @@ CHILD = "building.child_edit"
 
 
 def run(scratch: Scratch) -> Report:
-    """One process edits, loads and calls, as a developer does, in turns with the compiler alone."""
+    """Edits, loads and calls in one process, as a developer does, in turns with the compiler alone."""
     report = Report(
         "edit a source, load it, call it, in a running process",
         f"{CEILING}: one command of the C++ compiler that makes the same library from the same file",

@@ -29,7 +29,7 @@ Samples = dict[tuple[str, int], list[Elapsed]]
 
 
 def run(scratch: Scratch) -> Report:
-    """The commands of opforge's own builds with ninja alone, on all cores. Nothing is linked."""
+    """Runs the commands of opforge's own builds with ninja alone, on all cores. Nothing is linked."""
     report = Report(
         f"{NAME}'s units with the same commands, with and without a precompiled header of what they include",
         f"{CEILING}: the units alone, as if another op had paid for the header",

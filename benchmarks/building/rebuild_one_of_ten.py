@@ -21,7 +21,7 @@ TEMPLATES = {"torch-stable": "stable_relu.cpp", "c": "plain_relu.cpp"}
 
 
 def run(scratch: Scratch) -> Report:
-    """Each edit changes another source. All contenders build it in turns, in folders of their own."""
+    """Edits another source each round, and builds with each contender in turn, in its own folder."""
     report = Report(
         f"from an edit of one of an op's {UNITS} sources to its entry (`build()`, without opening the library)",
         f"{CEILING}: the commands that compile that one unit and link all, bare; the nine other objects are there",
@@ -79,4 +79,4 @@ def _build(builder: OpBuilder, store: Store) -> tuple[float, list[str]]:
     seconds = time.perf_counter() - began
     if entry.origin != "built":
         raise AssertionError(f"{builder.name}: origin is {entry.origin!r}, expected 'built'")
-    return seconds, entry.manifest()["built"]["reused"]
+    return seconds, entry.build()["reused"]

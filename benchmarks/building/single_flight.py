@@ -15,7 +15,7 @@ CHILD = "building.child_flight"
 
 
 def run(scratch: Scratch) -> Report:
-    """All processes import everything first, and start to load at the same moment."""
+    """Starts to load at the same moment in all processes, after each has imported everything."""
     from opforge.accelerator.host.cgroup import memory_left
 
     report = Report(

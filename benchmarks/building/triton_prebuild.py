@@ -25,7 +25,7 @@ class TwentyBuilder(TritonSoftmaxBuilder):
 
 
 def run(scratch: Scratch) -> Report:
-    """Each round begins with an empty cache, in turns with the bare commands of the same build."""
+    """Runs rounds that begin with an empty cache, in turns with the bare commands of the same build."""
     report = Report(
         f"{SIGNATURES} signatures for {TARGET}, from nothing to a library that can be loaded",
         f"{CEILING}: the same compiler commands, with nothing before or after them",

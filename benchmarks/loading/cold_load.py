@@ -14,7 +14,7 @@ CHILD = "loading.child_load"
 
 
 def run(scratch: Scratch) -> Report:
-    """Every sample is a fresh process with an empty cache. The rivals have fewer rounds because they take so long."""
+    """Loads in a fresh process with an empty cache for every sample. The slow rivals have fewer rounds."""
     report = Report(
         "the wall time of a cold load in a fresh process after `import torch`, and the peak memory of one compiler",
         f"{CEILING}: the same compiler commands as opforge's build, with ninja alone: no look-up, checks or load",

@@ -16,7 +16,7 @@ UNWANTED = "torch filelock platformdirs click rich importlib.metadata"
 
 
 def run(scratch: Scratch) -> Report:
-    """Whole processes in turns, as a user's shell starts them."""
+    """Runs whole processes in turns, as a user's shell starts them."""
     report = Report(
         "processes from start to end, their byte code compiled", f"{CEILING}: an interpreter that does nothing"
     )

@@ -22,7 +22,7 @@ Loads = dict[str, list[dict[str, Any]]]
 
 
 def run(scratch: Scratch) -> Report:
-    """Contenders in turns, one fresh process each. The first two rounds, which may build and hash, are not counted."""
+    """Runs contenders in turns, in one fresh process each. The first two rounds, which may build, are not counted."""
     report = Report(
         "one `.load()` of a cached op in a fresh process, after `import torch` and the package's own import",
         f"{FLOOR}: the library that opforge built, opened by torch with no look-up and no check",

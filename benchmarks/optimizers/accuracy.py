@@ -19,7 +19,7 @@ IDEAL = "float64 steps, each rounded once to float32"
 
 
 def run(scratch: Scratch) -> Report:
-    """Figures of several seeds. Nothing is timed."""
+    """Returns figures of several seeds. Nothing is timed."""
     import torch
 
     report = Report(

@@ -98,7 +98,7 @@ def _add_figures(report: Report, case: str, samples: Samples) -> None:
 
 
 def _run_bf16(scratch: Scratch, report: Report, without_rival: bool) -> None:
-    """bf16 parameters with fp32 states. torch's fused AdamW has no such step: its fp32 step is the baseline of both."""
+    """Measures bf16 parameters with fp32 states. The baseline is the fp32 step of torch's fused AdamW."""
     contenders, rivals = ("ours:bf16", "fused", "in-place"), ("deepspeed:bf16", "fused")
     ours, rival = _run_children(scratch, "large", contenders, () if without_rival else rivals)
     title = "64 Mi elements, bf16 parameters and gradients, fp32 states, two threads"

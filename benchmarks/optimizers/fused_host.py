@@ -15,7 +15,7 @@ CHILD = "optimizers.child_fused_host"
 
 
 def run(scratch: Scratch) -> Report:
-    """Ratios are of the best samples: other programs lengthen a sample and never shorten it."""
+    """Returns ratios of the best samples: other programs lengthen a sample and never shorten it."""
     report = Report(
         "one step of each fused op by its front end, and one quantization of 4 Mi values in groups of 512",
         "AdamW as a plain C loop (28 bytes an element; Lion moves 20, LAMB in its two passes 40); for the quantizer a "

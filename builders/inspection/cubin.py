@@ -2,89 +2,77 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator
-from typing import Any
 
+from .elf_file import ElfFile, Section
 from .kernel import Kernel
+from .reader import Reader
 
 TEXT, INFO, SHARED = ".text.", ".nv.info", ".nv.shared."
 REGISTERS, FRAME, NOTES = 0x2F, 0x11, 0x55
 """Attributes of .nv.info: (symbol, registers), (symbol, bytes of stack), and (kind, offset) of single instructions."""
 SPILL = 1
 """The kind of an instruction that spills a register, or loads it back."""
-NO_VALUE, BYTE, SHORT, SIZED = 1, 2, 3, 4
-"""How an attribute's value is stored: all but the last are in its header."""
+ATTRIBUTE, PAIR = struct.Struct("<BBH"), struct.Struct("<II")
+SIZED = 4
+"""How an attribute's value is stored: after its header, which has the size. That of all others is in the header."""
 NEW_LAYOUT = 8
 """The version of the format from which on the architecture is in the second byte of the flags."""
 
 
-def arch_of(data: bytes) -> str:
+def arch_of(cubin: Reader) -> str:
     """Returns the architecture of a cubin, such as sm_90; a letter (sm_90a) is not in the file."""
-    from elftools.elf.elffile import ELFFile
-
-    elf = ELFFile(io.BytesIO(data))
-    flags = elf["e_flags"]
-    new = elf.header["e_ident"]["EI_ABIVERSION"] >= NEW_LAYOUT
-    return f"sm_{(flags >> 8 if new else flags) & 0xFF}"
+    elf = ElfFile(cubin)
+    return f"sm_{(elf.flags >> 8 if elf.abi_version >= NEW_LAYOUT else elf.flags) & 0xFF}"
 
 
-def kernels(data: bytes, arch: str) -> list[Kernel]:
-    """Returns every kernel of a cubin. Raises ValueError if the file is damaged."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
-    try:
-        elf = ELFFile(io.BytesIO(data))
-        sections: dict[str, Any] = {section.name: section for section in elf.iter_sections()}
-        table = sections.get(".symtab")
-        names = [symbol.name for symbol in table.iter_symbols()] if table else []
-        entries = {name.removeprefix(TEXT) for name in sections if name.startswith(TEXT)}
-        registers, stacks = _by_symbol(sections.get(INFO), names)
-        return [
-            _kernel(name, arch, sections, registers.get(name), stacks.get(name))
-            for name in sorted(entries)
-            if f"{INFO}.{name}" in sections
-        ]
-    except (ELFError, struct.error) as error:
-        raise ValueError(f"it holds a damaged cubin: {error}") from error
+def kernels(cubin: Reader, arch: str) -> list[Kernel]:
+    """Returns every kernel of a cubin. Raises FileFormatError if it is damaged."""
+    elf = ElfFile(cubin)
+    registers, stacks = _by_symbol(elf)
+    names = sorted(name.removeprefix(TEXT) for name in elf.sections if name.startswith(TEXT))
+    return [
+        _kernel(elf, name, arch, registers.get(name), stacks.get(name))
+        for name in names
+        if f"{INFO}.{name}" in elf.sections
+    ]
 
 
-def _by_symbol(section: Any, names: list[str]) -> tuple[dict[str, int], dict[str, int]]:
+def _by_symbol(elf: ElfFile) -> tuple[dict[str, int], dict[str, int]]:
     """Returns the registers, and the bytes of stack, of each function."""
     values: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
-    for attribute, value in _attributes(section.data() if section else b""):
-        if attribute in values and len(value) >= 8:
-            index, number = struct.unpack_from("<II", value)
-            if index < len(names):
-                values[attribute][names[index]] = number
+    symbols = elf.symbols(".symtab")
+    for attribute, value in _attributes(elf, elf.sections.get(INFO)):
+        if attribute in values and len(value) >= PAIR.size:
+            index, number = PAIR.unpack_from(value)
+            if index < len(symbols):
+                values[attribute][symbols[index].name] = number
     return values[REGISTERS], values[FRAME]
 
 
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _attributes(elf: ElfFile, section: Section | None) -> Iterator[tuple[int, bytes]]:
     """Yields each attribute of a section with its value."""
-    at = 0
-    while at + 4 <= len(data):
-        form, attribute, size = struct.unpack_from("<BBH", data, at)
-        at += 4
+    table, at = elf.content(section), 0
+    while at + ATTRIBUTE.size <= len(table):
+        form, attribute, size = table.unpack(ATTRIBUTE, at, "an attribute")
+        at += ATTRIBUTE.size
         if form == SIZED:
-            yield attribute, data[at : at + size]
+            yield attribute, table.content(at, size, "the value of an attribute")
             at += size
         else:
-            yield attribute, data[at - 2 : at]
+            yield attribute, size.to_bytes(2, "little")
 
 
-def _kernel(name: str, arch: str, sections: dict[str, Any], registers: int | None, stack: int | None) -> Kernel:
-    code = sections[TEXT + name]
+def _kernel(elf: ElfFile, name: str, arch: str, registers: int | None, stack: int | None) -> Kernel:
+    code, shared = elf.sections[TEXT + name], elf.sections.get(SHARED + name)
     if registers is None:
-        registers = code["sh_info"] >> 24 or None  # older assemblers store it here
-    shared = sections.get(SHARED + name)
+        registers = code.info >> 24 or None  # older assemblers store it here
     spills = None
-    for attribute, value in _attributes(sections[f"{INFO}.{name}"].data()):
+    for attribute, value in _attributes(elf, elf.sections[f"{INFO}.{name}"]):
         if attribute == NOTES:
-            kinds = [struct.unpack_from("<I", value, at)[0] for at in range(0, len(value) - 7, 8)]
-            spills = (spills or 0) + kinds.count(SPILL)
+            pairs = PAIR.iter_unpack(value[: len(value) // PAIR.size * PAIR.size])
+            spills = (spills or 0) + sum(kind == SPILL for kind, _offset in pairs)
     if spills is None and not stack:
         spills = 0  # without a stack there are none
-    return Kernel(name, arch, code["sh_size"], registers, shared["sh_size"] if shared else 0, stack, spills)
+    return Kernel(name, arch, code.size, registers, shared.size if shared else 0, stack, spills)

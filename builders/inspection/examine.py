@@ -1,7 +1,8 @@
 """Shows what is inside a built file: host code, device code by architecture and kernel, and what loading it needs.
 
 `examine` reads the file itself. What it cannot read (compressed device code without NVIDIA's cuobjdump) is named in
-`notes`, never guessed.
+`notes`, never guessed. The file may be damaged, or made by somebody who wants to harm the reader: every part is read by
+a `Reader`, within the file's bounds and with a limit on the work.
 """
 
 from __future__ import annotations
@@ -9,82 +10,114 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import cubin, fatbin, host, hsaco, shims
-from .kernel import Kernel
+from opforge.cache.filesystem.files import read_file
 
-CUDA_MACHINE, AMD_MACHINE = "EM_CUDA", "EM_AMDGPU"
+from . import cubin, cuobjdump, elf_file, fatbin, hsaco, shims
+from .elf import MAX_BYTES
+from .elf_file import ElfFile
+from .host import host_code
+from .image import Image
+from .kernel import Kernel
+from .reader import FileFormatError, Reader
+
+HEAD = 4096
+"""How many bytes of a file decide what it is."""
+DATA_SECTIONS = (".rodata", ".data")
+"""Where a library may have device files that are in no container."""
 UNKNOWN_SPILLS = "if no spills are shown, the stack may hold spilled registers or arrays: the file does not say which"
 
 
 def examine(path: str) -> dict[str, Any]:
-    """Returns what a library, a cubin, an HSACO, a fatbin or a PTX file holds, JSON-able.
+    """Returns what a library, a cubin, an HSACO, a fatbin, a bundle or a PTX file holds, JSON-able.
 
     `path`; `kind`; `size` in bytes; `images`: each piece of device code with kind (SASS, PTX, HSACO), arch, size,
     compression; `kernels`: see `Kernel`; for host code `machine`, `exports`, `needs`, `floors`, `functions`, `shims`;
-    `notes`: what could not be read. Raises OSError, and ValueError if the file is none of these.
+    `notes`: what could not be read. Raises OSError, and FileFormatError if the file is damaged or none of these.
     """
-    with open(path, "rb") as file:
-        data = file.read()
-    report: dict[str, Any] = {"path": path, "size": len(data), "images": [], "kernels": [], "notes": []}
-    images: list[fatbin.Image] = []
-    if data[:4] == b"\x7fELF":
-        machine, sections = host.sections(data)
-        if machine == "EM_NONE":
-            raise ValueError(f"{path} is no library: its header names no machine")
-        if machine == CUDA_MACHINE:
-            images = [_device_file("SASS", data)]
-        elif machine == AMD_MACHINE:
-            images = [_device_file("HSACO", data)]
+    return examine_content(path, read_file(path, MAX_BYTES))
+
+
+def examine_content(path: str, content: bytes) -> dict[str, Any]:
+    """Returns what `examine` does for a file that was read. Raises FileFormatError."""
+    kind, file, notes = kind_of(content[:HEAD]), Reader(content, path), list[str]()
+    report: dict[str, Any] = {"path": path, "kind": kind, "size": len(content), "notes": notes}
+    images: list[Image] = []
+    if kind == "ELF":
+        elf = ElfFile(file)
+        report["kind"], device = {
+            elf_file.CUDA: ("cubin", "SASS"),
+            elf_file.AMDGPU: ("HSACO", "HSACO"),
+        }.get(elf.machine, ("library", ""))
+        if device:
+            images = [fatbin.device_file(device, file)]
+        elif elf.machine == "none":
+            raise FileFormatError(f"{path} is not a library: its header names no machine")
         else:
-            images = [*fatbin.cuda_images(sections.get(".nv_fatbin", b"")), *_hip_images(sections, report["notes"])]
-            plain = [sections.get(name, b"") for name in (".rodata", ".data")]
-            images += [_device_file(kind, code) for section in plain for kind, code in fatbin.embedded(section)]
-            report |= host.host_code(path, data)
-            report["shims"] = shims.torch_floor(report["undefined"])
-            del report["undefined"]
-        report["kind"] = {CUDA_MACHINE: "cubin", AMD_MACHINE: "HSACO"}.get(machine, "library")
-    elif data[:4] == fatbin.MAGIC:
-        report["kind"], images = "fatbin", fatbin.cuda_images(data)
-    elif b".version" in data[:4096] and b".target" in data[:4096]:
-        report["kind"], images = "PTX", [fatbin.Image("PTX", fatbin.ptx_arch(data), len(data), data)]
+            images = _library_images(elf, notes)
+            report |= host_code(elf)
+            report["shims"] = shims.torch_floor(report.pop("undefined"))
+    elif kind == "fatbin":
+        images = fatbin.cuda_images(file)
+    elif kind == "bundle":
+        images = _hip_images(file, notes)
+    elif kind == "PTX":
+        images = [Image("PTX", fatbin.ptx_arch(file), len(file), file)]
     else:
-        raise ValueError(f"{path} is no library, cubin, HSACO, fatbin or PTX file")
-    images = fatbin.expand(path, images, report["notes"])
-    report["images"] = [image.to_json() for image in images]
-    kernels = [kernel for image in images if image.data is not None for kernel in _kernels(image, report["notes"])]
-    report["kernels"] = [kernel._asdict() for kernel in kernels]
+        raise FileFormatError(f"{path} is not a library, a cubin, an HSACO, a fatbin, a bundle or a PTX file")
+    images = cuobjdump.expand(path, images, notes)
+    kernels = [kernel for image in images for kernel in _kernels(image)]
     if any(kernel.stack and kernel.spills is None for kernel in kernels):
-        report["notes"].append(UNKNOWN_SPILLS)
-    return report
+        notes.append(UNKNOWN_SPILLS)
+    return {
+        **report,
+        "images": [image.to_json() for image in images],
+        "kernels": [kernel._asdict() for kernel in kernels],
+    }
 
 
-def _device_file(kind: str, code: bytes) -> fatbin.Image:
-    """Returns the image of a device file that is in no container."""
-    arch = cubin.arch_of(code) if kind == "SASS" else hsaco.arch_of(code)
-    return fatbin.Image(kind, arch, len(code), code)
+def kind_of(head: bytes) -> str:
+    """Returns what a file is by its first bytes: ELF, fatbin, bundle or PTX; empty if none of these."""
+    if head.startswith(elf_file.MAGIC):
+        return "ELF"
+    if head.startswith(fatbin.MAGIC):
+        return "fatbin"
+    if head.startswith((fatbin.BUNDLE, fatbin.COMPRESSED_BUNDLE)):
+        return "bundle"
+    return "PTX" if b".version" in head and b".target" in head else ""
 
 
-def _hip_images(sections: dict[str, bytes], notes: list[str]) -> list[fatbin.Image]:
-    images, problem = fatbin.hip_images(sections.get(".hip_fatbin", b""))
+def _library_images(elf: ElfFile, notes: list[str]) -> list[Image]:
+    sections = elf.sections
+    images = fatbin.cuda_images(elf.content(sections.get(".nv_fatbin")))
+    images += _hip_images(elf.content(sections.get(".hip_fatbin")), notes)
+    for name in DATA_SECTIONS:
+        images += fatbin.embedded(elf.content(sections.get(name)))
+    return images
+
+
+def _hip_images(section: Reader, notes: list[str]) -> list[Image]:
+    images, problem = fatbin.hip_images(section)
     if problem:
         notes.append(problem)
     return images
 
 
-def _kernels(image: fatbin.Image, notes: list[str]) -> list[Kernel]:
-    """Returns the kernels of an image, or none if its kind has none to read; `notes` gets what could not be read."""
-    assert image.data is not None
-    if image.kind == "SASS":
-        return cubin.kernels(image.data, image.arch)
-    if image.kind == "HSACO":
-        kernels, problem = hsaco.kernels(image.data, image.arch)
-        if problem and problem not in notes:
-            notes.append(problem)
-        return kernels
-    return []
+def _kernels(image: Image) -> list[Kernel]:
+    """Returns the kernels of an image; none if its kind has none to read, or if it is compressed."""
+    read = {"SASS": cubin.kernels, "HSACO": hsaco.kernels}.get(image.kind)
+    return read(image.code, image.arch) if read and image.code is not None else []
 
 
 def inspectable_files(folder: str) -> list[str]:
-    """Returns the paths of an entry's files that `examine` may read: all but its manifest."""
-    names = sorted(name for name in os.listdir(folder) if not name.endswith(".json"))
-    return [os.path.join(folder, name) for name in names if os.path.isfile(os.path.join(folder, name))]
+    """Returns the paths of a folder's files that `examine` reads, by how they begin. Raises OSError."""
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.endswith(".json")]
+    return [path for path in paths if os.path.isfile(path) and kind_of(_head(path))]
+
+
+def _head(path: str) -> bytes:
+    # Without O_NONBLOCK a pipe that has just been put in the file's place would block for ever.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(handle, HEAD)
+    finally:
+        os.close(handle)

@@ -2,73 +2,62 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
+from . import msgpack
+from .elf_file import ElfFile
 from .kernel import Kernel
+from .reader import Reader
 
-METADATA = 32
-"""The type of the note that holds the metadata, as MessagePack."""
-NO_MSGPACK = "its kernels' registers are in MessagePack: pip install msgpack to show them"
-
-
-def _note(data: bytes) -> bytes:
-    """Returns the note that holds the metadata; empty if there is none."""
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import NoteSection
-
-    for section in ELFFile(io.BytesIO(data)).iter_sections():
-        if isinstance(section, NoteSection):
-            for note in section.iter_notes():
-                if note["n_name"].startswith("AMD") and note["n_type"] in (METADATA, "NT_AMDGPU_METADATA"):
-                    content = note["n_descdata"]
-                    return content if isinstance(content, bytes) else bytes(str(content), "latin-1")
-    return b""
+OWNER, METADATA = b"AMD", 32
+"""The beginning of the name, and the type, of the note that holds the metadata as MessagePack."""
 
 
-def _metadata(data: bytes) -> dict[str, Any] | None:
-    """Returns the metadata, or None if msgpack is not installed. Raises ValueError if it is damaged."""
-    try:
-        import msgpack
-    except ImportError:
-        return None
-    packed = _note(data)
-    try:
-        metadata = msgpack.unpackb(packed) if packed else {}
-    except Exception as error:  # msgpack's errors have no common base class
-        raise ValueError(f"it holds a code object with damaged metadata: {error}") from error
-    return metadata if isinstance(metadata, dict) else {}
+def _metadata(code: Reader, elf: ElfFile) -> dict[Any, Any]:
+    """Returns the metadata; empty if there is none."""
+    for note in elf.notes():
+        if note.name.startswith(OWNER) and note.kind == METADATA:
+            metadata = msgpack.unpack(note.content)
+            if not isinstance(metadata, dict):
+                raise code.damaged("its metadata is no map")
+            return metadata
+    return {}
 
 
-def arch_of(data: bytes) -> str:
-    """Returns the architecture that the metadata names, such as gfx942; empty if it cannot be read."""
-    target = str((_metadata(data) or {}).get("amdhsa.target", ""))
+def arch_of(code: Reader) -> str:
+    """Returns the architecture that the metadata names, such as gfx942; empty if it names none."""
+    target = str(_metadata(code, ElfFile(code)).get("amdhsa.target", ""))
     return target.rpartition("--")[2] or target.rpartition("-")[2]
 
 
-def kernels(data: bytes, arch: str) -> tuple[list[Kernel], str]:
-    """Returns every kernel of a code object, and why they could not be read; empty if they could."""
-    from elftools.elf.elffile import ELFFile
+def kernels(code: Reader, arch: str) -> list[Kernel]:
+    """Returns every kernel of a code object. Raises FileFormatError if it is damaged."""
+    elf = ElfFile(code)
+    entries = _metadata(code, elf).get("amdhsa.kernels", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise code.damaged("its metadata has no list of kernels")
+    symbols = elf.symbols(".symtab") or elf.symbols(".dynsym")
+    sizes = {symbol.name: symbol.size for symbol in symbols}
+    return sorted((_kernel(code, entry, arch, sizes) for entry in entries), key=lambda kernel: kernel.name)
 
-    metadata = _metadata(data)
-    if metadata is None:
-        return [], NO_MSGPACK
-    elf = ELFFile(io.BytesIO(data))
-    table: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    sizes = {symbol.name: symbol["st_size"] for symbol in (table.iter_symbols() if table else ())}
-    read = []
-    for entry in metadata.get("amdhsa.kernels", ()):
-        spills = [entry[name] for name in (".vgpr_spill_count", ".sgpr_spill_count") if name in entry]
-        read.append(
-            Kernel(
-                name=entry[".name"],
-                arch=arch,
-                code=sizes.get(entry[".name"], 0),
-                registers=entry.get(".vgpr_count"),
-                shared=entry.get(".group_segment_fixed_size"),
-                stack=entry.get(".private_segment_fixed_size"),
-                spills=sum(spills) if spills else None,
-                scalar_registers=entry.get(".sgpr_count"),
-            )
-        )
-    return sorted(read, key=lambda kernel: kernel.name), ""
+
+def _kernel(code: Reader, entry: dict[Any, Any], arch: str, sizes: dict[str, int]) -> Kernel:
+    def number(field: str) -> int | None:
+        value = entry.get(field)
+        if value is not None and not isinstance(value, int):
+            raise code.damaged(f"{field} of a kernel is no number")
+        return value
+
+    name, spills = entry.get(".name"), [number(".vgpr_spill_count"), number(".sgpr_spill_count")]
+    if not isinstance(name, str):
+        raise code.damaged("a kernel of its metadata has no name")
+    return Kernel(
+        name=name,
+        arch=arch,
+        code=sizes.get(name, 0),
+        registers=number(".vgpr_count"),
+        shared=number(".group_segment_fixed_size"),
+        stack=number(".private_segment_fixed_size"),
+        spills=None if spills == [None, None] else sum(filter(None, spills)),
+        scalar_registers=number(".sgpr_count"),
+    )

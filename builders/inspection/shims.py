@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from opforge.builders.spec.installed_torch import torch_folder
@@ -16,6 +17,7 @@ GUARD = re.compile(r"#\s*if TORCH_FEATURE_VERSION >= TORCH_VERSION_(\d+)_(\d+)_\
 FUNCTION = re.compile(r"\b(torch_\w+|aoti_torch_\w+)\s*\(")
 
 
+@cache
 def versions(folder: str) -> dict[str, str]:
     """Returns the functions that were added after the interface's first version, each with torch's version.
 

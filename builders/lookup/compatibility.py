@@ -1,4 +1,4 @@
-"""The answer to "can this op be used here?": true or false, with its reasons."""
+"""Whether an op can be used here: true or false, with the reasons."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
 
 
 def _build_problems(spec: OpSpec) -> list[str]:
-    """Every reason why the op is neither stored here nor can be built."""
+    """Returns every reason why the op is neither stored here nor can be built."""
     from .finder import find
 
     problems = []
@@ -59,7 +59,7 @@ def _build_problems(spec: OpSpec) -> list[str]:
         if find(spec).entry is None:
             problems += _toolchain_problems(spec)
             if settings.prebuilt() == "require":
-                problems.append("nothing that is built fits, and OPFORGE_PREBUILT=require forbids building")
+                problems.append("no built entry fits, and OPFORGE_PREBUILT=require forbids building")
     except OpIncompatibleError as error:
         problems += error.reasons
     except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:

@@ -26,19 +26,19 @@ def device_problem(record: Mapping[str, Any], requested: Sequence[str], jit: boo
         return f"it holds code for {'+'.join(arch)}, but {whose} {'+'.join(missing)}"
     compiled = "ptx" in how.values()
     if compiled and not jit:
-        return f"it holds PTX alone for {'+'.join(how)}, which the driver would compile at the first launch"
+        return f"it holds only PTX for {'+'.join(how)}, which the driver would compile at the first launch"
     return _driver_problem(record, compiled) if device == "cuda" and here else None
 
 
 def _driver_problem(record: Mapping[str, Any], compiled: bool) -> str | None:
-    """Why the driver is too old. Within a major release any minor one will do, except to compile PTX."""
+    """Returns why the driver is too old. Any minor release of a major one will do, except to compile PTX."""
     built, driver = record["requires"].get("cuda", ""), driver_version()
     if not built or driver is None:
         return None
     needed = tuple(int(part) for part in built.split(".")[:2])
     offers = ".".join(map(str, driver))
     if driver[0] < needed[0]:
-        return f"it was built with CUDA {built}, and the installed driver supports CUDA up to {offers}: update it"
+        return f"it was built with CUDA {built}, and the driver supports CUDA up to {offers}: update the driver"
     if compiled and driver < needed:
-        return f"it holds PTX of CUDA {built} for this device, and the driver here compiles that of {offers} and before"
+        return f"it holds PTX of CUDA {built} for this device, and the driver compiles PTX of CUDA {offers} and older"
     return None

@@ -33,7 +33,7 @@ def host_problem(binary: Mapping[str, Any]) -> str | None:
         return f"it needs glibc {floors['GLIBC']}, and this system has {libc.split()[-1]}"
     library = installed_libstdcxx()
     if library and version_of(floors.get("GLIBCXX", "0")) > library:
-        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and the libstdc++ here ends at {'.'.join(map(str, library))}"
+        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {'.'.join(map(str, library))}"
     return _torch_problem(binary)
 
 
@@ -49,7 +49,9 @@ def _torch_problem(binary: Mapping[str, Any]) -> str | None:
     if binary["abi"] == STABLE:
         if version_of(here)[:2] < version_of(binary["torch_target"]):
             return f"it needs torch {binary['torch_target']} or newer, and torch {here} is installed"
-        return _shim_problem(binary, here)
+        # A newer torch has every function that an older one has. Looking them up takes longer than loading the op.
+        is_older = version_of(here) < version_of(str(binary.get("built_with_torch") or "9999"))
+        return _shim_problem(binary, here) if is_older else None
     requires = binary["requires"]
     if requires["torch"] != here:
         return f"it was built for torch {requires['torch']}, and torch {here} is installed"
@@ -59,7 +61,7 @@ def _torch_problem(binary: Mapping[str, Any]) -> str | None:
 
 
 def _shim_problem(binary: Mapping[str, Any], here: str) -> str | None:
-    """The first function of torch's C interface that the library calls and the torch in this process lacks."""
+    """Returns the first function of torch's C interface that the library calls and this process's torch lacks."""
     if "torch" not in sys.modules:
         return None
     import ctypes

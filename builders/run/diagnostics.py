@@ -48,8 +48,6 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     exhausted = exhausted_resource(op, output, log)
     if exhausted:
         return (no_inodes(op, folder, log) or exhausted) if "No space left on device" in output else exhausted
-    if "_opforge_blocks" in output and LINK.search(output):
-        return no_registration(op)
     if status > 128 and "FAILED:" not in output:  # with "FAILED:" it is a compiler's own status, such as 255
         program = "ninja or a compiler" if "interrupted by user" in output else "ninja"
         return BuildResourceError.of(op, f"{program} was ended by signal {status - 128}", "Run it again.", log)
@@ -147,7 +145,7 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
 def not_loadable(op: str, problem: str) -> CompileError:
     """Returns the error for a linker that ended with status 0 and wrote something else than a library."""
     return CompileError(
-        f"{op}: what was linked cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
+        f"{op}: the linked library cannot be loaded: {problem}. Check CXX and LDFLAGS, or try another CXX.",
         op,
     )
 
@@ -164,7 +162,9 @@ def _advice(text: str, context: str = "") -> str:
         return (
             f"\n(install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder)"
         )
-    if "opforge::Library::Boxed" in text:
+    if "needs torch_target" in text or "need torch_target" in text:
+        return "\n(set torch_target in the builder, or pass it to opforge.load)"
+    if "torch::stable::detail::StableLibrary::Boxed" in text:
         return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
     if REGISTRATION.search(context):
         return "\n(this macro is in torch/csrc/stable/library.h: is that included above?)"

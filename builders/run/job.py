@@ -22,8 +22,14 @@ class Job(NamedTuple):
     layout: Layout
     """The store that objects are reused from, and whose logs folder keeps the output of a failed build."""
     torch_target: str
+    portable: bool = False
     reuse: bool = True
     on_progress: ninja.Progress | None = None
+
+    @property
+    def located_plan(self) -> BuildPlan:
+        """The plan with the paths of this machine in its flags."""
+        return self.plan.located(self.roots)
 
     @property
     def log(self) -> str:

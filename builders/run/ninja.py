@@ -78,7 +78,7 @@ def write_build_file(folder: str, steps: Sequence[Step]) -> None:
         inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
         broken = next(filter(LINE_BREAK.search, step.argv), None)
         if broken is not None:
-            raise BuilderError(step.title, f"{broken!r} has a line break", "Rename it, or leave that out")
+            raise BuilderError(step.title, f"{broken!r} has a line break", "Rename it, or remove the line break")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",
             "  argv = " + shlex.join(step.argv).replace("$", "$$"),

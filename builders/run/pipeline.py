@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders import toolchains
-from opforge.builders.lookup.finder import FindToolchain, look_up
+from opforge.builders.lookup import memory
+from opforge.builders.lookup.finder import FindToolchain, sources_of
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import exhausted_resource
-from opforge.builders.spec.description import describe
+from opforge.builders.spec import abi
+from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
+from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
 from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
-from opforge.cache.store import Rejected, Store
+from opforge.cache.store import Match, Rejected, Store
 from opforge.errors import (
     BuildError,
     BuildResourceError,
@@ -62,6 +65,9 @@ def build(
     even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
     """
     store = writable_store(store)
+    description = description_key(spec)
+    lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
+    snapshot = memory.take_snapshot(lookup, description)
     with timeline.span("plan"):
         try:
             toolchain = find_toolchain(spec, store)
@@ -82,33 +88,35 @@ def build(
         jobs=compiler_jobs(jobs, plan, store.layout),
         layout=store.layout,
         torch_target=spec.torch_target,
+        portable=spec.portable,
         reuse=not force,
         on_progress=progress,
     )
     requested = built = time.time()
     output = ""
 
-    def look_again() -> Entry | None:
-        return None if force else look_up(store, plan.key, paths, [], settings.paranoid())
+    def look_again() -> Match | None:
+        return None if force else store.get(plan.key, paths, [], abi.interface_problem)
 
     def run(folder: str) -> BuildResult:
         nonlocal built, output
         timeline.mark("wait for the lock", requested)
         began = time.perf_counter()
         result = execute(job, folder, store.disk)
-        if peak := result.manifest["built"]["peak_bytes"]:
+        if peak := result.build["peak_bytes"]:
             note_peak(plan, store.layout, peak)
-        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=result.key)
-        built, output = time.time(), result.manifest["built"]["said"]
+        key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
+        emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
+        built, output = time.time(), result.build["output"]
         return result
 
     limits = settings.cache_max_size(), settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
-        entry = publish.build(
+        match = publish.build(
             store,
             plan_key=plan.key,
-            description=describe(spec).key,
+            description=description,
             label=spec.name,
             root_paths=paths,
             execute=run,
@@ -118,6 +126,9 @@ def build(
         )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
+    except BuildError:
+        bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
+        raise
     except OSError as error:
         exhausted = exhausted_resource(spec.name, error)
         if exhausted:
@@ -131,12 +142,15 @@ def build(
     else:
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
     bounds.enforce(store.layout, *limits)
-    _log_first_warning(spec.name, output, entry)
-    return entry
+    if not settings.paranoid():
+        programs = {} if spec.uses_host_compiler else toolchain.programs()
+        memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
+    _log_first_warning(spec.name, output, match.entry)
+    return match.entry
 
 
 def _log_first_warning(op: str, output: str, entry: Entry) -> None:
-    """Log the first warning of a build that was just made, and the command that shows all of them."""
+    """Logs the first warning of a build, and the command that shows all of them."""
     warnings = [message for message in parse_diagnostics(output.splitlines()) if message["severity"] == "warning"]
     if warnings:
         count = f"{len(warnings)} warnings, the first of them" if len(warnings) > 1 else "a warning"

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
 
 from .installed_torch import python_tag, torch_folder, torch_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opforge.cache.records.inputs import RootedPath
 
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 REGISTER = "opforge_register"
-LOADS = ("OPFORGE_LOADS", "")
-"""The definition by which torch's registration macros wait for the loader: see torch/library.h among our headers."""
+INTERFACE = 1
+"""The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
+when that changes, fixes included; a test holds the digest of these headers without their comments."""
+LOADED_INTERFACES = range(1, INTERFACE + 1)
+"""The numbers of the libraries that this opforge loads."""
+STABLE_BLOCKS, TORCH_BLOCKS = LOADS = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")
+"""The definitions by which torch's registration macros wait for the loader: see torch/library.h and
+torch/csrc/stable/library.h among our headers."""
 
 
 class AbiPart(NamedTuple):
@@ -31,26 +39,44 @@ class AbiPart(NamedTuple):
     link_flags: tuple[str, ...] = ()
 
 
+def interface_problem(record: Mapping[str, Any], accepted: range = range(INTERFACE, INTERFACE + 1)) -> str | None:
+    """Returns why the loader does not take a library by the number of its interface, or None.
+
+    By default only this opforge's own number is accepted, as in the user's store: a build would give no other.
+    """
+    number = record.get("interface")
+    if number in accepted:
+        return None
+    age = "a newer" if isinstance(number, int) and number >= accepted.stop else "an older"
+    return f"it was made by {age} opforge (interface {number}; this one loads {accepted.start} to {accepted.stop - 1})"
+
+
 def version_constant(op: str, version: str) -> str:
-    """TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of their own, in hex."""
+    """Returns TORCH_TARGET_VERSION for "2.10": major and minor each in a byte of its own, in hex."""
+    from opforge.versions import version_of  # not on the path of a hit
+
     parts = version.split(".") if isinstance(version, str) else []  # the number 2.10 is 2.1
     if len(parts) != 2 or not all(part.isdecimal() and int(part) < 256 for part in parts):
         raise BuilderError(op, f"torch_target={version!r}", 'Expected "MAJOR.MINOR", such as "2.10"')
+    if version_of(version) < version_of(OLDEST_TORCH):
+        raise BuilderError(op, f"torch_target={version!r}", f"opforge registers ops from torch {OLDEST_TORCH} on")
     return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"
 
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
-    """What `abi` adds to the plan of `op`. Raises BuilderError if unknown, OpIncompatibleError without torch."""
+    """Returns what `abi` adds to the plan of `op`. Raises BuilderError, and OpIncompatibleError without torch."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
     if abi == PLAIN:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
         return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))
     if abi == STABLE:
+        version = version_constant(op, torch_target)
         return AbiPart(
             standard="c++17",
-            defines=(("TORCH_TARGET_VERSION", version_constant(op, torch_target)),),
-            system_include=(RootedPath("torch", "include"),),
+            defines=(("TORCH_TARGET_VERSION", version), ("TORCH_EXTENSION_NAME", module), STABLE_BLOCKS),
+            # Python's folder is for sources with an empty module, by which `import` opens the library elsewhere.
+            system_include=(RootedPath("torch", "include"), RootedPath("python", "")),
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
@@ -60,7 +86,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
         return AbiPart(
             standard="c++20",
-            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), LOADS),
+            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *LOADS),
             system_include=(
                 RootedPath("torch", "include"),
                 RootedPath("torch", "include/torch/csrc/api/include"),

@@ -62,11 +62,11 @@ METHODS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "extra_ldflags": _link_words,
     "libraries_args": _link_words,
 }
-"""A method of DeepSpeed's builders -> the attributes that its result stands for."""
+"""A method of DeepSpeed's builders -> the attributes that its result sets."""
 
 
 def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> dict[str, Any]:
-    """Returns the attributes that the DeepSpeed methods among `names` stand for, with what they return.
+    """Returns the attributes that the DeepSpeed methods among `names` set, with their values.
 
     Raises BuilderError for a name that is another word for one of the `expected` attributes, or a misspelt one.
     """
@@ -74,7 +74,7 @@ def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> d
     for name in names:
         value = getattr(declared, name)
         if name in METHODS and name not in OTHER_WORDS and not callable(value):
-            raise BuilderError(builder, f"{name} is no method", f"Write def {name}(self), which returns a list")
+            raise BuilderError(builder, f"{name} is not a method", f"Write def {name}(self), which returns a list")
         if name in METHODS and callable(value):
             for attribute, part in METHODS[name](_called(builder, name, value)).items():
                 values[attribute] = _joined(values.get(attribute), part)

@@ -1,63 +1,56 @@
-"""What an op is, before any compiler is chosen: enough to find a prebuilt entry."""
+"""The description: what an op is, before any compiler is chosen. It finds prebuilt entries."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi, kernel_roots
+from . import abi, flag_paths, kernel_roots
+from .identity import IDENTITY
+from .op_spec import include_folders
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
 
-FORMAT = 1
+FORMAT = 2
+FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
 
 
-class OpDescription(NamedTuple):
-    """An op as its builder declares it, for one target. Two equal descriptions are served by the same binary."""
+def describe(spec: OpSpec) -> dict[str, object]:
+    """Returns the fields that identify the op, JSON-able, without a path or a time.
 
-    op: str
-    version: str
-    abi: str
-    target: str
-    torch_target: str
-    flags: tuple[str, ...]
-    defines: tuple[tuple[str, str], ...]
-    libraries: tuple[str, ...]
-    sources: tuple[tuple[str, str, str], ...]
-    """(root, path, SHA-256) of each of the op's own sources."""
-    requires: tuple[tuple[str, str], ...]
-    """What the ABI ties the binary to: torch and Python, for the `torch` ABI."""
-
-    @property
-    def key(self) -> str:
-        """Returns the key under which a prebuilt entry of this description is found."""
-        return key_of([FORMAT, self._asdict()])
+    Reads the op's own sources. Raises SourceNotFoundError if one of them, or an include folder, is missing.
+    """
+    fields = {name: _VALUES[name](spec) if name in _VALUES else getattr(spec, name) for name in FIELDS}
+    # What the ABI ties the binary to: torch and Python, for the `torch` ABI.
+    return fields | {"requires": abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires}
 
 
-def describe(spec: OpSpec) -> OpDescription:
-    """Returns the spec's description. Reads the op's own sources; raises SourceNotFoundError if one is missing."""
-    disk, target = Disk(), spec.target
-    paths = {root.name: root.path for root in spec.roots} | {"system": "/"}
+def description_key(spec: OpSpec) -> str:
+    """Returns the key under which prebuilt entries of this op are found. Raises SourceNotFoundError."""
+    return key_of([FORMAT, describe(spec)])
+
+
+def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
+    """Returns (root, path, SHA-256) of each source."""
+    disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
     located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
-    return OpDescription(
-        op=spec.name,
-        version=spec.version,
-        abi=spec.abi,
-        # One library may hold code for many devices: its record says which.
-        target=str(target) if target.device == "cpu" else target.device,
-        torch_target=spec.torch_target if spec.abi == abi.STABLE else "",
-        flags=(
-            *spec.cxx_flags,
-            *spec.mode_flags,
-            *(f"link {flag}" for flag in spec.link_flags),
-            *(f"{target.device} {flag}" for flag in spec.device_flags),
-        ),
-        defines=(*spec.defines, *spec.kernels),
-        libraries=spec.libraries,
-        sources=tuple((*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located),
-        requires=abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires,
-    )
+    return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]
+
+
+_VALUES: dict[str, Callable[[OpSpec], object]] = {
+    # One library may hold code for many architectures: its record says for which.
+    "target": lambda spec: spec.target.device,
+    "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
+    "sources": _sources,
+    "include_dirs": include_folders,
+    "cxx_flags": lambda spec: flag_paths.named(spec.cxx_flags, spec.roots),
+    "device_flags": lambda spec: flag_paths.named(spec.device_flags, spec.roots),
+    "link_flags": lambda spec: flag_paths.named(spec.link_flags, spec.roots),
+    "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
+}
+"""The fields whose value in the description is not the spec's own."""

@@ -60,7 +60,7 @@ def python_tag() -> str:
 
 @cache
 def python_include() -> str:
-    """Returns the folder of this interpreter's headers.
+    """Returns the folder of this interpreter's headers. A folder of its path may be a link.
 
     The usual place on POSIX is tried first: importing sysconfig takes longer than a whole cache hit.
     """
@@ -70,4 +70,4 @@ def python_include() -> str:
         import sysconfig
 
         usual = sysconfig.get_path("include")
-    return os.path.realpath(usual)
+    return usual

@@ -22,6 +22,8 @@ class Rooted(Protocol):
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
 
+TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot")
+"""The roots whose files may differ between where a prebuilt op was built and here: its record covers them."""
 OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""
 
@@ -50,12 +52,12 @@ def package_root(name: str, package: str, folder: str = "csrc", include: str = "
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:  # the package that it would be a part of
         spec = None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    for place in places:
-        path = os.path.join(place, folder)
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    for location in locations:
+        path = os.path.join(location, folder)
         if os.path.isdir(path):
             return KernelRoot(name, os.path.realpath(path), include)
-    raise SourceNotFoundError(name, f"{package}/{folder}", places or [f"(the package {package} is not installed)"])
+    raise SourceNotFoundError(name, f"{package}/{folder}", locations or [f"(the package {package} is not installed)"])
 
 
 def kernel_root(
@@ -91,7 +93,7 @@ def kernel_root(
 
 
 def _first(cls: type[Rooted], prefix: str, path: str) -> str:
-    """The path in the first root of the prefix that has it; an absolute path as it is."""
+    """Returns the path in the first root of the prefix that has it; an absolute path as it is."""
     roots = [root.path for root in cls.kernel_roots if root.name.partition(":")[0] == prefix]
     for root in roots:
         candidate = os.path.normpath(os.path.join(root, path))
@@ -100,9 +102,11 @@ def _first(cls: type[Rooted], prefix: str, path: str) -> str:
     raise SourceNotFoundError(cls.name or cls.__name__, path, roots)
 
 
-# In a checkout the folder `ops` lies beside `builders`, in a wheel inside the same package: the same path either way.
+# In a checkout the folder `ops` is beside `builders`, in a wheel inside the same package: the same path either way.
 _ABOVE_BUILDERS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OPFORGE = KernelRoot("opforge", os.path.join(_ABOVE_BUILDERS, "ops", "csrc"))
+OPFORGE_ABI = KernelRoot("opforge_abi", os.path.join(OPFORGE.path, "abi"))
+"""The headers that the loader relies on. They are in no key and no entry's inputs: `abi.INTERFACE` stands for them."""
 
 
 def folder_of(cls: type) -> str:
@@ -115,16 +119,16 @@ def folder_of(cls: type) -> str:
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:
-    """Raises BuilderError if one name stands for two folders."""
+    """Raises BuilderError if two folders have the same name."""
     paths: dict[str, str] = {}
     for root in roots:
         if paths.setdefault(root.name, root.path) != root.path:
             problem = f"{paths[root.name]} and {root.path} are both its kernel root {root.name!r}"
-            raise BuilderError(builder, problem, "Give each root a name of its own: keys hold the name, not the path")
+            raise BuilderError(builder, problem, "Give each root a different name: keys contain the name, not the path")
 
 
 def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
-    """Returns the roots that an absolute path lies in."""
+    """Returns the roots that contain an absolute path."""
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 

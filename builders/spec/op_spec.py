@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from opforge import settings
 from opforge.accelerator.target import Target
@@ -13,6 +13,9 @@ from opforge.errors import BuilderError
 from . import abi as abis
 from . import installed_torch, kernel_roots
 from .kernel_roots import KernelRoot
+
+if TYPE_CHECKING:
+    from opforge.cache.records.inputs import RootedPath
 
 LONGEST_NAME = 200
 """Bytes of an op's name. The name of a file, which has more in it than the op's name, may have 255."""
@@ -43,7 +46,7 @@ class OpSpec(NamedTuple):
     link_flags: tuple[str, ...]
     libraries: tuple[str, ...]
     roots: tuple[KernelRoot, ...]
-    """Where sources are searched, in order: the builder's own folder, its kernel roots, opforge's."""
+    """Where sources are searched, in order: the builder's own folder, its kernel roots, opforge's two."""
     debug: bool
     sanitize: str
     portable: bool
@@ -59,7 +62,7 @@ class OpSpec(NamedTuple):
 
     @property
     def mode_flags(self) -> tuple[str, ...]:
-        """Returns the compiler flags that `debug` and `sanitize` stand for."""
+        """Returns the compiler flags that `debug` and `sanitize` add."""
         flags = ("-g", "-fno-omit-frame-pointer") if self.debug or self.sanitize else ()
         return (*flags, f"-fsanitize={self.sanitize}") if self.sanitize else flags
 
@@ -71,7 +74,7 @@ class OpSpec(NamedTuple):
     @property
     def declared_roots(self) -> tuple[KernelRoot, ...]:
         """Returns the kernel roots between the builder's own folder and opforge's."""
-        return self.roots[1:-1]
+        return self.roots[1:-2]
 
 
 class Declaration(Protocol):
@@ -116,14 +119,14 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
     _check_name(builder, name, abi)
     sources = words(builder, "sources", get("sources"))
     if not sources:
-        raise BuilderError(builder, "it names no sources", "Give it at least one file in `sources`")
+        raise BuilderError(builder, "it names no sources", "Name at least one file in `sources`")
     if get("fakes") and abi == abis.PLAIN:
         advice = "Only ops that are registered with torch can have fakes"
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
     if get("signatures") and abi != abis.PLAIN:
-        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are for abi='c' alone")
+        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
-    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE)
+    roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     kernel_roots.check(builder, roots)
     devices = tuple(get("devices"))
     cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device, devices)
@@ -153,7 +156,7 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
 
 
 def _attributes(declared: Any) -> Callable[[str], Any]:
-    """What returns a declared attribute by its name. Raises BuilderError for an attribute that means another one."""
+    """Returns a function from an attribute's name to its value. Raises BuilderError for an unknown attribute."""
     classes = [kind for kind in type(declared).__mro__ if not kind.__module__.startswith("opforge.")]
     own = {name: value for kind in reversed(classes[:-1]) for name, value in vars(kind).items()}
     own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
@@ -163,7 +166,11 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     from . import attributes
 
     attributes_of_ours = {
-        name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"
+        name
+        for kind in type(declared).__mro__
+        if kind not in classes
+        for name in vars(kind)
+        if name[0] != "_" and name not in OF_INSTANCES
     }
     values = attributes.resolve(declared, names, attributes_of_ours)
     for name in values:
@@ -175,7 +182,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
 
 
 def _is_foreign(kind: type, name: str, value: Any) -> bool:
-    """Whether an attribute is none of OpBuilder's: data of another name, or a method that may be DeepSpeed's."""
+    """Returns whether an attribute is not OpBuilder's: data of another name, or perhaps DeepSpeed's method."""
     is_computed = isinstance(value, property) or hasattr(type(value), "__set_name__")  # the latter: cached_property
     if hasattr(type(value), "__get__") and not is_computed:
         return name in DEEPSPEED_METHODS or name.endswith(FLAG_ENDINGS)
@@ -190,7 +197,7 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 def _compile_args(
     builder: str, value: Any, device: str, devices: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
+    """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
         return words(builder, "extra_compile_args", value), ()
     for key in value:
@@ -233,7 +240,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
 
 
 def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns where each root of the spec's plan lies, by the root's name.
+    """Returns the path of each root of the spec's plan, by the root's name.
 
     `toolchain_roots` are those that the toolchain adds. Without a toolchain they are missing: what is built already
     needs no compiler, and so none of its headers.
@@ -242,8 +249,10 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
     torch = installed_torch.torch_folder() if spec.abi != abis.PLAIN else None
     if torch:
         paths["torch"] = torch
-    if spec.abi == abis.TORCH:
-        paths["python"] = installed_torch.python_include()
+    if spec.abi != abis.PLAIN:
+        headers = installed_torch.python_include()
+        # Compilers print the names of system headers without links. Resolving them would cost each hit 5 %.
+        paths["python"] = headers if toolchain_roots is None else os.path.realpath(headers)
     for number, folder in enumerate(spec.include_dirs):
         if is_own_root(spec, folder):
             paths[f"include{number}"] = os.path.realpath(folder)
@@ -255,3 +264,14 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
 def is_own_root(spec: OpSpec, folder: str) -> bool:
     """Returns whether an include folder is a root of its own: an absolute path outside of every kernel root."""
     return os.path.isabs(folder) and not kernel_roots.holding(folder, spec.declared_roots)
+
+
+def include_folders(spec: OpSpec) -> list[RootedPath]:
+    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
+    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
+
+    folders: list[RootedPath] = []
+    for number, folder in enumerate(spec.include_dirs):
+        located = kernel_roots.locate(spec.name, [folder], spec.roots)
+        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
+    return folders

@@ -1,4 +1,4 @@
-"""Targets: which architectures are here, what a target without one stands for, which CPU levels run on which."""
+"""Targets: which architectures are here, which are the defaults of a target, which CPU levels run on which."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
 """Used if nothing names an architecture: every CUDA compiler since 11.8 builds it, and newer devices run the PTX."""
 NEEDS_ARCH = ("hip",)
-"""The devices whose code runs on nothing but what it was compiled for."""
+"""The devices whose code runs only on the architecture that it was compiled for."""
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
 """The library of torch that an op for the device needs: it knows the current stream."""
 
@@ -59,21 +59,21 @@ def present(device: str) -> tuple[str, ...]:
     from opforge.accelerator.registry import accelerator_named
     from opforge.accelerator.select import get_accelerator
 
-    makers: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
-    for make in makers:
+    getters: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
+    for get in getters:
         try:
-            accelerator = make()
+            accelerator = get()
             if accelerator.is_available() and accelerator.target().device == device:
                 return tuple(arch for arch in accelerator.target().arch if arch != "native")
         except OpforgeError:
-            continue  # it is not known here, or the one in use cannot be had
+            continue  # the accelerator is unknown here, or the one in use is unavailable
     return ()
 
 
 def default_target(devices: Sequence[str]) -> Target:
-    """Returns the target of an op that names none: the host, or the device that the accelerator in use stands for.
+    """Returns the target of an op that names none: the host, or the device of the accelerator in use.
 
-    An op that is for neither gets the first of its devices.
+    An op that supports neither gets the first of its devices.
     """
     if "cpu" in devices:
         return Target("cpu")
@@ -135,7 +135,7 @@ def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]
     problems = []
     library = TORCH_LIBRARY.get(device)
     if abi != PLAIN and library and (problem := missing_library_problem([library])):
-        problems.append(f"{problem}; build-ops --target {target} builds it for where it does")
+        problems.append(f"{problem}; to build it for another machine: build-ops --target {target}")
     missing = [arch for arch in present(device) if not archs.run_mode(device, arch, target.arch)]
     if missing:
         problems.append(f"the {device} device here is {'+'.join(missing)}, which does not run code for {target}")

@@ -1,11 +1,11 @@
-"""Compiles what is made of a source, not the source itself: CUDA written as HIP, OpenCL as a string in C.
+"""Compiles the translation of a source instead of the source: CUDA as HIP, OpenCL as a string in C.
 
 Run as a program by ninja, with nothing but the standard library:
 
-    translated.py DEPFILE SOURCE MADE FOLDER... -- COMMAND...
+    source_translation.py DEPFILE SOURCE OUTPUT FOLDER... -- COMMAND...
 
-writes SOURCE's translation to MADE and that of every quoted header from one of the FOLDERs beside it, runs the command,
-and puts the originals into its depfile. All that is made lies in the build folder. Lines keep their numbers.
+writes SOURCE's translation to OUTPUT and that of every quoted header from one of the FOLDERs beside it, runs the
+command, and adds the originals to its depfile. Everything is written to the build folder. Lines keep their numbers.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ SHUFFLE = re.compile(r"\b(__shfl(?:_up|_down|_xor)?)_sync\s*\(\s*[^,()]+,\s*")
 
 
 def hip_of(text: str) -> str:
-    """CUDA source as HIP, line by line the same."""
+    """Returns CUDA source as HIP, with the same lines."""
     text = CUDA_HEADERS.sub(
-        lambda one: f"{one[1]}{HEADERS.get(one[2], one[2])}{'.hpp' if one[2] == 'cub/cub' else '.h'}{one[4]}", text
+        lambda line: f"{line[1]}{HEADERS.get(line[2], line[2])}{'.hpp' if line[2] == 'cub/cub' else '.h'}{line[4]}",
+        text,
     )
-    text = WORD.sub(lambda one: NAMES[one[0]], text)
+    text = WORD.sub(lambda name: NAMES[name[0]], text)
     text = SHUFFLE.sub(r"\1(", text)
-    return RULE.sub(lambda one: "hipDeviceAttribute" if one[1] else "hip", text)
+    return RULE.sub(lambda name: "hipDeviceAttribute" if name[1] else "hip", text)
 
 
 def c_of(path: str, text: str) -> str:
-    """OpenCL source as a C string, `opforge_cl_<name of the file>`."""
+    """Returns OpenCL source as a C string, `opforge_cl_<name of the file>`."""
     name = "opforge_cl_" + re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
     lines = text.replace("\\", "\\\\").replace('"', '\\"').split("\n")
     body = '\\n"\n"'.join(lines)
@@ -70,33 +71,33 @@ def c_of(path: str, text: str) -> str:
     return f'{declared}\nconst char {name}[] =\n"{body}";\n'
 
 
-def translate(source: str, made: str, folders: Sequence[str]) -> dict[str, str]:
-    """Write the translation of `source` and of the headers that it quotes; gives made path -> original path."""
+def translate(source: str, output: str, folders: Sequence[str]) -> dict[str, str]:
+    """Writes the translations of `source` and of the headers that it quotes; returns output -> original path."""
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
-    done: dict[str, str] = {}
+    originals: dict[str, str] = {}
     if source.endswith(".cl"):
-        _write(made, c_of(source, text))
-        return {made: source}
-    waiting = [(source, made)]
+        _write(output, c_of(source, text))
+        return {output: source}
+    waiting = [(source, output)]
     while waiting:
-        source, made = waiting.pop()
-        done[made] = source
+        source, output = waiting.pop()
+        originals[output] = source
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
         written, at = [], 0
-        for found in INCLUDE.finditer(text):
-            header = _find(found[2], [os.path.dirname(source), *folders])
+        for include in INCLUDE.finditer(text):
+            header = _find(include[2], [os.path.dirname(source), *folders])
             if header is None:
                 continue  # a header of the compiler's own: its name is translated like any other
             copy = os.path.abspath(os.path.join("translated", header.strip("/")))
-            if copy not in done:
+            if copy not in originals:
                 waiting.append((header, copy))
-                done[copy] = header
-            written += [hip_of(text[at : found.start()]), f'{found[1]}"{copy}"']
-            at = found.end()
-        _write(made, "".join([f'#line 1 "{source}"\n', *written, hip_of(text[at:])]))
-    return done
+                originals[copy] = header
+            written += [hip_of(text[at : include.start()]), f'{include[1]}"{copy}"']
+            at = include.end()
+        _write(output, "".join([f'#line 1 "{source}"\n', *written, hip_of(text[at:])]))
+    return originals
 
 
 def _find(name: str, folders: Sequence[str]) -> str | None:
@@ -110,21 +111,22 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def name_originals(depfile: str, made: dict[str, str]) -> None:
-    """Add the originals to a depfile; the translations in it are below the build folder, and so nobody's input."""
-    with open(depfile, encoding="utf-8", errors="surrogateescape") as file:
-        rule = file.read().rstrip()
-    originals = (one.replace(" ", "\\ ").replace("$", "$$") for one in sorted(set(made.values())))
-    _write(depfile, " \\\n  ".join([rule, *originals]) + "\n")
+def name_originals(depfile: str, translations: dict[str, str]) -> None:
+    """Adds a rule for each original to a depfile. The translations are in the build folder: no inputs."""
+    with open(depfile, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rules = file.read()
+    _write(
+        depfile, "\n".join([rules.rstrip("\n"), *(f"{name}:" for name in sorted(set(translations.values())))]) + "\n"
+    )
 
 
 def main(arguments: list[str]) -> int:
     at = arguments.index("--")
-    depfile, source, made, *folders = arguments[:at]
-    known = translate(source, made, folders)
+    depfile, source, output, *folders = arguments[:at]
+    translations = translate(source, output, folders)
     status = subprocess.run(arguments[at + 1 :]).returncode
     if status == 0:
-        name_originals(depfile, known)
+        name_originals(depfile, translations)
     return status
 
 

@@ -91,7 +91,7 @@ class Toolchain(Protocol):
     def trusted_roots(self) -> Mapping[str, str]:
         """Returns those of its roots that change only together with the toolchain.
 
-        Each is mapped to a file below it whose stamp stands for all files of the root.
+        Each is mapped to a file below it whose stamp is compared for all files of the root.
         """
         return {}
 

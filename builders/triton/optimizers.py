@@ -76,10 +76,10 @@ COUNTED = ("lr", "step", "log_beta1", "log_beta2")
 
 
 class TritonAdamBuilder(TritonOpBuilder):
-    """fused_adam_; see opforge.ops.triton.adam."""
+    """fused_adam_; see opforge.ops.triton.optimizers.adam."""
 
     name = "triton_adam"
-    python_functions = "opforge.ops.triton.adam:bind"
+    python_functions = "opforge.ops.triton.optimizers.adam:bind"
     kernels = _kernels(
         "kernels/adam.py",
         "update",
@@ -90,18 +90,18 @@ class TritonAdamBuilder(TritonOpBuilder):
 
 
 class TritonLionBuilder(TritonOpBuilder):
-    """fused_lion_; see opforge.ops.triton.lion."""
+    """fused_lion_; see opforge.ops.triton.optimizers.lion."""
 
     name = "triton_lion"
-    python_functions = "opforge.ops.triton.lion:bind"
+    python_functions = "opforge.ops.triton.optimizers.lion:bind"
     kernels = _kernels("kernels/lion.py", "update", (), ("lr_at", "scale_at"), ("sign", *MOMENTS, "decay", "lr"))
 
 
 class TritonLambBuilder(TritonOpBuilder):
-    """fused_lamb_; see opforge.ops.triton.lamb."""
+    """fused_lamb_; see opforge.ops.triton.optimizers.lamb."""
 
     name = "triton_lamb"
-    python_functions = "opforge.ops.triton.lamb:bind"
+    python_functions = "opforge.ops.triton.optimizers.lamb:bind"
     kernels = [
         *_kernels(
             "kernels/lamb.py",

@@ -28,7 +28,7 @@ def _kernels() -> Iterator[Kernel]:
     """Yields each kernel with wide loads, for groups of a multiple of 16 values, and without, for any groups."""
     for dtype in DTYPES:
         for suffix, wide in WIDTHS:
-            arguments = {"x": f"*{dtype}{wide}", "found": "*fp32", "size": f"i32{wide}"}
+            arguments = {"x": f"*{dtype}{wide}", "partial": "*fp32", "size": f"i32{wide}"}
             yield Kernel(f"extremes_{dtype}_{suffix}", SOURCE, "extremes", arguments, {"PART": PART, "BLOCK": BLOCK})
         for bits in (8, 4):
             for way, symmetric in (("symmetric", True), ("asymmetric", False)):
@@ -47,7 +47,7 @@ def _kernels() -> Iterator[Kernel]:
                     arguments |= {"size": f"i32{wide}"}
                     full, (block, warps) = f"quantize_long_{name}_{suffix}", LONG[suffix]
                     yield Kernel(full, SOURCE, "quantize_long", arguments, {**common, "BLOCK": block}, warps=warps)
-                    arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "found": "*fp32", "scales": "*fp32"}
+                    arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "partial": "*fp32", "scales": "*fp32"}
                     arguments |= {**offsets, "size": f"i32{wide}"}
                     constants = {**common, "PART": PART, "BLOCK": BLOCK}
                     yield Kernel(f"encode_{name}_{suffix}", SOURCE, "encode", arguments, constants)

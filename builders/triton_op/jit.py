@@ -27,16 +27,16 @@ class JitKernels:
             raise ToolchainNotFoundError("Triton", [f"the package triton ({error})"], ADVICE) from error
         self.op = op
         self._kernels = {kernel.name: kernel for kernel in kernels}
-        places = {root.name: root.path for root in search}
+        paths = {root.name: root.path for root in search}
         names = sorted({kernel.source for kernel in self._kernels.values()})
         located = zip(names, kernel_roots.locate(op, names, search), strict=True)
-        self._files = {name: os.path.join(places.get(where.root, "/"), where.path) for name, where in located}
+        self._files = {name: os.path.join(paths.get(where.root, "/"), where.path) for name, where in located}
 
     def __contains__(self, name: object) -> bool:
         return name in self._kernels
 
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """See Kernels.launch."""
+        """Launches the kernel: see Kernels.launch."""
         if name not in self._kernels:
             raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         kernel = self._kernels[name]
@@ -62,7 +62,7 @@ def _constant(value: Any) -> Any:
 
 
 def module(path: str) -> types.ModuleType:
-    """A file of kernels, imported as a module of a package that is made up for its folder."""
+    """Returns a file of kernels, imported as a module of a package that is created for its folder."""
     folder, name = os.path.split(path)
     package = "opforge_kernels_" + "".join(char if char.isalnum() else "_" for char in folder)
     if package not in sys.modules:

@@ -54,7 +54,7 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
     names = set()
     for kernel in kernels:
         if kernel.name in names:
-            raise BuilderError(builder, f"two kernels are named {kernel.name!r}", "Give each a name of its own")
+            raise BuilderError(builder, f"two kernels are named {kernel.name!r}", "Give each a different name")
         names.add(kernel.name)
         for argument, kind in kernel.arguments.items():
             bare, _, promise = kind.partition(":")

@@ -24,12 +24,12 @@ SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
 
 
 class Kernels(Protocol):
-    """Whatever launches an op's kernels: its own library, or Triton."""
+    """What launches an op's kernels: its own library, or Triton."""
 
     op: str
 
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """Launch the kernel `name` on the device and the current stream of the first argument, a tensor.
+        """Launches the kernel `name` on the device and the current stream of the first argument, a tensor.
 
         `arguments` are the kernel's run-time arguments in their order: tensors, and numbers. Raises KernelLaunchError.
         """
@@ -38,28 +38,32 @@ class Kernels(Protocol):
 
 
 class TritonOp:
-    """A loaded Triton op: its functions as attributes. `kernels` launches a kernel by name, for tests and tools."""
+    """A loaded Triton op: its functions as attributes. `kernels` launches a kernel by name, for tests and tools.
+
+    `path`, `origin` and `library` are those of its library, unless the op has a function of that name.
+    """
 
     def __init__(
         self, name: str, kernels: Kernels, functions: Mapping[str, Callable[..., Any]], origin: str, library: Any
     ) -> None:
-        self.__name__, self.kernels, self.origin, self.library = name, kernels, origin, library
-        self.path = library.path if library else ""
+        self.__name__, self.kernels, self.__file__ = name, kernels, library.__file__ if library else ""
         self._functions = dict(functions)
+        self._attributes = {"origin": origin, "library": library, "path": self.__file__}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._functions:
-            offered = ", ".join(self.__dict__.get("_functions", ()))
-            raise AttributeError(
-                f"the op {self.__dict__.get('__name__')!r} has no function {name!r}; it has: {offered}"
-            )
-        return self._functions[name]
+        own = self.__dict__
+        if not name.startswith("_"):
+            for values in (own.get("_functions", {}), own.get("_attributes", {})):
+                if name in values:
+                    return values[name]
+        offered = ", ".join(own.get("_functions", ()))
+        raise AttributeError(f"the op {own.get('__name__')!r} has no function {name!r}; it has: {offered}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._functions})
+        return sorted({*super().__dir__(), *self._functions, *self._attributes})
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__!r} ({self.origin}) from {self.path or 'Triton itself'}>"
+        return f"<op {self.__name__!r} ({self._attributes['origin']}) from {self.__file__ or 'Triton itself'}>"
 
 
 class PrebuiltKernels:
@@ -80,7 +84,7 @@ class PrebuiltKernels:
         return name in self._packing
 
     def images(self) -> list[dict[str, Any]]:
-        """Each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
+        """Returns each image in the library: kernel, arch, bytes, shared memory (bytes a block), threads a block."""
         lines = self._library.opforge_kernels().decode().splitlines()
         names = ("bytes", "shared", "threads")
         return [
@@ -89,7 +93,7 @@ class PrebuiltKernels:
         ]
 
     def launch(self, name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-        """See Kernels.launch."""
+        """Launches the kernel: see Kernels.launch."""
         device = arguments[0].get_device()
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
         try:

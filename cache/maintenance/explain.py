@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
@@ -49,10 +49,10 @@ def nearest(
     """Returns the nearest entry of the same op, or None if there is none that can be read."""
     compared = []
     for entry in listing.entries(layout):
-        manifest = listing.read_manifest(layout, entry.key) if entry.op == op else None
-        if manifest is None or entry.problem or not isinstance(manifest.get("components"), dict):
+        build = listing.build_of(layout, entry.key) if entry.op == op else None
+        if build is None or entry.problem or not isinstance(build.get("components"), dict):
             continue
-        compared.append((component_differences(manifest["components"], components), entry, manifest.get("inputs")))
+        compared.append((component_differences(build["components"], components), entry, build.get("inputs")))
     if not compared:
         return None
     fewest = min(len(differences) for differences, _entry, _inputs in compared)
@@ -65,26 +65,22 @@ def nearest(
 
 
 def rejected_entries(
-    layer: Layout, op: str, device: str, root_paths: Mapping[str, str], trusted_roots: Collection[str], disk: Disk
+    layer: Layout, op: str, device: str, root_paths: Mapping[str, str], disk: Disk
 ) -> list[tuple[str, str]]:
     """Returns (folder, reason) of each entry that a layer holds for an op and a device, none of which was used.
 
     The reason is the first of the op's own files that has changed. If none has, the op is now declared differently.
-    Files below the roots in `trusted_roots` may differ.
     """
     rejected = []
     for folder in listing.subfolders(layer.path("entries")):  # not listing.entries, which writes: a layer is read-only
-        manifest = listing.read_manifest(layer, folder.name) or {}
-        binary = manifest.get("binary")
-        if not isinstance(binary, dict) or binary.get("op") != op:
+        record = listing.record_of(layer, folder.name)
+        if record is None or record["op"] != op or record["target"].partition(":")[0] != device:
             continue
-        target = str(binary.get("target"))
-        if target.partition(":")[0] == device:
-            changed = file_differences(manifest.get("inputs"), root_paths, disk, trusted_roots)
-            reason = f"it was built for {target}, {DECLARED_OTHERWISE}"
-            if changed:
-                reason = f"{changed[0].path} {changed[0].problem}".strip()
-            rejected.append((folder.path, reason))
+        changed = file_differences(record.get("inputs"), root_paths, disk)
+        reason = f"it was built for {record['target']}, {DECLARED_OTHERWISE}"
+        if changed:
+            reason = f"{changed[0].path} {changed[0].problem}".strip()
+        rejected.append((folder.path, reason))
     return rejected
 
 
@@ -98,17 +94,15 @@ def component_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> 
     ]
 
 
-def file_differences(
-    inputs: Any, root_paths: Mapping[str, str], disk: Disk, trusted_roots: Collection[str] = ()
-) -> list[ChangedFile]:
+def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> list[ChangedFile]:
     """Returns the files that changed or went since the entry was built, and the first name that appeared.
 
-    Hashes every file that is not below a root in `trusted_roots`. `inputs` is the manifest's field.
+    Hashes every file. `inputs` is the field of the record or of build.json.
     """
     try:
-        recorded = Inputs.from_json(inputs).without(trusted_roots)
+        recorded = Inputs.from_json(inputs)
     except (KeyError, TypeError, ValueError):
-        return [ChangedFile("", "its manifest does not record what it was built from")]
+        return [ChangedFile("", "its record does not say what it was built from")]
     changed = []
     for dependency in recorded.files:
         path = dependency.resolve(root_paths)
@@ -118,7 +112,7 @@ def file_differences(
             continue
         digest = disk.digest(path)
         if digest != dependency.digest:
-            problem = "has changed" if digest else "is gone"
+            problem = "has changed" if digest else "no longer exists"
             changed.append(ChangedFile(path, problem, dependency.digest, digest or ""))
     appeared = recorded.appeared(root_paths, disk)
     if appeared:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_json
-from opforge.cache.layout import VERSION, Layout
-from opforge.cache.records.entry import MANIFEST
+from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.cache.layout import OLD_VERSIONS, VERSION, Layout
+from opforge.cache.records.entry import BUILD, RECORD, read_record
 
+from . import pointers
 from .summaries import Summaries
 
-MANIFEST_PROBLEM = "its manifest cannot be read"
+RECORD_PROBLEM = "its record cannot be read"
 
 
 class StoredEntry(NamedTuple):
@@ -24,17 +25,17 @@ class StoredEntry(NamedTuple):
     target: str
     plan: str
     size: int
-    """Bytes of the library and its manifest."""
+    """Bytes of all its files."""
     built: float
     """When it was published."""
     used: float
-    """When it was last used, as far as is known: when it was published, or a stat record of it was last written."""
+    """When it was last used, as far as is known: when it was published, or a look-up last noted its use."""
     seconds: float
     """How long the build took."""
     path: str
-    """The library; the entry's folder if the manifest cannot be read."""
+    """The library; the entry's folder if the record cannot be read."""
     problem: str = ""
-    """Why its manifest cannot be used, or empty. The library is not checked: see `verify.verify`."""
+    """Why its record cannot be used, or empty. The library is not checked: see `verify.verify`."""
 
     def to_json(self) -> dict[str, object]:
         """Returns what `opforge cache ls --json` prints of it: these names are public."""
@@ -77,35 +78,30 @@ def stat_of(path: str) -> os.stat_result | None:
         return None
 
 
-def read_manifest(layout: Layout, key: str) -> dict[str, Any] | None:
-    """Returns an entry's manifest, or None if it is missing or is no manifest."""
+def record_of(layout: Layout, key: str) -> dict[str, Any] | None:
+    """Returns an entry's record, or None if it is missing or is no record."""
     try:
-        manifest = read_json(os.path.join(layout.entry(key), MANIFEST))
-        return manifest if isinstance(manifest, dict) and isinstance(manifest["binary"], dict) else None
-    except (OSError, ValueError, KeyError, RecursionError):
+        return read_record(layout.entry(key))
+    except UNREADABLE:
         return None
 
 
-def entry_key_of(name: str) -> str:
-    """Returns the entry key in the file name of a stat record; empty for any other file."""
-    key, dash, rest = name.partition("-")
-    return key if dash and rest.endswith(".json") else ""
+def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
+    """Returns how an entry was built, or None if that is not known."""
+    try:
+        build = read_json(os.path.join(layout.entry(key), BUILD))
+        return build if isinstance(build, dict) else None
+    except UNREADABLE:
+        return None
 
 
-def last_uses(layout: Layout) -> dict[str, float]:
-    """Returns, for each entry key with stat records, when the newest of them was written."""
-    newest: dict[str, float] = {}
-    for plan in subfolders(layout.path("plans")):
-        for file in children(plan.path):
-            key, status = entry_key_of(file.name), stat_of(file.path)
-            if key and status:
-                newest[key] = max(newest.get(key, 0.0), status.st_mtime)
-    return newest
+def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> list[StoredEntry]:
+    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store.
 
-
-def entries(layout: Layout) -> list[StoredEntry]:
-    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store."""
-    used, summaries = last_uses(layout), Summaries(layout)
+    `last_uses` are the entries' last uses, if the caller has read the store's pointers.
+    """
+    used = pointers.read(layout).last_uses() if last_uses is None else last_uses
+    summaries = Summaries(layout)
     folders = subfolders(layout.path("entries"))
     stored = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
     summaries.save([folder.name for folder in folders])
@@ -114,14 +110,13 @@ def entries(layout: Layout) -> list[StoredEntry]:
 
 def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
     """Returns the entry in a folder, or None if it is being removed."""
-    status = stat_of(folder.path)
-    files = {child.name: file for child in children(folder.path) if (file := stat_of(child.path))}
+    status, files = stat_of(folder.path), _file_stats(folder.path)
     if status is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
         return None
     built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
     size = sum(file.st_size for file in files.values())
-    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, MANIFEST_PROBLEM)
-    summary = summaries.get(folder.name, files[MANIFEST]) if MANIFEST in files else None
+    entry = StoredEntry(folder.name, "", "", "", "", size, built, max(built, used), 0.0, folder.path, RECORD_PROBLEM)
+    summary = summaries.get(folder.name, files[RECORD]) if RECORD in files else None
     if summary is None:
         return entry
     return entry._replace(
@@ -135,15 +130,29 @@ def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stor
     )
 
 
+def _file_stats(folder: str) -> dict[str, os.stat_result]:
+    """Returns the status of each file in a folder, not following links; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as files:
+            return {file.name: file.stat(follow_symlinks=False) for file in files}
+    except OSError:
+        return {}
+
+
 def areas(layout: Layout) -> list[Area]:
     """Returns the folders of a store, `index` (entry points of other packages) included; empty ones are left out."""
     folders = [*subfolders(layout.path()), *(child for child in subfolders(layout.root) if child.name != VERSION)]
-    counted = []
-    for folder in folders:
-        sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
-        if sizes:
-            counted.append(Area(folder.name, len(sizes), sum(sizes)))
-    return counted
+    return [area for area in map(_area, folders) if area.files]
+
+
+def old_stores(layout: Layout) -> list[Area]:
+    """Returns the stores of earlier formats in the same folder. They are neither read nor changed, only counted."""
+    return [_area(folder) for folder in subfolders(layout.root) if folder.name in OLD_VERSIONS]
+
+
+def _area(folder: os.DirEntry[str]) -> Area:
+    sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
+    return Area(folder.name, len(sizes), sum(sizes))
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""A line for each manifest, so that a listing need not read them: a manifest names hundreds of files.
+"""A line for each entry, so that a listing need not read their records.
 
-    v1/summaries    JSON lines: [entry key, stamp of the manifest, op, abi, target, plan, seconds, file]
+    v2/summaries    JSON lines: [entry key, stamp of the record, op, abi, target, plan, seconds, file]
 
-A line is used only while the manifest's stamp is as recorded. Without the file, the next listing reads the manifests.
+A line is used only while the record's stamp is as recorded. Without the file, the next listing reads the records.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import UNREADABLE, read_file, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, read_file, write_file
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import MANIFEST, is_binary_record
+from opforge.cache.records.entry import read_record
 
 FILE = "summaries"
 MAX_STALE_LINES = 1000
@@ -23,7 +23,7 @@ MAX_STALE_LINES = 1000
 
 
 class Summary(NamedTuple):
-    """What a listing shows of a manifest. `seconds` is how long the build took."""
+    """What a listing shows of an entry. `seconds` is how long the build took."""
 
     op: str
     abi: str
@@ -56,14 +56,14 @@ class Summaries:
             return  # cut off by a process that was killed
         self._summaries[str(key)] = (stamp, summary)
 
-    def get(self, key: str, manifest: os.stat_result) -> Summary | None:
-        """Returns the summary of the entry whose manifest has this status; None if the manifest cannot be read."""
-        stamp = list(Stamp(manifest.st_size, manifest.st_mtime_ns, manifest.st_ctime_ns, manifest.st_ino))
+    def get(self, key: str, record: os.stat_result) -> Summary | None:
+        """Returns the summary of the entry whose record has this status; None if the record cannot be read."""
+        stamp = list(Stamp(record.st_size, record.st_mtime_ns, record.st_ctime_ns, record.st_ino))
         saved_stamp, saved = self._summaries.get(key, ([], None))
         if saved and saved_stamp == stamp:
             return saved
         try:
-            summary = _summary(read_json(os.path.join(self._layout.entry(key), MANIFEST)))
+            summary = _summary(read_record(self._layout.entry(key)))
         except UNREADABLE:
             return None
         self._new.append(json.dumps([key, stamp, *summary]) + "\n")
@@ -73,7 +73,7 @@ class Summaries:
     def save(self, keys: Collection[str]) -> None:
         """Writes the new summaries, and drops those of other entries than `keys` when there are too many.
 
-        If that fails, the next listing reads more manifests.
+        If that fails, the next listing reads more records.
         """
         try:
             if self._lines + len(self._new) > 2 * len(keys) + MAX_STALE_LINES:
@@ -90,14 +90,10 @@ class Summaries:
             return
 
 
-def _summary(manifest: Any) -> Summary:
-    """Returns the summary of a manifest. Raises one of UNREADABLE if it is none."""
-    binary, timing = manifest["binary"], manifest.get("built")
-    if not is_binary_record(binary):
-        raise ValueError("the manifest has no record of a library")
-    seconds = float(timing["seconds"]) if isinstance(timing, dict) else 0.0
-    op, abi, target = (str(binary[name]) for name in ("op", "abi", "target"))
-    return Summary(op, abi, target, str(manifest["plan"]), seconds, str(binary["file"]))
+def _summary(record: Any) -> Summary:
+    """Returns the summary of a record. Raises one of UNREADABLE if it is none."""
+    op, abi, target, plan, file = (str(record[name]) for name in ("op", "abi", "target", "plan", "file"))
+    return Summary(op, abi, target, plan, float(record["seconds"]), file)
 
 
 def _checked(summary: Summary) -> Summary:

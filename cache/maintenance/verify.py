@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.keys import entry_key
+from opforge.cache.admit import checked_record
 from opforge.cache.layout import Layout
-from opforge.cache.records.entry import Entry, integrity_problem, is_binary_record
 from opforge.events import emit
 
 from . import listing
@@ -43,35 +42,19 @@ def verify(
     checked, began = [], time.perf_counter()
     folders = listing.subfolders(layout.path("entries"))
     for number, folder in enumerate(folders):
-        manifest = listing.read_manifest(layout, folder.name)
-        problem = listing.MANIFEST_PROBLEM
-        entry = Entry(folder.name, folder.path, {}, "cache")
-        if manifest is not None:
-            entry = entry._replace(binary=manifest["binary"])
-            problem = _entry_problem(entry, manifest, owners)
+        problem, record = "", listing.record_of(layout, folder.name) or {}
+        try:
+            checked_record(folder.path, owners, folder.name)
+        except ValueError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror})"
         if os.path.lexists(folder.path):  # otherwise another process has removed it meanwhile
             quarantined = bool(problem) and staging.quarantine(layout, folder.name, problem)
-            library = entry.library if is_binary_record(entry.binary) else folder.path
-            checked.append(Checked(folder.name, str(entry.binary.get("op", "")), library, problem, quarantined))
+            library = os.path.join(folder.path, record["file"]) if record else folder.path
+            checked.append(Checked(folder.name, str(record.get("op", "")), library, problem, quarantined))
         if on_progress:
             on_progress(number + 1, len(folders))
     damaged = sum(bool(entry.problem) for entry in checked)
     emit("verify", path=str(layout), entries=len(checked), damaged=damaged, seconds=time.perf_counter() - began)
     return checked
-
-
-def _entry_problem(entry: Entry, manifest: dict[str, object], owners: Collection[int]) -> str:
-    """Returns what is wrong with an entry; empty if nothing is."""
-    if not is_binary_record(entry.binary):
-        return "its manifest is incomplete"
-    try:
-        problem = integrity_problem(entry, owners, full=True)
-        files = manifest["inputs"]["files"]  # type: ignore[index]
-        key = entry_key(str(manifest["plan"]), [(root, path, digest) for root, path, digest, _tree in files])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return "its manifest is incomplete"
-    except OSError as error:
-        return f"the library cannot be read ({error.strerror})"
-    if not problem and key != entry.key:
-        return "its manifest describes another entry"
-    return problem or ""

@@ -1,68 +1,90 @@
-"""An entry: one built library with its manifest, immutable once published, checked each time before it is used."""
+"""An entry: one built library with its record, immutable once published, checked each time before it is used.
+
+    entries/KEY-DIGITS/OP-....so      KEY is the result key, DIGITS are the first of the library's SHA-256
+    entries/KEY-DIGITS/record.json    what the library is and needs, and the op's own files: a few kilobytes
+    entries/KEY-DIGITS/build.json     the plan, every file that was read, and what the build printed
+
+Choosing an entry and loading it read the record alone. What is shipped, in a layer or a wheel, has no build.json.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from opforge.cache.filesystem.disk import PathStamp
 from opforge.cache.filesystem.files import read_json
+from opforge.cache.filesystem.trust import others_bits
+from opforge.cache.layout import entry_name
 
-MANIFEST = "manifest.json"
+RECORD, BUILD = "record.json", "build.json"
+FORMAT = 1
+"""The format of the records that are written."""
+READ_FORMATS = range(1, FORMAT + 1)
+"""The formats of records that are read."""
 CHUNK = 32 << 10
 """Bytes read at a time: small enough that the same memory is reused, which is faster than new memory each time."""
 hashlib.sha256()  # finds OpenSSL's implementation, which takes as long as hashing an op: not when one is loaded
 FULL_CHECK_BYTES = 2 << 20
 """Up to this size a library is hashed at every load. A larger one is hashed only if its stamp differs from that of its
 last full check."""
+TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
+"""The fields of a record that are texts, and that every record has."""
 
 
 class Entry(NamedTuple):
     """A built library on disk."""
 
     key: str
+    """The name of its folder: the result key and the first digits of the library's SHA-256."""
     folder: str
-    binary: Mapping[str, Any]
-    """The binary record: file, size (bytes), sha256, stamp, and what the build added: abi, exports, requires, ..."""
+    record: Mapping[str, Any]
+    """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
     origin: str
     """Where it came from: "built", "cache", or the path of a read-only layer."""
-    stat_record: Mapping[str, Any] = {}
-    """The stamps under which it was found; empty if there are none."""
-
-    @property
-    def watched(self) -> Sequence[Sequence[Any]]:
-        """(root, path, stamp...) of each file that is checked one by one; empty without a stat record."""
-        files: Sequence[Sequence[Any]] = self.stat_record.get("open", ())
-        return files
+    watched: tuple[PathStamp, ...] = ()
+    """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
 
     @property
     def library(self) -> str:
         """The library's absolute path. It is unique to the content, as the dynamic linker requires."""
-        return os.path.join(self.folder, self.binary["file"])
+        return os.path.join(self.folder, self.record["file"])
 
-    def manifest(self) -> dict[str, Any]:
-        """Returns the full manifest. Raises OSError or ValueError if it cannot be read."""
-        data = read_json(os.path.join(self.folder, MANIFEST))
+    def build(self) -> dict[str, Any]:
+        """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
+        data = read_json(os.path.join(self.folder, BUILD))
         if not isinstance(data, dict):
-            raise ValueError("the manifest is not an object")
+            raise ValueError(f"{BUILD} is not an object")
         return data
 
 
-def is_binary_record(binary: Any) -> bool:
-    """Returns whether this is the record of a library, and names a file inside its entry."""
+def is_record(record: Any) -> bool:
+    """Returns whether this is the record of a library in a format that is read, and names a file inside its entry."""
     try:
-        file = binary["file"]
+        file = record["file"]
         return (
-            isinstance(file, str)
+            record["format"] in READ_FORMATS
+            and all(isinstance(record[name], str) for name in TEXTS)
             and os.path.basename(file) == file not in ("", ".", "..")
-            and isinstance(binary["size"], int)
-            and isinstance(binary["sha256"], str)
-            and isinstance(binary["abi"], str)
+            and isinstance(record["size"], int)
+            and isinstance(record["python_module"], bool)
+            and all(isinstance(name, str) for names in (record["exports"], record["needs"]) for name in names)
         )
     except (KeyError, TypeError, IndexError):
         return False
+
+
+def read_record(folder: str) -> dict[str, Any] | None:
+    """Returns the record in an entry's folder, or None if there is no valid one.
+
+    A record names its entry: one that lies in another entry's folder is not valid there. Raises one of UNREADABLE.
+    """
+    record = read_json(os.path.join(folder, RECORD))
+    is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
+    return record if is_own else None
 
 
 def integrity_problem(
@@ -71,39 +93,57 @@ def integrity_problem(
     """Returns what is wrong with an entry's library, or None.
 
     Args:
-        entry: The entry, whose manifest has been read.
+        entry: The entry, whose record has been read.
         owners: The user ids that the entry may belong to.
         full: Hash the library, whatever its stamp.
         allowed_write_bits: The mode bits by which other users may write the library.
     """
-    binary = entry.binary
+    record = entry.record
     try:
-        folder = os.lstat(entry.folder)
-    except OSError as error:
-        return f"its folder cannot be looked at ({error.strerror})"
-    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid not in owners:
-        return "its folder is a link, a file, or another user's"
+        problem = _folders_problem(entry.folder, owners, allowed_write_bits)
+    except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
+        problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
+    if problem:
+        return problem
     try:
         # Without O_NONBLOCK a pipe in the library's place would block for ever.
         handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        return f"the library cannot be opened ({error.strerror})"
+    except (OSError, ValueError) as error:
+        return f"the library cannot be opened ({getattr(error, 'strerror', error)})"
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             return "the library is not a regular file"
         if status.st_uid not in owners:
             return f"the library belongs to user {status.st_uid}, who is not trusted here"
-        if status.st_mode & 0o022 & ~allowed_write_bits:
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
             return f"the library can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-        if status.st_size != binary["size"]:
-            return f"the library has {status.st_size} bytes instead of {binary['size']}"
+        if status.st_size != record["size"]:
+            return f"the library has {status.st_size} bytes instead of {record['size']}"
         stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        if not full and status.st_size > FULL_CHECK_BYTES and stamp == binary.get("stamp"):
+        if not full and status.st_size > FULL_CHECK_BYTES and stamp == record.get("stamp"):
             return None
         digest = hashlib.sha256()
         while chunk := os.read(handle, min(CHUNK, status.st_size + 1)):
             digest.update(chunk)
-        return None if digest.hexdigest() == binary["sha256"] else "the library's digest differs from its manifest's"
+        return None if digest.hexdigest() == record["sha256"] else "the library's digest differs from its record's"
     finally:
         os.close(handle)
+
+
+def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
+    """Returns why somebody else could put another file in a library's place, or None.
+
+    The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
+    checked when the store is opened.
+    """
+    path = folder
+    for _depth in range(3):
+        status = os.lstat(path)
+        whose = "its folder" if path == folder else path
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners:
+            return f"{whose} is a link, a file, or another user's"
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+            return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+        path = os.path.dirname(path)
+    return None

@@ -1,7 +1,7 @@
 """Object files by the unit that they were compiled from: after an edit of one source of ten, one is compiled.
 
-    v1/objects/UNIT/DIGEST.o       the object file, named by its own digest
-    v1/objects/UNIT/DIGEST.json    what it was compiled from
+    v2/objects/UNIT/DIGEST.o       the object file, named by its own digest
+    v2/objects/UNIT/DIGEST.json    what it was compiled from
 
 UNIT is the key of a compilation's command. As with entries, the files that it read decide whether it is still valid.
 """
@@ -11,10 +11,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 
-from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, renew, write_file
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 
@@ -23,21 +21,16 @@ from .inputs import Inputs
 
 MAX_OBJECT_BYTES = 2 << 30
 """A larger object is compiled again."""
+RENEW_SECONDS = 24 * 3600.0
+"""How long after a noted use of an object the next one is noted."""
 KEPT = 8
-"""How many objects a unit keeps: the newest."""
+"""How many objects a unit keeps: those that were used last."""
 
 
-def reuse(
-    layout: Layout,
-    unit: str,
-    root_paths: Mapping[str, str],
-    disk: Disk,
-    digests: dict[str, str | None],
-    target: str,
-) -> Inputs | None:
+def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) -> Inputs | None:
     """Copies an object whose inputs are unchanged to `target`; returns what it was compiled from, or None.
 
-    `digests` maps a path to what has been hashed, for the next unit of the same build.
+    `seen` is shared by the units of one build, so that each file is hashed once.
     """
     folder = layout.path("objects", unit)
     try:
@@ -47,8 +40,7 @@ def reuse(
     for name in names:
         try:
             inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
-            verdict = validity.holds_by_content(validity.EMPTY, inputs, root_paths, disk, digests, trust_stamps=False)
-            if not verdict.holds or not inputs.files:  # a record that names no file would hold for ever
+            if seen.problem(inputs) or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
         except UNREADABLE:
@@ -56,6 +48,8 @@ def reuse(
         if bytes_digest(content) == name[:-5]:
             with open(target, "wb") as file:
                 file.write(content)
+            renew(os.path.join(folder, name), RENEW_SECONDS)
+            renew(folder, RENEW_SECONDS)
             return inputs
     return None
 

@@ -1,163 +1,104 @@
-"""Whether an entry is still valid: its inputs are compared by their stamps, or by their contents.
+"""Whether an entry is still valid: its inputs are compared by their contents, and remembered by their stamps.
 
-A stat record holds the stamps under which the inputs were last known to be unchanged. A hit reads one.
-
-    v1/plans/PLAN/ENTRY-ROOTS.json    ROOTS is the digest of the root paths
-
-    format, result   the version of this format; the entry key
-    binary           the entry's binary record
-    at               when the stamps were taken, in the disk's nanoseconds
-    open             (root, path, stamp...) of each file that is checked one by one
-    folders          the same, of the folders whose stamps change when a header may be shadowed
-    seals            (tree, root, path, stamp...) of the stamp file of each trusted tree
-
-While every stamp is as recorded, no input is hashed. A file that was modified less than two seconds before its stamp
-was taken is racy: a second change within one tick of a coarse clock would not change the stamp. A racy file is hashed
-until its stamp is taken anew. (git's index has the same rule, and calls such a file racily clean.)
+A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the file is hashed at the next look-up.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.filesystem.files import UNREADABLE, read_json
-
-from .entry import is_binary_record
+from opforge.cache.filesystem.disk import ABSENT, Disk, PathStamp
 
 if TYPE_CHECKING:
     from .inputs import Dependency, Inputs, RootedPath
 
-FORMAT = 1
-RACY_NS = 2_000_000_000
-"""How long before its stamp a file must have been modified for the stamp to be trusted."""
-EMPTY: Mapping[str, Any] = {"at": 0, "open": [], "folders": [], "seals": []}
-"""A stat record without stamps: every file is hashed."""
-Stamps = Mapping[tuple[str, str], Stamp]
-"""Stamps by (root, path)."""
-_NO_STAMPS: Stamps = {}
+PACKAGES = ("/site-packages/", "/dist-packages/")
+"""The folders that Python's packages are installed in."""
+_NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
 
 
-class Verdict(NamedTuple):
-    """Whether inputs are unchanged; `reason` names the first that is not."""
+class Stamped(NamedTuple):
+    """The stamps of an entry's inputs, as they were before the contents were compared."""
 
-    holds: bool
-    reason: str = ""
+    files: tuple[PathStamp, ...]
+    """Those that are checked one by one: files in no trusted tree."""
+    others: tuple[PathStamp, ...]
+    """The folders in which a header could appear, and the stamp file of each trusted tree."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The environment variables whose values are a part of the library, with these values."""
+
+    @property
+    def watched(self) -> tuple[PathStamp, ...]:
+        """What a process that has loaded the entry compares again: all but what belongs to installed packages."""
+        return tuple(
+            (path, stamp)
+            for path, stamp in (*self.files, *self.others)
+            if not any(folder in path for folder in PACKAGES)
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them exist: a tree without its stamp file is not trusted."""
+        return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
 
 
-def stat_record(
-    entry_key: str,
-    inputs: Inputs,
-    binary: Mapping[str, Any],
-    root_paths: Mapping[str, str],
-    disk: Disk,
-    stamps: Stamps = _NO_STAMPS,
-) -> dict[str, Any]:
-    """Returns a stat record for inputs whose contents are checked by the caller.
+class Observation:
+    """The stamps and digests of files as one look-up sees them; each file is stamped before it is hashed, and once.
 
-    `stamps` were taken before the files were hashed; the others are taken now. So check the contents after this call,
-    or pass stamps from before: a file that changes between its digest and its stamp would count as unchanged for ever.
+    Otherwise a file that changes between its digest and its stamp would count as unchanged for ever.
     """
 
-    def stamp(file: RootedPath | Dependency) -> Stamp:
-        path = file.resolve(root_paths)
-        return stamps.get((file.root, file.path)) or (path and disk.stamp(path)) or Stamp(-1, -1, -1, -1)
+    def __init__(
+        self,
+        root_paths: Mapping[str, str],
+        disk: Disk,
+        stamps: Mapping[tuple[str, str], tuple[int, ...]] = _NO_STAMPS,
+    ) -> None:
+        self._root_paths, self._disk = root_paths, disk
+        self._stamps: dict[str, tuple[int, ...]] = {}
+        self._digests: dict[str, str | None] = {}
+        for (root, path), stamp in stamps.items():
+            if root in root_paths:
+                self._stamps[f"{root_paths[root]}/{path}"] = tuple(stamp)
 
-    return {
-        "format": FORMAT,
-        "result": entry_key,
-        "binary": dict(binary),
-        "at": disk.now_ns(),
-        "open": [[file.root, file.path, *stamp(file)] for file in inputs.files if not file.tree],
-        "folders": [[*folder, *stamp(folder)] for folder in inputs.folders],
-        "seals": [[tree, *stamp_file, *stamp(stamp_file)] for tree, stamp_file in inputs.trusted_trees],
-    }
+    def stamps(self, inputs: Inputs) -> Stamped:
+        """Returns the stamps of the inputs. A path below a root that this machine does not have is left out."""
 
+        def stamped(where: Iterable[RootedPath | Dependency]) -> tuple[PathStamp, ...]:
+            return tuple((path, self._stamp(path)) for file in where if (path := self._path(file)))
 
-def read_stat_record(path: str) -> dict[str, Any] | None:
-    """Returns the stat record in a file, or None if it cannot be read or is not valid."""
-    try:
-        record = read_json(path)
-        return record if is_stat_record(record) else None
-    except UNREADABLE:
-        return None
+        files = stamped(file for file in inputs.files if not file.tree)
+        others = stamped([*inputs.folders, *(file for _tree, file in inputs.trusted_trees)])
+        return Stamped(files, others, tuple(inputs.variables()))
 
-
-def is_stat_record(record: Any) -> bool:
-    """Returns whether this is a stat record of this format. Raises one of UNREADABLE if it is not even an object."""
-    complete = record["format"] == FORMAT and is_binary_record(record["binary"])
-    return complete and record["result"] == os.path.basename(record["result"]) not in ("", ".", "..")
-
-
-def holds_by_stamps(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
-    """Returns whether every stamp is as recorded and none is racy. Hashes nothing: this is the path of a hit."""
-    newest = record["at"] - RACY_NS
-    for root, path, *recorded in record["open"]:
-        base = root_paths.get(root)
-        if base is None:
-            return False
-        stamp = disk.stamp(base + "/" + path)
-        if stamp is None or list(stamp) != recorded or stamp[1] > newest or stamp[2] > newest:
-            return False
-    if not _folders_hold(record, root_paths, disk):
-        return False
-    for _tree, root, path, *recorded in record["seals"]:
-        base = root_paths.get(root)
-        stamp = None if base is None else disk.stamp(base + "/" + path)
-        if stamp is None or list(stamp) != recorded:
-            return False
-    return True
-
-
-def _folders_hold(record: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> bool:
-    newest = record["at"] - RACY_NS
-    for root, path, *recorded in record["folders"]:
-        base = root_paths.get(root)
-        stamp = None if base is None else disk.stamp(base + "/" + path)
-        if stamp is None or list(stamp) != recorded or stamp.mtime_ns > newest:
-            return False
-    return True
-
-
-def holds_by_content(
-    record: Mapping[str, Any],
-    inputs: Inputs,
-    root_paths: Mapping[str, str],
-    disk: Disk,
-    digests: dict[str, str | None],
-    trust_stamps: bool = True,
-) -> Verdict:
-    """Returns whether the inputs are unchanged; hashes each file whose stamp does not prove it.
-
-    `digests` maps a path to what has been hashed, so that the records of one look-up share the work.
-    """
-    newest = record["at"] - RACY_NS
-    trees_hold = trust_stamps and all(
-        list((root in root_paths and disk.stamp(root_paths[root] + "/" + path)) or ()) == recorded
-        for _tree, root, path, *recorded in record["seals"]
-    )
-    stamps = {(root, path): recorded for root, path, *recorded in record["open"]}
-    for dependency in inputs.files:
-        if dependency.tree and trees_hold:
-            continue
-        path = dependency.resolve(root_paths)
-        if path is None:
-            return Verdict(False, f"there is no root {dependency.root!r} here")
-        if trust_stamps and not dependency.tree:
-            stamp = disk.stamp(path)
-            recorded = stamps.get((dependency.root, dependency.path))
-            if stamp and list(stamp) == recorded and stamp.mtime_ns <= newest and stamp.ctime_ns <= newest:
-                continue
-        if path not in digests:
-            digests[path] = disk.digest(path)
-        if digests[path] is None:
-            return Verdict(False, f"{path} is gone")
-        if digests[path] != dependency.digest:
-            return Verdict(False, f"{path} has changed")
-    if not (trust_stamps and _folders_hold(record, root_paths, disk)):
-        appeared = inputs.appeared(root_paths, disk)
+    def problem(self, inputs: Inputs) -> str | None:
+        """Returns the first thing that differs from what an entry was built from, or None. Hashes every file."""
+        for dependency in inputs.files:
+            path = self._path(dependency)
+            if path is None:
+                return f"there is no root {dependency.root!r} here"
+            digest = self._digest(path)
+            if digest is None:
+                return f"{path} no longer exists"
+            if digest != dependency.digest:
+                return f"{path} has changed"
+        appeared = inputs.appeared(self._root_paths, self._disk)
         if appeared:
-            return Verdict(False, f"{appeared} has appeared, and may shadow a header")
-    return Verdict(True)
+            return f"{appeared} has appeared, and may shadow a header"
+        return inputs.changed_answer(self._root_paths, self._disk)
+
+    def _path(self, file: RootedPath | Dependency) -> str | None:
+        base = self._root_paths.get(file.root)
+        return None if base is None else f"{base}/{file.path}"
+
+    def _stamp(self, path: str) -> tuple[int, ...]:
+        if path not in self._stamps:
+            self._stamps[path] = tuple(self._disk.stamp(path) or ABSENT)
+        return self._stamps[path]
+
+    def _digest(self, path: str) -> str | None:
+        if path not in self._digests:
+            self._stamp(path)
+            self._digests[path] = self._disk.digest(path)
+        return self._digests[path]

@@ -1,40 +1,32 @@
 """Entries as one archive. The same entries give the same bytes; unpacking trusts nothing that the archive says.
 
-    entries/ENTRY/manifest.json
-    entries/ENTRY/NAME.so
-
-Stat records are left out, since their stamps are one machine's. The first look-up of an imported entry hashes its
-inputs.
+entries/ENTRY/build.json
+entries/ENTRY/record.json
+entries/ENTRY/NAME.so
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tarfile
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, temp_path, write_file
-from opforge.cache.keys import entry_key
-from opforge.cache.layout import Layout
-from opforge.cache.records import validity
-from opforge.cache.records.entry import MANIFEST, Entry, integrity_problem, is_binary_record
-from opforge.cache.records.inputs import Inputs
+from opforge.cache.admit import admit, checked_record
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
+from opforge.cache.layout import DIGITS, Layout
+from opforge.cache.records.entry import BUILD, RECORD, read_record
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 
-MEMBER = re.compile(r"entries/([0-9a-f]{32})/(\w[\w.-]*)")
-MAX_MANIFEST, MAX_LIBRARY = 4 << 20, 4 << 30
-"""Limits on the bytes of a manifest and of a library. A manifest that names ten thousand files has 2 MB. JSON takes up
-to forty times its size in memory."""
-IMPORTED = "imported.json"
-"""Stands for the digest of the root paths in the file name of an imported entry's stat record. It equals no digest, so
-the stamps are taken at the first look-up."""
+MEMBER = re.compile(rf"entries/([0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(\w[\w.-]*)")
+MAX_JSON, MAX_LIBRARY = 4 << 20, 4 << 30
+"""Limits on the bytes of a record and of a library. A build that read ten thousand files takes 2 MB. JSON takes up to
+forty times its size in memory."""
 
 
 class Transfer(NamedTuple):
@@ -77,12 +69,12 @@ def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
 
 
 def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:
-    """Opens the manifest and the library of an entry; returns its op and the files by name, none if it is damaged."""
+    """Opens the files of an entry; returns its op and the files by name, none if it is damaged."""
     try:
-        binary = json.loads(read_file(os.path.join(folder, MANIFEST), MAX_MANIFEST))["binary"]
-        names = sorted((MANIFEST, binary["file"])) if is_binary_record(binary) else []
+        record = read_record(folder)
+        names = sorted((BUILD, RECORD, record["file"])) if record else []
         files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
-        return str(binary["op"]), files
+        return (str(record["op"]), files) if record else ("", {})
     except UNREADABLE:
         return "", {}
 
@@ -124,11 +116,11 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
         for member, size in reader.members():
             match = MEMBER.fullmatch(member)
             if match is None:
-                raise ValueError(f"{member!r} is no file of an entry")
+                raise ValueError(f"{member!r} is not a file of an entry")
             key, name = match.groups()
-            is_manifest = name == MANIFEST
-            if size > (MAX_MANIFEST if is_manifest else MAX_LIBRARY):
-                raise ValueError(f"{member!r} is larger than any {'manifest' if is_manifest else 'library'}")
+            is_json = name in (RECORD, BUILD)
+            if size > (MAX_JSON if is_json else MAX_LIBRARY):
+                raise ValueError(f"{member!r} is larger than any {'record' if is_json else 'library'}")
             if key != current and folder:
                 transfers.append(_publish(layout, current, folder, sizes, owners))
                 _remove(folder)
@@ -139,8 +131,8 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
                 current, sizes, folder = key, {}, staging.new_folder(layout, key)
                 seen.add(key)
                 make_folder(os.path.join(folder, "entry"))
-            if len(sizes) == 2:
-                raise ValueError(f"entry {key} does not hold a manifest and its library")
+            if len(sizes) == 3:
+                raise ValueError(f"entry {key} does not hold a record and its library")
             sizes[name] = size
             _write(os.path.join(folder, "entry", name), reader)
         if folder:
@@ -165,33 +157,15 @@ def _remove(folder: str) -> None:
 
 
 def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], owners: Collection[int]) -> Transfer:
-    """Checks the entry in a staging folder and publishes it.
-
-    Raises ValueError, KeyError or TypeError if something in it is wrong.
-    """
+    """Checks the entry in a staging folder and publishes it. Raises ValueError if something in it is wrong."""
     finished = os.path.join(folder, "entry")
-    if MANIFEST not in sizes:
-        raise ValueError(f"entry {key} does not hold a manifest and its library")
-    manifest: dict[str, Any] = json.loads(read_file(os.path.join(finished, MANIFEST), MAX_MANIFEST))
-    binary, inputs = manifest["binary"], Inputs.from_json(manifest["inputs"])
-    plan, description = str(manifest["plan"]), str(manifest["description"])
-    op = str(binary["op"])
-    if not is_binary_record(binary) or set(sizes) != {MANIFEST, binary["file"]}:
-        raise ValueError(f"entry {key} does not hold a manifest and its library")
-    if not op.isidentifier():
-        raise ValueError(f"entry {key} names the op {op!r}, which is no identifier")
-    if key != entry_key(plan, [(file.root, file.path, file.digest) for file in inputs.files]):
-        raise ValueError(f"entry {key} has the manifest of another")
-    if not all(re.fullmatch(r"[0-9a-f]{32}", text) for text in (plan, description)):
-        raise ValueError(f"entry {key} has no valid keys")
-    os.chmod(os.path.join(finished, binary["file"]), 0o500)
-    problem = integrity_problem(Entry(key, finished, binary, "archive"), owners, full=True)
-    if problem:
-        raise ValueError(f"entry {key} is damaged: {problem}")
-    is_new = staging.publish(layout, finished, key)
-    record = {**validity.EMPTY, "format": validity.FORMAT, "result": key, "binary": binary}
-    make_folder(layout.plan(plan))
-    write_file(os.path.join(layout.plan(plan), f"{key}-{IMPORTED}"), json.dumps(record).encode())
-    make_folder(layout.description(description))
-    write_file(os.path.join(layout.description(description), key), b"")
-    return Transfer(key, op, sum(sizes.values()), is_new)
+    if not {RECORD, BUILD} < sizes.keys():
+        raise ValueError(f"entry {key} does not hold a record and its library")
+    try:
+        record = checked_record(finished, owners, key)
+        if not record["op"].isidentifier():
+            raise ValueError(f"it names the op {record['op']!r}, which is no identifier")
+        _entry, is_new = admit(layout, finished, owners)
+    except ValueError as error:
+        raise ValueError(f"entry {key} is damaged: {error}") from error
+    return Transfer(key, record["op"], sum(sizes.values()), is_new)

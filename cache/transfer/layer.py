@@ -1,45 +1,67 @@
 """Fills a layer: a folder of entries that other users can read, for an image, a wheel or a shared folder.
 
-A layer holds entries and the descriptions under which they are found. It holds no stat records, objects or locks, which
-are one machine's. Every user may read it, and only its owner may write it.
+A layer holds entries, each with its record alone, and the descriptions under which they are found. Every user may read
+it, and only its owner may write it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 import time
+from collections.abc import Collection
 
+from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path
+from opforge.cache.filesystem.trust import folder_problem
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
-from opforge.cache.records.entry import Entry
+from opforge.cache.records.entry import RECORD, Entry
 from opforge.errors import CacheDirError
 
 TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""
 
 
-def add(folder: str, entry: Entry, description: str) -> Entry:
+def add(folder: str, entry: Entry, description: str, owners: Collection[int]) -> Entry:
     """Copies an entry into the layer `folder`, which is made if it is missing; returns the entry in the layer.
 
-    An entry that the layer has already is left alone. Raises CacheDirError if the folder cannot be written.
+    It is found there by the key `description`. An intact entry that the layer has already is left alone. Raises
+    CacheDirError if the folder cannot be written.
     """
     layer = Layout(os.path.abspath(folder))
     try:
+        _refuse_planted(layer, description, owners)
         for path in (layer.path("entries"), layer.description(description)):
             _make_folder(path, layer.root)
         _sweep(layer.path("entries"))
-        if not os.path.isdir(layer.entry(entry.key)):
-            _copy(entry, layer.entry(entry.key))
-        _make_file(os.path.join(layer.description(description), entry.key), "")
+        temporary = temp_path(layer.entry(entry.key))
+        try:
+            _copy(entry, temporary)
+            added, _is_new = admit(layer, temporary, owners, description)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except ValueError as error:
+        raise CacheDirError(entry.folder, f"it cannot be copied: {error}", "Build the op again") from error
     except CacheDirError:
         raise
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
-    return entry._replace(folder=layer.entry(entry.key))
+    return added._replace(origin=entry.origin)
+
+
+def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) -> None:
+    """Raises CacheDirError if somebody else could change what is put into the layer.
+
+    A layer is trusted by its owner, who may be another user: a container fills the folder of a user of the host.
+    """
+    if os.path.isdir(layer.root):
+        owners = {*owners, os.stat(layer.root).st_uid}
+    for path in (layer.path("entries"), layer.description(description)):
+        problem = folder_problem(path, owners)
+        if problem:
+            raise CacheDirError(layer.root, *problem)
 
 
 def _sweep(entries: str) -> None:
@@ -51,41 +73,18 @@ def _sweep(entries: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _copy(entry: Entry, target: str) -> None:
-    """Copies an entry's folder by one rename.
+def _copy(entry: Entry, folder: str) -> None:
+    """Copies an entry's library and its record into a new folder.
 
-    Until then nobody else may open it: with a descriptor from before the modes are set, a member of the group could
-    change the library after it was checked.
+    Until the entry is published nobody else may open these files: with a descriptor from before the modes are set, a
+    member of the group could change the library after it was checked.
     """
-    temporary = temp_path(target)
-    try:
-        os.mkdir(temporary, 0o700)
-        for name in os.listdir(entry.folder):
-            is_library = name == entry.binary["file"]
-            digest = _copy_file(os.path.join(entry.folder, name), os.path.join(temporary, name), is_library)
-            if is_library and digest != entry.binary["sha256"]:
-                raise CacheDirError(entry.folder, "its library has changed while it was copied", "Build the op again")
-        _set_mode(temporary, 0o755)
-        os.rename(temporary, target)
-    except OSError:
-        if not os.path.isdir(target):  # otherwise another process was first
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _copy_file(source: str, target: str, is_library: bool) -> str:
-    """Copies a file. Returns the SHA-256 of what the new file holds, read back through its own descriptor."""
-    handle = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "r+b") as copy, open(source, "rb") as original:
-        shutil.copyfileobj(original, copy)
-        copy.flush()
-        os.fchmod(handle, 0o555 if is_library else 0o644)
-        copy.seek(0)
-        digest = hashlib.sha256()
-        while chunk := copy.read(1 << 20):
-            digest.update(chunk)
-        return digest.hexdigest()
+    os.mkdir(folder, 0o700)
+    for name in (entry.record["file"], RECORD):
+        target = os.path.join(folder, name)
+        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as copy, open(os.path.join(entry.folder, name), "rb") as original:
+            shutil.copyfileobj(original, copy)
 
 
 def _make_folder(path: str, root: str) -> None:
@@ -98,13 +97,6 @@ def _make_folder(path: str, root: str) -> None:
     while len(path) >= len(root):
         _set_mode(path, 0o755)
         path = os.path.dirname(path)
-
-
-def _make_file(path: str, text: str) -> None:
-    if not os.path.exists(path):
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text)
-    _set_mode(path, 0o644)
 
 
 def _set_mode(path: str, mode: int) -> None:

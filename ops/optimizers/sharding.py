@@ -13,7 +13,7 @@ from .launch import Launch
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether the tensor is a DTensor. Checked by an attribute, since importing torch.distributed.tensor is slow."""
+    """Returns whether the tensor is a DTensor, by an attribute: importing torch.distributed.tensor is slow."""
     return hasattr(tensor, "to_local")
 
 

@@ -12,18 +12,18 @@ from opforge import lazy
 
 if TYPE_CHECKING:
     from .activations import gelu, swiglu
-    from .adam import fused_adam_
-    from .lamb import fused_lamb_
-    from .lion import fused_lion_
     from .norms import layer_norm, rms_norm
+    from .optimizers.adam import fused_adam_
+    from .optimizers.lamb import fused_lamb_
+    from .optimizers.lion import fused_lion_
     from .quantizer import dequantize, quantize
     from .softmaxes import softmax
 
 _MODULES = {
     "dequantize": "quantizer",
-    "fused_adam_": "adam",
-    "fused_lamb_": "lamb",
-    "fused_lion_": "lion",
+    "fused_adam_": "optimizers.adam",
+    "fused_lamb_": "optimizers.lamb",
+    "fused_lion_": "optimizers.lion",
     "gelu": "activations",
     "layer_norm": "norms",
     "quantize": "quantizer",

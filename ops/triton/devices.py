@@ -12,7 +12,7 @@ from opforge.accelerator.by_device import accelerator_of
 
 
 def gpu_is_available() -> bool:
-    """Whether torch can use a GPU here."""
+    """Returns whether torch can use a GPU here."""
     return accelerator_of("cuda").is_available()
 
 
@@ -27,9 +27,14 @@ def _raw_stream_function(device_type: str) -> Callable[[int], int]:
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether launches on the device's current stream are captured in a graph instead of run; False on the CPU."""
+    """Returns whether the device's current stream captures launches in a graph, in place of running them."""
     accelerator = accelerator_of(device.type)
     return not accelerator.is_synchronized_device() and accelerator.is_current_stream_capturing()
+
+
+def pin_memory(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns a page-locked copy of a tensor of the host, from which the device copies; for the CPU, the tensor."""
+    return accelerator_of(device.type).pin_memory(tensor)
 
 
 def record_stream(tensor: Tensor) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from opforge.errors import SettingError
 
 _LINUX = sys.platform == "linux"
+DEEPSPEED = "OPFORGE_DEEPSPEED"
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -61,9 +62,37 @@ def cache_layers() -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
 
 
+def compiler_variables() -> tuple[str, ...]:
+    """Returns the names of further variables that the compiler reads."""
+    value = os.environ.get("OPFORGE_COMPILER_ENV", "")
+    names = tuple(value.replace(",", " ").split()) if value else ()
+    if not all(name.isidentifier() for name in names):
+        raise SettingError("OPFORGE_COMPILER_ENV", value, "names of variables, separated by commas")
+    return names
+
+
 def cpp_extension() -> bool:
     """Returns whether the BuildExtension of setup scripts uses opforge, also in processes that pip starts."""
     return _flag("OPFORGE_CPP_EXTENSION")
+
+
+def prefers_prebuilt() -> bool:
+    """Returns whether a prebuilt op is used even if it was built with other flags than the user's."""
+    return prebuilt() == "require" or bool(os.environ.get("OPFORGE_PREBUILT", "").strip())
+
+
+def deepspeed() -> tuple[str, ...] | None:
+    """Returns the builders that DeepSpeed gets from opforge in this process and those it starts; None if it gets none.
+
+    OPFORGE_DEEPSPEED is 1, for which this returns (), or the builders' names, separated by commas.
+    """
+    value = os.environ.get(DEEPSPEED, "").strip()
+    if value.lower() in TRUE | FALSE:
+        return () if value.lower() in TRUE else None
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(name.isidentifier() and name.endswith("Builder") for name in names):
+        raise SettingError(DEEPSPEED, value, "1, 0, or builders such as CPUAdamBuilder,CPULionBuilder")
+    return names
 
 
 def prebuilt() -> str:

@@ -17,7 +17,7 @@ def parse_size(text: str) -> int:
     """Returns bytes: 2GiB, 500MB (thousands), 1.5G (as GiB), 1048576. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if not match or match[2].upper() not in SIZES:
-        raise ValueError(f"{text!r} is no size: expected {SIZE_EXPECTED}")
+        raise ValueError(f"{text!r} is not a size: expected {SIZE_EXPECTED}")
     return int(_finite(text, float(match[1]) * SIZES[match[2].upper()], SIZE_EXPECTED))
 
 
@@ -25,7 +25,7 @@ def parse_age(text: str) -> float:
     """Returns seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if not match or match[2] not in AGES:
-        raise ValueError(f"{text!r} is no age: expected {AGE_EXPECTED}")
+        raise ValueError(f"{text!r} is not an age: expected {AGE_EXPECTED}")
     return _finite(text, float(match[1]) * AGES[match[2]], AGE_EXPECTED)
 
 

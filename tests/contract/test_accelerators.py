@@ -6,6 +6,7 @@ test_accelerator_memory.py and test_accelerator_streams.py.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 
@@ -30,6 +31,7 @@ FloatTensor HalfTensor IntTensor LongTensor pin_memory is_pinned unpin_memory pi
 register_host_memory unregister_host_memory pin_memory_alignment on_accelerator op_builder_dir create_op_builder
 get_op_builder load_op op_builders op_builder_problems build_extension export_envs visible_devices_envs
 set_visible_devices_envs get_compile_backend set_compile_backend target capabilities unavailable_reason
+amp index_of
 """.split()  # noqa: SIM905  # ninety names are easier to read as words than as a column of strings
 PROPERTIES = {name for name in NAMES if name.endswith("Tensor")} | {"Stream", "Event"}
 PREDICATES = [name for name in NAMES if name.startswith("is_") and name not in {"is_pinned"}]
@@ -37,6 +39,7 @@ PAGES = torch.empty(3 * 4096, dtype=torch.uint8)
 """Memory that contains a whole page."""
 ARGUMENTS = {
     "set_device": (0,),
+    "index_of": (0,),
     "set_rng_state": lambda accelerator: (accelerator.get_rng_state(),),
     "manual_seed": (1,),
     "manual_seed_all": (1,),
@@ -65,7 +68,7 @@ CALLED_ELSEWHERE = {"pin_empty", "load_op", "init_distributed"} | {name for name
 def test_every_name_exists_and_is_documented(accelerator):
     for name in NAMES:
         member = inspect.getattr_static(type(accelerator), name)
-        assert isinstance(member, property) == (name in PROPERTIES), name
+        assert isinstance(member, (property, functools.cached_property)) == (name in PROPERTIES), name
         assert inspect.getdoc(member), f"{name} has no docstring"
         assert callable(getattr(accelerator, name)), name
 

@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def pytest_configure(config):
-    """If only these tests are run, warnings do not fail even an import: the machine's torch may warn of anything."""
+    """Keeps warnings from being errors if only these tests are run: the machine's torch may warn at import."""
     paths = [os.path.abspath(str(argument).partition("::")[0]) for argument in config.args]
     if all(path == HERE or path.startswith(HERE + os.sep) for path in paths):
         config.addinivalue_line("filterwarnings", "default")

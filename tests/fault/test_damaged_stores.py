@@ -86,8 +86,8 @@ def no_library(entry):
     os.unlink(entry.library)
 
 
-def no_manifest(entry):
-    os.unlink(os.path.join(entry.folder, "manifest.json"))
+def no_record(entry):
+    os.unlink(os.path.join(entry.folder, "record.json"))
     os.chmod(entry.library, 0o700)
     os.truncate(entry.library, 1)
 
@@ -103,8 +103,8 @@ def entry_as_link_to_another(entry):
     os.symlink(other.folder, entry.folder)
 
 
-def writable_by_the_group(entry):
-    os.chmod(entry.library, 0o570)
+def writable_by_others(entry):
+    os.chmod(entry.library, 0o572)
 
 
 DAMAGES = [
@@ -117,10 +117,10 @@ DAMAGES = [
     library_as_pipe,
     library_of_another_op,
     no_library,
-    no_manifest,
+    no_record,
     entry_as_file,
     entry_as_link_to_another,
-    writable_by_the_group,
+    writable_by_others,
 ]
 
 
@@ -133,7 +133,7 @@ def test_a_damaged_entry_is_set_aside_reported_and_built_again(entry, tmp_path, 
     assert warning.startswith(f"WARNING The cache entry {entry.folder} is damaged: ")
     assert "It was set aside in " in warning
     assert load(tmp_path) == ["5 cache"]
-    assert len(os.listdir(own_store / "v1" / "quarantine")) == 1
+    assert len(os.listdir(own_store / "v2" / "quarantine")) == 1
 
 
 def test_a_loaded_op_can_be_used_after_its_store_is_removed(op_class, own_store):
@@ -153,7 +153,7 @@ def test_a_store_that_is_removed_between_two_loads_is_made_again(entry, own_stor
 def test_random_noise_in_the_store_crashes_no_load(entry, own_store, tmp_path):
     chance = random.Random(7)
     for _round in range(12):
-        files = [os.path.join(parent, name) for parent, _folders, names in os.walk(own_store / "v1") for name in names]
+        files = [os.path.join(parent, name) for parent, _folders, names in os.walk(own_store / "v2") for name in names]
         for path in chance.sample(files, min(3, len(files))):
             os.chmod(path, 0o600)
             size = os.path.getsize(path)
@@ -192,7 +192,7 @@ def test_swapped_entries_do_not_load_as_each_other(own_store, tmp_path, monkeypa
     source = f"{sample_ops.EXPORT} int value() {{ return VARIANT; }}\n"
     sample_ops.plain_op(tmp_path / "op", source=source)
     assert [load_variant(tmp_path, variant) for variant in (5, 6)] == ["5 built", "6 built"]
-    entries = own_store / "v1" / "entries"
+    entries = own_store / "v2" / "entries"
     first, second = sorted(entries.iterdir())
     for old, new in ((first, tmp_path / "aside"), (second, first), (tmp_path / "aside", second)):
         os.rename(old, new)

@@ -51,9 +51,9 @@ def load_with_limits(tmp_path, own_store):
         return lines[:-1]
 
     yield load
-    plans = os.listdir(own_store / "v1" / "plans")
-    assert len(plans) == 1, "a probe that failed for want of a resource was taken for the compiler's answer"
-    assert os.listdir(own_store / "v1" / "staging") == []
+    plans = os.listdir(own_store / "v2" / "plans")
+    assert len(plans) == 1, "a probe that failed for lack of a resource was stored as the compiler's output"
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_too_few_processes_are_reported_at_every_step(load_with_limits):

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from support import child_processes, sample_ops
+from support.store.fake_store import ME
 
 import opforge
 from opforge.cache.transfer import layer
@@ -43,7 +44,7 @@ def mount_tmpfs(tmp_path):
 
 @pytest.mark.parametrize("pages", [8, 12, 16, 20, 24, 28, 32, 40])
 def test_a_full_disk_is_reported_at_every_step_and_nothing_is_left(tmp_path, mount_tmpfs, monkeypatch, pages):
-    """With each size the build fails at a later step: build file, object, library, entry, manifest."""
+    """With each size the build fails at a later step: build file, object, library, record, entry."""
     store = mount_tmpfs(f"size={pages * 4}k")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
     cls = sample_ops.plain_op(tmp_path / "op", source=BIG)
@@ -51,7 +52,7 @@ def test_a_full_disk_is_reported_at_every_step_and_nothing_is_left(tmp_path, mou
         cls().build()
     except BuildResourceError as error:
         assert "the disk is full. Free some space, or set OPFORGE_CACHE_DIR to another disk." in str(error)
-    staging = store / "v1" / "staging"
+    staging = store / "v2" / "staging"
     assert not staging.exists() or os.listdir(staging) == []
     assert [name for _parent, _folders, names in os.walk(store) for name in names if name.endswith(".tmp")] == []
 
@@ -66,9 +67,9 @@ def test_a_layer_on_a_full_disk_holds_no_part_of_the_entry(tmp_path, mount_tmpfs
     folder = mount_tmpfs("size=32k")
     entry = sample_ops.plain_op(tmp_path / "op", source=BIG)().build()
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
-        layer.add(str(folder / "layer"), entry, "description")
-    assert os.listdir(folder / "layer" / "v1" / "entries") == []
-    assert os.listdir(folder / "layer" / "v1" / "descriptions" / "description") == []
+        layer.add(str(folder / "layer"), entry, "description", ME)
+    assert os.listdir(folder / "layer" / "v2" / "entries") == []
+    assert os.listdir(folder / "layer" / "v2" / "descriptions" / "description") == []
 
 
 def test_a_disk_that_is_full_before_the_store_is_made_is_reported(tmp_path, mount_tmpfs, monkeypatch):
@@ -91,12 +92,13 @@ def test_the_op_is_built_once_there_is_space_again(tmp_path, mount_tmpfs, monkey
 LIMITED = """
 import os, resource
 from support import sample_ops
+from support.store.fake_store import ME
 from opforge.errors import BuildResourceError
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:
     sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except BuildResourceError as error:
-    print("refused", os.listdir(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")))
+    print("refused", os.listdir(os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v2", "staging")))
     print(error)
 """
 

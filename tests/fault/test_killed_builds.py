@@ -88,7 +88,7 @@ def assert_next_load_builds(folder, store):
     gate.open_gate(folder)
     assert child_processes.run_python(BUILD, env={"FOLDER": str(folder)}, timeout=30) == "5 built\n"
     assert time.monotonic() - began < 20, "it waited for something"
-    assert os.listdir(store / "v1" / "staging") == [], "the dead builder's folder is swept"
+    assert os.listdir(store / "v2" / "staging") == [], "the dead builder's folder is swept"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
@@ -185,7 +185,7 @@ from support import child_processes, sample_ops
 try:
     sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 except KeyboardInterrupt:
-    store = os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v1", "staging")
+    store = os.path.join(os.environ["OPFORGE_CACHE_DIR"], "v2", "staging")
     print("interrupted", os.listdir(store), sorted(child_processes.matching(os.environ["FOLDER"])))
 """
 
@@ -229,7 +229,7 @@ def test_a_progress_callback_that_raises_ends_the_build(folder, own_store):
 
     with pytest.raises(Stop):
         sample_ops.builder_class(folder, "plain", abi="c")().build(on_progress=stop)
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
     assert_no_process_is_left(folder, own_store)
 
 

@@ -69,8 +69,8 @@ def test_processes_that_load_one_cold_op_build_it_once(folder, own_store):
     lines = [out.split() for out, _err in outputs(processes)]
     assert [value for value, _origin, _time in lines] == ["5"] * 6
     assert sorted(origin for _value, origin, _time in lines) == ["built"] + ["cache"] * 5
-    assert len(os.listdir(own_store / "v1" / "entries")) == 1
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert len(os.listdir(own_store / "v2" / "entries")) == 1
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_waiter_reports_who_builds(folder):
@@ -166,11 +166,11 @@ def test_without_locks_the_first_publisher_wins_and_the_entry_is_intact(folder, 
     outputs(processes)
     lines = [out.split() for out, _err in outputs(start(folder, 4, WITHOUT_LOCK))]
     assert [value for value, *_rest in lines] == ["5"] * 4
-    (key,) = os.listdir(own_store / "v1" / "entries")
-    entry = own_store / "v1" / "entries" / key
-    binary = json.loads((entry / "manifest.json").read_text())["binary"]
-    assert hashlib.sha256((entry / binary["file"]).read_bytes()).hexdigest() == binary["sha256"]
-    assert os.listdir(own_store / "v1" / "staging") == []
+    (key,) = os.listdir(own_store / "v2" / "entries")
+    entry = own_store / "v2" / "entries" / key
+    record = json.loads((entry / "record.json").read_text())
+    assert hashlib.sha256((entry / record["file"]).read_bytes()).hexdigest() == record["sha256"]
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_of_two_publishers_of_one_entry_at_the_same_moment_one_wins(tmp_path):

@@ -70,7 +70,7 @@ def op_folder(tmp_path_factory):
 
 
 def files_of(store):
-    """The files of a store, one of each area and kind, relative to it."""
+    """Returns the files of a store, one of each area and kind, relative to it."""
     by_kind = {}
     for parent, _folders, names in os.walk(store):
         for name in names:
@@ -120,7 +120,7 @@ def test_every_command_says_so_or_works(op_folder, own_store, replace):
 def test_an_edited_source_of_load_inline_is_written_again(own_store, replace):
     text = 'extern "C" int answer() { return 42; }\n'
     assert opforge.load_inline("answer", text, abi="c").answer() == 42
-    (path,) = (own_store / "v1" / "sources").glob("*/main.cpp")
+    (path,) = (own_store / "v2" / "sources").glob("*/main.cpp")
     for damage in (lambda path: path.write_text("int x;"), lambda path: path.write_text("")):
         damage(path)
         opforge.load_inline("answer", text, abi="c")

@@ -27,7 +27,7 @@ from support import child_processes, sample_ops, text_files
 from opforge.cache import staging
 from opforge.cache.filesystem import trust
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc, verify
+from opforge.cache.maintenance import garbage, gc, verify
 
 OPS = 5
 MAX_SECONDS = 90.0
@@ -42,7 +42,7 @@ print(op.value(), op.origin)
 """
 MORE = '#include "value.h"\nint more() { return VALUE; }\n'
 SOURCE = f'#include "value.h"\nint more();\n{sample_ops.EXPORT} int value() {{ return VALUE + more(); }}\n'
-AREAS = ("entries", "plans", "answers", "objects", "toolchains", "descriptions", "peaks", "locks", "failures")
+AREAS = ("entries", "plans", "objects", "toolchains", "descriptions", "peaks", "locks", "failures")
 
 
 class Op:
@@ -137,7 +137,7 @@ class Torture:
     def corrupt(self) -> None:
         """Damages a few files of the store. No process uses it meanwhile."""
         for _number in range(self.chance.randrange(1, 8)):
-            top = os.path.join(self.store, "v1", self.chance.choice(AREAS))
+            top = os.path.join(self.store, "v2", self.chance.choice(AREAS))
             files = [os.path.join(parent, name) for parent, _folders, names in os.walk(top) for name in names]
             if files:  # mostly the newest, which are the ones in use
                 files.sort(key=lambda path: (-os.lstat(path).st_mtime_ns, path))
@@ -170,7 +170,7 @@ class Torture:
             os.chmod(path, 0o500)
 
     def settle(self) -> None:
-        """Checks that every op loads and computes, twice, and that nothing of the killed processes is left."""
+        """Checks that every op loads and computes, twice, and that the killed processes left nothing."""
         for origin in (None, "cache"):
             for op in self.ops:
                 loader = Loader(op, self.store, None)
@@ -185,7 +185,7 @@ class Torture:
         layout = Layout(self.store)
         swept = staging.sweep(layout)
         self.violations += [f"staging holds {name} after a sweep" for name in os.listdir(layout.path("staging"))]
-        tomorrow = time.time() + gc.DAY
+        tomorrow = time.time() + garbage.DAY
         self.count["garbage"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for parent, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {parent}/{name}" for name in names if name.endswith(".tmp")]

@@ -40,7 +40,7 @@ class ArchiveTarget:
             self.content = file.read()
 
     def archive_of(self, data: bytes) -> bytes:
-        """Returns the archive that an input stands for."""
+        """Returns the archive that an input encodes."""
         if data[:1] != bytes([RECIPE]):
             return data
         content = bytearray(self.content)

@@ -14,7 +14,7 @@ MISSING = "needs DeepSpeed: pip install --no-build-isolation deepspeed==0.19.8"
 
 
 def is_installed() -> bool:
-    """Whether DeepSpeed is installed."""
+    """Returns whether DeepSpeed is installed."""
     try:
         importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:

@@ -17,7 +17,7 @@ SOURCE = f"""\
 
 
 def close_gate(folder: Any) -> None:
-    """From now on a compiler of SOURCE waits in `#include "gate.h"`, a pipe that nobody writes to."""
+    """Makes compilers of SOURCE wait in `#include "gate.h"`, a pipe that nobody writes to."""
     path = os.path.join(str(folder), "gate.h")
     if os.path.lexists(path):
         os.unlink(path)

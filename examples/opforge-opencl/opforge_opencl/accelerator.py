@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import local
+from typing import TYPE_CHECKING
 
 from opforge.accelerator import Capabilities, CPUAccelerator, Target
 
 from .devices import Device, devices, driver_problem
+
+if TYPE_CHECKING:
+    from torch.types import Device as TorchDevice
 
 TARGET = Target("opencl")
 
@@ -17,6 +21,7 @@ class OpenCLAccelerator(CPUAccelerator):
 
     name = "opencl"
     interface_version = 1
+    index_is_rank = False  # the host's number is that of a process
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,16 +55,15 @@ class OpenCLAccelerator(CPUAccelerator):
         number: int = getattr(self._current, "device", 0)
         return number
 
-    def set_device(self, device_index: int) -> None:
-        """Makes a device the current one of the calling thread. Raises IndexError if it does not exist."""
-        self._device(device_index)
-        self._current.device = int(device_index)
+    def set_device(self, device_index: TorchDevice) -> None:
+        """Makes a device the current one of the calling thread. A torch.device without a number changes nothing."""
+        index = self.index_of(device_index)
+        if index is not None:
+            self._current.device = index
 
-    def _device(self, device_index: int | None) -> Device:
-        number = self.current_device() if device_index is None else int(device_index)
-        if not 0 <= number < len(devices()):
-            raise IndexError(f"there is no OpenCL device {number}: this machine has {len(devices())}, counted from 0")
-        return devices()[number]
+    def _device(self, device_index: TorchDevice) -> Device:
+        index = self.index_of(device_index)
+        return devices()[self.current_device() if index is None else index]
 
     def visible_devices_envs(self) -> list[str]:
         """Returns an empty list: OpenCL has no variable that all drivers respect."""
@@ -71,11 +75,11 @@ class OpenCLAccelerator(CPUAccelerator):
 
     # what a device is and can do
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: TorchDevice = None) -> int:
         """Returns the bytes of the device's global memory."""
         return self._device(device_index).memory
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: TorchDevice = None) -> tuple[int, int]:
         """Returns (free, total) bytes. Tensors are in host memory, so free is the host's, but at most the total."""
         total = self.total_memory(device_index)
         return min(super().mem_get_info()[0], total), total

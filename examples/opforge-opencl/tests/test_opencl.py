@@ -55,8 +55,10 @@ def test_the_accelerator_reports_what_the_driver_says_of_its_devices(accelerator
 
 def test_the_number_of_a_device_that_does_not_exist_is_an_error(accelerator, softmax):
     count = accelerator.device_count()
-    with pytest.raises(IndexError, match=f"there is no OpenCL device {count}: this machine has {count}"):
-        accelerator.set_device(count)
+    for index in (count, -1, torch.device("cpu", count)):
+        with pytest.raises(ValueError, match=r"device_index=.* cannot be used: expected a number"):
+            accelerator.set_device(index)
+    accelerator.set_device(torch.device("cpu", 0))
     assert accelerator.current_device() == 0
     with pytest.raises(RuntimeError, match=f"there is no OpenCL device {count}: this machine has {count}"):
         softmax(torch.ones(2, 2), count)

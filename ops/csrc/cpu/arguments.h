@@ -93,9 +93,9 @@ public:
         lengths_.push_back(1);
     }
     [[gnu::noinline]] void optional_tensor() {
-        const auto given = torch::stable::detail::to<std::optional<AtenTensorHandle>>(*next_++);
-        if (given) tensors_.push_back(*given);
-        lengths_.push_back(given ? 1 : 0);
+        const auto tensor = torch::stable::detail::to<std::optional<AtenTensorHandle>>(*next_++);
+        if (tensor) tensors_.push_back(*tensor);
+        lengths_.push_back(tensor ? 1 : 0);
     }
     [[gnu::noinline]] void tensor_list() {
         const auto list = torch::stable::detail::to<StableListHandle>(*next_++);

@@ -15,7 +15,7 @@
 namespace opforge::cpu {
 
 constexpr int64_t kBlock = 512;  // elements
-static_assert(kBlock % Vec::kWidth == 0, "a block's last vector has its room");
+static_assert(kBlock % Vec::kWidth == 0, "the last vector of a block fits in it");
 
 // Converts to floats, up to a whole number of vectors; the last vector is filled with zeros.
 template <typename T>
@@ -86,20 +86,20 @@ void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Ste
         }
         if (narrow) at = each_narrow<kOperands, kWrites>(group, begin, end, step);
     }
-    alignas(64) float room[kOperands][kBlock];
+    alignas(64) float buffer[kOperands][kBlock];
     while (at < end) {
         int64_t count = in_place ? end - at : std::min(kBlock, end - at);
         const bool whole = count >= Vec::kWidth;
         if (whole) count = count / Vec::kWidth * Vec::kWidth;  // the rest is a separate block
         float* x[kOperands];
         for (int i = 0; i < kOperands; ++i) {
-            x[i] = room[i];
+            x[i] = buffer[i];
             if (!is_used(i)) continue;
             if (whole && group.dtypes[i] == DType::Float32) {
                 x[i] = static_cast<float*>(group.data[i]) + at;
             } else if ((kReads >> i & 1u) != 0) {
                 with_elements(group.dtypes[i], group.data[i],
-                              [&](const auto* data) { to_floats(data + at, count, room[i]); });
+                              [&](const auto* data) { to_floats(data + at, count, buffer[i]); });
             }
         }
         for (int64_t k = 0; k < count; k += Vec::kWidth) {
@@ -114,7 +114,7 @@ void each_vector(const TensorGroup& group, int64_t begin, int64_t end, const Ste
             with_elements(group.dtypes[to], group.data[to], [&](auto* data) { from_floats(x[i], count, data + at); });
         };
         for (int i = 0; i < kOperands; ++i) {
-            if ((kWrites >> i & 1u) != 0 && x[i] == room[i]) put(i, i);
+            if ((kWrites >> i & 1u) != 0 && x[i] == buffer[i]) put(i, i);
         }
         if (copy && kWrites % 2 != 0) put(0, kMaxTensors - 1);
         at += count;

@@ -61,9 +61,9 @@ const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, 
     });
     for (int64_t i = 0; i < groups.count; ++i) {
         Squares all;
-        for (const Squares& one : sums[i]) {
-            all.params += one.params;
-            all.directions += one.directions;
+        for (const Squares& part : sums[i]) {
+            all.params += part.params;
+            all.directions += part.directions;
         }
         if (groups.items[i].numel > 0) ratios[i] = rule.ratio(all.params, all.directions);
     }

@@ -138,8 +138,8 @@ void OptimizerIds::create(int64_t id, bool mode) {
 
 bool OptimizerIds::mode(int64_t id) const {
     const std::lock_guard<std::mutex> guard(mutex_);
-    const auto found = modes_.find(id);
-    if (found != modes_.end()) return found->second;
+    const auto mode = modes_.find(id);
+    if (mode != modes_.end()) return mode->second;
     const std::string number = std::to_string(id);
     refuse("optimizer_id " + number + " is unknown, expected one given to create_" + op_ + ": call create_" + op_ +
            "(" + number + ", ...) first");

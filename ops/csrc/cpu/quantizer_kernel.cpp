@@ -59,28 +59,29 @@ private:
     float x_[cpu::kBlock + 2 * Philox::kCount];
 };
 
-// Quantizes each group of values. read(begin, count, room) returns `count` floats from element `begin` of all.
+// Quantizes each group of values. read(begin, count, buffer) returns `count` floats from element `begin` of all.
 template <typename Read>
 void quantize(const QuantizeCall& call, const Read& read) {
     const Groups& groups = call.groups;
     const float levels = groups.levels();
     const PhiloxKeys keys(call.seed);
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
-    cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
-        float room[cpu::kBlock];
+    cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
+        float buffer[cpu::kBlock];
         uint8_t codes[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const int64_t first = group * groups.elements;
             const int64_t last = first + groups.elements;
-            const int64_t place = call.swizzle.place(group, groups.count);
+            const int64_t position = call.swizzle.position(group, groups.count);
             WideRange range;
-            each_block(first, last, [&](int64_t begin, int64_t count) { range.add(read(begin, count, room), count); });
+            each_block(first, last,
+                       [&](int64_t begin, int64_t count) { range.add(read(begin, count, buffer), count); });
             const GroupParams params(range.range(), levels, groups.symmetric);
-            params.store(call.params, place, groups.symmetric);
-            uint8_t* out = call.codes + groups.bytes(place * groups.elements);
+            params.store(call.params, position, groups.symmetric);
+            uint8_t* out = call.codes + groups.bytes(position * groups.elements);
             each_block(first, last, [&](int64_t begin, int64_t count) {
                 const GroupParams own = params;  // a copy: otherwise the compiler assumes that stores may change it
-                const float* x = read(begin, count, room);
+                const float* x = read(begin, count, buffer);
                 if (call.stochastic) {
                     const Uniforms uniforms(keys, call.offset, begin, count);
                     for (int64_t k = 0; k < count; ++k) {
@@ -105,20 +106,21 @@ void quantize(const QuantizeCall& call, const Read& read) {
 }  // namespace
 
 const char* launch_quantize(const QuantizeCall& call) {
-    quantize(call, [&](int64_t begin, int64_t count, float* room) -> const float* {
+    quantize(call, [&](int64_t begin, int64_t count, float* buffer) -> const float* {
         if (call.dtype == DType::Float32) return static_cast<const float*>(call.input) + begin;
         cpu::with_elements(call.dtype, const_cast<void*>(call.input),
-                           [&](const auto* input) { cpu::to_floats(input + begin, count, room); });
-        return room;
+                           [&](const auto* input) { cpu::to_floats(input + begin, count, buffer); });
+        return buffer;
     });
     return nullptr;
 }
 
 const char* launch_reduce(const ReduceCall& call) {
-    const QuantizeCall out{call.groups, nullptr, DType::Float32, call.codes, call.params, {}, false, 0, 0, call.place};
-    quantize(out, [&](int64_t begin, int64_t count, float* room) {
-        for (int64_t k = 0; k < count; ++k) room[k] = call.sum(begin + k);
-        return room;
+    const QuantizeCall out{call.groups, nullptr, DType::Float32, call.codes, call.params, {}, false,
+                           0,           0,       call.executor};
+    quantize(out, [&](int64_t begin, int64_t count, float* buffer) {
+        for (int64_t k = 0; k < count; ++k) buffer[k] = call.sum(begin + k);
+        return buffer;
     });
     return nullptr;
 }
@@ -126,20 +128,20 @@ const char* launch_reduce(const ReduceCall& call) {
 const char* launch_dequantize(const DequantizeCall& call) {
     const Groups& groups = call.groups;
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
-    cpu::share(call.place, groups.count, grain, [&](int64_t from, int64_t to) {
-        float room[cpu::kBlock];
+    cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
+        float buffer[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const GroupParams params(call.params, group, groups.symmetric);
             const int64_t first = group * groups.elements;
             each_block(first, first + groups.elements, [&](int64_t begin, int64_t count) {
                 const uint8_t* codes = call.codes + groups.bytes(begin);
                 if (groups.bits == 8) {
-                    for (int64_t k = 0; k < count; ++k) room[k] = params.value(code_at(codes, k, 8));
+                    for (int64_t k = 0; k < count; ++k) buffer[k] = params.value(code_at(codes, k, 8));
                 } else {
-                    for (int64_t k = 0; k < count; ++k) room[k] = params.value(code_at(codes, k, 4));
+                    for (int64_t k = 0; k < count; ++k) buffer[k] = params.value(code_at(codes, k, 4));
                 }
                 cpu::with_elements(call.dtype, call.output,
-                                   [&](auto* output) { cpu::from_floats(room, count, output + begin); });
+                                   [&](auto* output) { cpu::from_floats(buffer, count, output + begin); });
             });
         }
     });

@@ -16,7 +16,7 @@ constexpr int64_t kPart = 4096;    // elements of one tensor that one thread pro
 
 // Runs work(begin, end) over [0, total), also on other threads if total is larger than `grain`.
 template <typename Work>
-void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
+void share(const Executor& executor, int64_t total, int64_t grain, const Work& work) {
     if (total <= grain) {
         work(0, total);
         return;
@@ -24,7 +24,7 @@ void share(const Place& place, int64_t total, int64_t grain, const Work& work) {
     const auto part = [](int64_t begin, int64_t end, void* context) {
         (*static_cast<const Work*>(context))(begin, end);
     };
-    place.parallel_for(total, grain, part, const_cast<Work*>(&work));
+    executor.parallel_for(total, grain, part, const_cast<Work*>(&work));
 }
 
 // Runs work(tensor, begin, end) over the elements of all tensors. `begin` is a multiple of kPart. Unless `whole`,
@@ -40,7 +40,7 @@ void each_part(const TensorGroups& groups, bool whole, const Work& work) {
     }
     if (elements == 0) return;
     const int64_t grain = std::max<int64_t>(1, kGrain * first.back() / elements);
-    share(groups.place, first.back(), grain, [&](int64_t from, int64_t to) {
+    share(groups.executor, first.back(), grain, [&](int64_t from, int64_t to) {
         auto tensor = std::upper_bound(first.begin(), first.end(), from) - first.begin() - 1;
         while (from < to) {
             while (from >= first[tensor + 1]) ++tensor;

@@ -20,8 +20,8 @@ inline Vec keep_if(bool flag, Vec x) { return bit_and(x, set_bits(flag ? 0xfffff
 inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x80000000u : 0u)); }
 
 inline Vec sign(Vec x) {
-    const Vec one = bit_or(bit_and(x, set_bits(0x80000000u)), Vec(1.0f));
-    return select_nan(x, x, select_zero(x, x, one));
+    const Vec unit = bit_or(bit_and(x, set_bits(0x80000000u)), Vec(1.0f));
+    return select_nan(x, x, select_zero(x, x, unit));
 }
 
 }  // namespace opforge::cpu

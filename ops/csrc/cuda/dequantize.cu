@@ -68,7 +68,7 @@ struct Sums {
         for (int k = 0; k < 8; ++k) out.words[k] = to_bits(total[k]);
         return out;
     }
-    __device__ float one(int64_t at) const { return call.sum(at); }
+    __device__ float value(int64_t at) const { return call.sum(at); }
 };
 
 // Divides by a number that is not known at compile time, which costs more than everything else if the hardware does it.
@@ -153,7 +153,7 @@ const char* launch_reduce(const ReduceCall& call) {
     const bool whole = call.groups.elements % 8 == 0 && call.input_elements % 8 == 0 &&
                        cuda::is_aligned(call.input, 8) && cuda::is_aligned(call.codes, 8);
     const cuda::Output out{call.groups, call.codes, call.params, {}, false, PhiloxKeys(0), 0};
-    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, out, whole, call.place);
+    return cuda::launch(cuda::Sums{call}, cuda::Sums{call}, out, whole, call.executor);
 }
 
 const char* launch_dequantize(const DequantizeCall& call) {
@@ -164,7 +164,7 @@ const char* launch_dequantize(const DequantizeCall& call) {
     const int64_t in_block = cuda::kBlockThreads * (whole ? 8 * cuda::kRounds : 1);
     const int64_t blocks = (total + in_block - 1) / in_block;
     if (blocks > 0x7fffffff) return "it has more elements than a launch can take";
-    const auto stream = static_cast<cudaStream_t>(call.place.stream);
+    const auto stream = static_cast<cudaStream_t>(call.executor.stream);
     const auto grid = static_cast<unsigned>(blocks);
     const cuda::Divisor eights(whole ? static_cast<uint32_t>(each / 8) : 1);
     if (whole && call.groups.bits == 8) {

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     params = sum_over_block(params, shared);
     directions = sum_over_block(directions, shared);
-    if (threadIdx.x == 0) ratios[table.place[blockIdx.x]] = numbers.fixed.ratio(params, directions);
+    if (threadIdx.x == 0) ratios[table.index[blockIdx.x]] = numbers.fixed.ratio(params, directions);
 }
 
 template <bool kWhole, int kCapacity>
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
     if (is_noop(noop)) return;
     const Chunk chunk = chunk_at(table, blockIdx.x);
     const LambRule rule = numbers.rule();
-    const float ratio = ratios[table.place[chunk.tensor]];
+    const float ratio = ratios[table.index[chunk.tensor]];
     if (chunk.whole) {
         descend_chunk<true>(table, chunk, rule, ratio);
     } else {
@@ -132,7 +132,7 @@ int64_t lamb_workspace(const TensorGroups& groups) {
 }
 
 const char* launch_lamb(const TensorGroups& groups, const LambNumbers& numbers, float* ratios, float* workspace) {
-    const auto stream = static_cast<cudaStream_t>(groups.place.stream);
+    const auto stream = static_cast<cudaStream_t>(groups.executor.stream);
     const auto partial = reinterpret_cast<float2*>(workspace);
     return cuda::each_table(groups, [&](const auto& table) {
         using namespace cuda;

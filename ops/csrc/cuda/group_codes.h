@@ -112,9 +112,9 @@ __global__ void __launch_bounds__(kMostThreads, Source::kResident)
     if (!exists) return;
 
     const GroupParams params(range, out.groups.levels(), symmetric);
-    const uint32_t place = out.swizzle.place(group, count);
-    if (row.lane == 0) params.store(out.params, place, symmetric);
-    uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(place) * end));
+    const uint32_t position = out.swizzle.position(group, count);
+    if (row.lane == 0) params.store(out.params, position, symmetric);
+    uint8_t* const to = out.codes + out.groups.bytes(static_cast<int64_t>(static_cast<uint64_t>(position) * end));
     // Backwards: the lanes still hold what was read last, and what was read before that is most likely in a cache.
     const auto finish = [&](auto bits, auto centred) {  // `bits` is a constant if that is worth the extra code
 #pragma unroll 1
@@ -149,15 +149,15 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t end = exists ? first + out.groups.elements : first;
     GroupRange range = GroupRange::of_nothing();
 #pragma unroll 1
-    for (int64_t at = first + row.lane; at < end; at += row.lanes) range.add(source.one(at));
+    for (int64_t at = first + row.lane; at < end; at += row.lanes) range.add(source.value(at));
     merge<false>(range, row, shared);
     if (!exists) return;
 
     const float levels = out.groups.levels();
     const GroupParams params(range, levels, out.groups.symmetric);
-    const int64_t place = out.swizzle.place(row.group, out.groups.count);
-    if (row.lane == 0) params.store(out.params, place, out.groups.symmetric);
-    uint8_t* to = out.codes + out.groups.bytes(place * out.groups.elements);
+    const int64_t position = out.swizzle.position(row.group, out.groups.count);
+    if (row.lane == 0) params.store(out.params, position, out.groups.symmetric);
+    uint8_t* to = out.codes + out.groups.bytes(position * out.groups.elements);
     const int together = out.groups.bits == 8 ? 1 : 2;
 #pragma unroll 1
     for (int64_t begin = first + row.lane * together; begin < end; begin += row.lanes * together) {
@@ -169,9 +169,9 @@ __global__ void __launch_bounds__(kBlockThreads)
                 const auto counter = static_cast<uint64_t>(at);
                 const Philox philox(out.keys, counter / Philox::kCount, out.offset);
                 const float uniform = philox.uniform(static_cast<int>(counter % Philox::kCount));
-                code = params.random_code(source.one(at), levels, uniform);
+                code = params.random_code(source.value(at), levels, uniform);
             } else {
-                code = params.code(source.one(at), levels);
+                code = params.code(source.value(at), levels);
             }
             byte = together == 1 ? code : byte << 4 | (code & 0xfu);
         }
@@ -202,10 +202,10 @@ const char* launch_rows(const Source& source, const Output& out, int64_t vectors
 
 // Launches `quantize`, or `quantize_any` with the source `any`, which reads the same values one by one.
 template <typename Source, typename Any>
-const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Place& place) {
+const char* launch(const Source& source, const Any& any, const Output& out, bool whole, const Executor& executor) {
     const Groups& groups = out.groups;
     const int64_t vectors = (groups.elements + Source::Held::kCount - 1) / Source::Held::kCount;
-    const auto stream = static_cast<cudaStream_t>(place.stream);
+    const auto stream = static_cast<cudaStream_t>(executor.stream);
     if (!whole || groups.elements >= 1 << 30 || groups.count > 0x7fffffff) {
         const int64_t each = groups.elements / 8;
         const int shift = each < 2 ? 0 : each < kWarp ? 3 : each < kBlockThreads ? 5 : 8;

@@ -25,7 +25,7 @@ struct Table {
     void* data[kCapacity][kMaxTensors];
     int64_t numel[kCapacity];
     uint32_t first[kCapacity + 1];  // the number of chunks of the tensors before it
-    uint32_t place[kCapacity];      // the index among all tensors of the call
+    uint32_t index[kCapacity];      // the index among all tensors of the call
     uint8_t dtypes[kCapacity][kMaxTensors];
     bool aligned[kCapacity];
     int count;
@@ -148,7 +148,7 @@ int64_t fill(Table<kCapacity>& table, const TensorGroups& groups, int64_t begin)
         if (group.numel == 0) continue;
         const int slot = table.count++;
         table.numel[slot] = group.numel;
-        table.place[slot] = static_cast<uint32_t>(at);
+        table.index[slot] = static_cast<uint32_t>(at);
         table.aligned[slot] = true;
         for (int i = 0; i < kMaxTensors; ++i) {
             table.data[slot][i] = group.data[i];
@@ -190,8 +190,8 @@ const char* each_table(const TensorGroups& groups, const Step& step) {
 template <typename Numbers>
 const char* launch_update(const TensorGroups& groups, const Numbers& numbers) {
     return each_table(groups, [&](const auto& table) {
-        update<Numbers><<<table.chunks(), kThreads, 0, static_cast<cudaStream_t>(groups.place.stream)>>>(table, numbers,
-                                                                                                         groups.noop);
+        update<Numbers><<<table.chunks(), kThreads, 0, static_cast<cudaStream_t>(groups.executor.stream)>>>(
+            table, numbers, groups.noop);
         return launch_problem();
     });
 }

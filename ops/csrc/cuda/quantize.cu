@@ -26,7 +26,7 @@ struct AnyValues {
     const void* input;
     DType dtype;
 
-    __device__ float one(int64_t at) const {
+    __device__ float value(int64_t at) const {
         if (dtype == DType::Float32) return static_cast<const float*>(input)[at];
         if (dtype == DType::BFloat16) return to_float(static_cast<const BFloat16*>(input)[at]);
         return to_float(static_cast<const Float16*>(input)[at]);
@@ -40,7 +40,7 @@ const char* quantize_values(const QuantizeCall& call) {
     const bool whole =
         call.groups.elements % Values<T>::Held::kCount == 0 && is_aligned(call.input, 16) && is_aligned(call.codes, 8);
     return launch(Values<T>{static_cast<const T*>(call.input)}, AnyValues{call.input, call.dtype}, out, whole,
-                  call.place);
+                  call.executor);
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ template <typename T, typename Choose>
 __device__ uint32_t each_in(uint32_t a, uint32_t b, const Choose& choose) {
     float x[2];
     for (int k = 0; k < kInWord<T>; ++k) {
-        const float one = value_in<T>(a, k), other = value_in<T>(b, k);
-        x[k] = is_nan(one) || is_nan(other) ? NAN : choose(one, other);
+        const float first = value_in<T>(a, k), second = value_in<T>(b, k);
+        x[k] = is_nan(first) || is_nan(second) ? NAN : choose(first, second);
     }
     if constexpr (sizeof(T) == 4) {
         return to_bits(x[0]);
@@ -99,7 +99,7 @@ __device__ uint32_t smaller_of(uint32_t a, uint32_t b) {
     }
     return out;
 #else
-    return each_in<T>(a, b, [](float one, float other) { return fminf(one, other); });
+    return each_in<T>(a, b, [](float first, float second) { return fminf(first, second); });
 #endif
 }
 template <typename T>
@@ -117,7 +117,7 @@ __device__ uint32_t larger_of(uint32_t a, uint32_t b) {
     }
     return out;
 #else
-    return each_in<T>(a, b, [](float one, float other) { return fmaxf(one, other); });
+    return each_in<T>(a, b, [](float first, float second) { return fmaxf(first, second); });
 #endif
 }
 

@@ -37,8 +37,8 @@ AdamNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
 void fused_adam(StableIValue* stack, uint64_t, uint64_t) {
     Call call(stack, kLists);
     if (call.count() == 0) return;
-    const Here here(call.noop(), "noop_flag");
-    const TensorGroups groups = call.groups(here.place());
+    const DeviceGuard guard(call.noop(), "noop_flag");
+    const TensorGroups groups = call.groups(guard.executor());
     check_launch("fused_adam_", launch_adam(groups, read_numbers(stack, call.device_numbers())));
 }
 

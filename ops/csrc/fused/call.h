@@ -6,13 +6,13 @@
 
 #include <memory>
 
-#include "place.h"
+#include "current_device.h"
 
 namespace opforge::fused {
 
 // Returns the address of a 32-bit number on the device, which kernels read; checks its tensor.
 inline const void* number(AtenTensorHandle tensor, const char* name, const char* dtypes, int32_t index) {
-    check_place(tensor, name, -1, index, "noop_flag");
+    check_same_device(tensor, name, -1, index, "noop_flag");
     int64_t numel;
     int32_t dtype;
     check_shim(aoti_torch_get_numel(tensor, &numel), "the size");
@@ -52,12 +52,12 @@ public:
     int32_t index() const { return device_index(noop()); }
 
     // Reads and checks all tensors. The result points into this object.
-    [[gnu::noinline]] TensorGroups groups(const Place& place) {
+    [[gnu::noinline]] TensorGroups groups(const Executor& executor) {
         const void* flag = number(noop(), "noop_flag", "int32 or float32", index());
-        const int32_t here = index();
+        const int32_t device = index();
         groups_.resize(count());
-        for (size_t at = 0; at < count(); ++at) read(at, here);
-        return {groups_.data(), static_cast<int64_t>(count()), flag, place};
+        for (size_t at = 0; at < count(); ++at) read(at, device);
+        return {groups_.data(), static_cast<int64_t>(count()), flag, executor};
     }
 
     DeviceNumbers device_numbers() const {
@@ -83,20 +83,20 @@ private:
 
     const std::vector<AtenTensorHandle>& list(size_t i) const { return lists_[i]->handles(); }
 
-    void read(size_t at, int32_t here) {
+    void read(size_t at, int32_t device) {
         Operand operands[kMaxTensors];
-        const auto place = static_cast<int64_t>(at);
+        const auto position = static_cast<int64_t>(at);
         for (size_t i = 0; i < used_; ++i) {
-            check_place(list(i)[at], names_[i], place, here, "noop_flag");
+            check_same_device(list(i)[at], names_[i], position, device, "noop_flag");
             operands[i] = operand(list(i)[at], i != kGradient);
         }
-        check_layouts(operands, Names(names_.items, used_), place);
+        check_layouts(operands, Names(names_.items, used_), position);
         TensorGroup& group = groups_[at];
         group = {};
         group.numel = operands[0].numel;
         for (size_t i = 0; i < used_; ++i) {
             const size_t slot = i + 1 == names_.count ? kMaxTensors - 1 : i;  // the copy is always in the last slot
-            group.dtypes[slot] = check_dtype(operands[i], names_[i], place, true);
+            group.dtypes[slot] = check_dtype(operands[i], names_[i], position, true);
             group.data[slot] = operands[i].data;
         }
     }

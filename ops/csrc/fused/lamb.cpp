@@ -69,10 +69,10 @@ void fused_lamb(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack + Call::arguments(kLists));
     arguments.tensors(kRatios);
     if (call.count() == 0) return;
-    const Here here(call.noop(), "noop_flag");
-    const TensorGroups groups = call.groups(here.place());
+    const DeviceGuard guard(call.noop(), "noop_flag");
+    const TensorGroups groups = call.groups(guard.executor());
     const AtenTensorHandle ratios_tensor = arguments.handles()[0];
-    check_place(ratios_tensor, "ratios", -1, call.index(), "noop_flag");
+    check_same_device(ratios_tensor, "ratios", -1, call.index(), "noop_flag");
     const Operand ratios = operand(ratios_tensor, true);
     if (!ratios.strided || !ratios.contiguous || ratios.numel != groups.count ||
         std::string(ratios.dtype) != "float32") {

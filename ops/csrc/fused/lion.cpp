@@ -19,8 +19,8 @@ LionNumbers read_numbers(const StableIValue* stack, const DeviceNumbers& device)
 void fused_lion(StableIValue* stack, uint64_t, uint64_t) {
     Call call(stack, kLists);
     if (call.count() == 0) return;
-    const Here here(call.noop(), "noop_flag");
-    const TensorGroups groups = call.groups(here.place());
+    const DeviceGuard guard(call.noop(), "noop_flag");
+    const TensorGroups groups = call.groups(guard.executor());
     check_launch("fused_lion_", launch_lion(groups, read_numbers(stack, call.device_numbers())));
 }
 

@@ -1,7 +1,7 @@
 #include <opforge/quantizing.h>
 #include <torch/csrc/stable/library.h>
 
-#include "place.h"
+#include "current_device.h"
 
 namespace opforge::fused {
 namespace {
@@ -16,7 +16,7 @@ struct Tensor {
 enum class Kind { Values, Codes, Params };
 
 Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written, AtenTensorHandle out) {
-    check_place(handle, name, -1, device_index(out), "out");
+    check_same_device(handle, name, -1, device_index(out), "out");
     const Operand in = operand(handle, written);
     if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
     int32_t dtype;
@@ -87,10 +87,10 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("out", out.numel, groups.bytes(input.numel), kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (input.numel == 0) return;
-    const Here here(tensors[0], "out");
-    check_launch("quantize_",
-                 launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
-                                  static_cast<float*>(params.data), swizzle, stochastic, seed, offset, here.place()}));
+    const DeviceGuard guard(tensors[0], "out");
+    check_launch("quantize_", launch_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
+                                               static_cast<float*>(params.data), swizzle, stochastic, seed, offset,
+                                               guard.executor()}));
 }
 
 void dequantize(StableIValue* stack, uint64_t, uint64_t) {
@@ -105,10 +105,10 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("quantized_data", codes.numel, groups.bytes(out.numel), kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (out.numel == 0) return;
-    const Here here(tensors[0], "out");
+    const DeviceGuard guard(tensors[0], "out");
     check_launch("dequantize_",
                  launch_dequantize({groups, static_cast<const uint8_t*>(codes.data),
-                                    static_cast<const float*>(params.data), out.data, out.dtype, here.place()}));
+                                    static_cast<const float*>(params.data), out.data, out.dtype, guard.executor()}));
 }
 
 void reduce(StableIValue* stack, uint64_t, uint64_t) {
@@ -134,11 +134,11 @@ void reduce(StableIValue* stack, uint64_t, uint64_t) {
     check_size("out", out.numel, input.numel / ways, kOneByte);
     check_size("params", params.numel, params_of(groups), kParams);
     if (out.numel == 0) return;
-    const Here here(tensors[0], "out");
+    const DeviceGuard guard(tensors[0], "out");
     check_launch("quantized_reduction_",
                  launch_reduce({groups, static_cast<const uint8_t*>(input.data),
                                 static_cast<const float*>(input_params.data), ways, in.count, in.elements,
-                                static_cast<uint8_t*>(out.data), static_cast<float*>(params.data), here.place()}));
+                                static_cast<uint8_t*>(out.data), static_cast<float*>(params.data), guard.executor()}));
 }
 
 template <size_t kCount>

@@ -42,8 +42,8 @@ public:
         if (const char* problem = open_library("the CUDA driver", names, &library)) return problem;
         const struct {
             const char* name;
-            void* place;
-        } wanted[] = {
+            void* function;
+        } symbols[] = {
             {"cuInit", &call_.cuInit},
             {"cuDriverGetVersion", &call_.cuDriverGetVersion},
             {"cuGetErrorString", &call_.cuGetErrorString},
@@ -59,33 +59,34 @@ public:
             {"cuFuncSetAttribute", &call_.cuFuncSetAttribute},
             {"cuLaunchKernel", &call_.cuLaunchKernel},
         };
-        for (const auto& one : wanted) {
-            const char* problem = find_symbol(library, "the CUDA driver", one.name, static_cast<void**>(one.place));
+        for (const auto& symbol : symbols) {
+            const char* problem =
+                find_symbol(library, "the CUDA driver", symbol.name, static_cast<void**>(symbol.function));
             if (problem) return problem;
         }
-        if (const char* problem = said(call_.cuInit(0), "cuInit")) return problem;
+        if (const char* problem = problem_of(call_.cuInit(0), "cuInit")) return problem;
         open_ = true;
         return nullptr;
     }
 
     const char* limits(int device, Limits* out) override {
         int handle = 0, major = 0, minor = 0;
-        if (const char* problem = said(call_.cuDeviceGet(&handle, device), "cuDeviceGet")) return problem;
+        if (const char* problem = problem_of(call_.cuDeviceGet(&handle, device), "cuDeviceGet")) return problem;
         Result result = call_.cuDeviceGetAttribute(&major, kMajor, handle);
         if (!result) result = call_.cuDeviceGetAttribute(&minor, kMinor, handle);
         if (!result) result = call_.cuDeviceGetAttribute(&out->shared_memory, kSharedMemoryOptIn, handle);
         out->capability = major * 10 + minor;
-        return said(result, "cuDeviceGetAttribute");
+        return problem_of(result, "cuDeviceGetAttribute");
     }
 
     // Uses the device's primary context, as torch does. A thread that has launched nothing yet has no current context.
     const char* enter(int device) override {
-        void* wanted = nullptr;
-        if (const char* problem = primary(device, &wanted)) return problem;
+        void* context = nullptr;
+        if (const char* problem = primary(device, &context)) return problem;
         void* current = nullptr;
-        if (const char* problem = said(call_.cuCtxGetCurrent(&current), "cuCtxGetCurrent")) return problem;
-        pushed() = current != wanted;
-        return pushed() ? said(call_.cuCtxPushCurrent(wanted), "cuCtxPushCurrent") : nullptr;
+        if (const char* problem = problem_of(call_.cuCtxGetCurrent(&current), "cuCtxGetCurrent")) return problem;
+        pushed() = current != context;
+        return pushed() ? problem_of(call_.cuCtxPushCurrent(context), "cuCtxPushCurrent") : nullptr;
     }
 
     void leave() override {
@@ -98,26 +99,26 @@ public:
     // mode permits it; loading is not part of the graph.
     const char* load(const void* image, void** module) override {
         int mode = kRelaxed;
-        const Result asked = call_.cuThreadExchangeStreamCaptureMode(&mode);
+        const Result exchanged = call_.cuThreadExchangeStreamCaptureMode(&mode);
         const Result result = call_.cuModuleLoadData(module, image);
-        if (asked == kSuccess) call_.cuThreadExchangeStreamCaptureMode(&mode);
-        return said(result, "cuModuleLoadData");
+        if (exchanged == kSuccess) call_.cuThreadExchangeStreamCaptureMode(&mode);
+        return problem_of(result, "cuModuleLoadData");
     }
 
     const char* find(void* module, const char* symbol, void** function) override {
-        return said(call_.cuModuleGetFunction(function, module, symbol), "cuModuleGetFunction");
+        return problem_of(call_.cuModuleGetFunction(function, module, symbol), "cuModuleGetFunction");
     }
 
     const char* allow_shared_memory(void* function, int bytes) override {
         if (bytes <= static_cast<int>(kDefaultShared)) return nullptr;
-        return said(call_.cuFuncSetAttribute(function, kMaxDynamicSharedMemory, bytes), "cuFuncSetAttribute");
+        return problem_of(call_.cuFuncSetAttribute(function, kMaxDynamicSharedMemory, bytes), "cuFuncSetAttribute");
     }
 
     const char* launch(void* function, const unsigned grid[3], unsigned threads, unsigned shared, void* stream,
                        void** parameters) override {
         const Result result = call_.cuLaunchKernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream,
                                                    parameters, nullptr);
-        return said(result, "cuLaunchKernel");
+        return problem_of(result, "cuLaunchKernel");
     }
 
 private:
@@ -132,13 +133,13 @@ private:
         *out = primaries_[device].load(std::memory_order_acquire);
         if (*out) return nullptr;
         int handle = 0;
-        if (const char* problem = said(call_.cuDeviceGet(&handle, device), "cuDeviceGet")) return problem;
+        if (const char* problem = problem_of(call_.cuDeviceGet(&handle, device), "cuDeviceGet")) return problem;
         const Result result = call_.cuDevicePrimaryCtxRetain(out, handle);
         if (!result) primaries_[device].store(*out, std::memory_order_release);
-        return said(result, "cuDevicePrimaryCtxRetain");
+        return problem_of(result, "cuDevicePrimaryCtxRetain");
     }
 
-    const char* said(Result result, const char* function) {
+    const char* problem_of(Result result, const char* function) {
         if (result == kSuccess) return nullptr;
         const char* text = nullptr;
         int version = 0;

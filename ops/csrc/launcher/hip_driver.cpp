@@ -31,8 +31,8 @@ public:
         if (const char* problem = open_library("the HIP runtime", names, &library)) return problem;
         const struct {
             const char* name;
-            void* place;
-        } wanted[] = {
+            void* function;
+        } symbols[] = {
             {"hipInit", &call_.hipInit},
             {"hipDriverGetVersion", &call_.hipDriverGetVersion},
             {"hipGetErrorString", &call_.hipGetErrorString},
@@ -42,11 +42,12 @@ public:
             {"hipModuleGetFunction", &call_.hipModuleGetFunction},
             {"hipModuleLaunchKernel", &call_.hipModuleLaunchKernel},
         };
-        for (const auto& one : wanted) {
-            const char* problem = find_symbol(library, "the HIP runtime", one.name, static_cast<void**>(one.place));
+        for (const auto& symbol : symbols) {
+            const char* problem =
+                find_symbol(library, "the HIP runtime", symbol.name, static_cast<void**>(symbol.function));
             if (problem) return problem;
         }
-        if (const char* problem = said(call_.hipInit(0), "hipInit")) return problem;
+        if (const char* problem = problem_of(call_.hipInit(0), "hipInit")) return problem;
         open_ = true;
         return nullptr;
     }
@@ -59,12 +60,12 @@ public:
 
     const char* enter(int device) override {
         int& before = left();
-        if (const char* problem = said(call_.hipGetDevice(&before), "hipGetDevice")) return problem;
+        if (const char* problem = problem_of(call_.hipGetDevice(&before), "hipGetDevice")) return problem;
         if (before == device) {
             before = -1;
             return nullptr;
         }
-        return said(call_.hipSetDevice(device), "hipSetDevice");
+        return problem_of(call_.hipSetDevice(device), "hipSetDevice");
     }
 
     void leave() override {
@@ -73,11 +74,11 @@ public:
     }
 
     const char* load(const void* image, void** module) override {
-        return said(call_.hipModuleLoadData(module, image), "hipModuleLoadData");
+        return problem_of(call_.hipModuleLoadData(module, image), "hipModuleLoadData");
     }
 
     const char* find(void* module, const char* symbol, void** function) override {
-        return said(call_.hipModuleGetFunction(function, module, symbol), "hipModuleGetFunction");
+        return problem_of(call_.hipModuleGetFunction(function, module, symbol), "hipModuleGetFunction");
     }
 
     const char* allow_shared_memory(void*, int) override { return nullptr; }
@@ -86,7 +87,7 @@ public:
                        void** parameters) override {
         const Result result = call_.hipModuleLaunchKernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared,
                                                           stream, parameters, nullptr);
-        return said(result, "hipModuleLaunchKernel");
+        return problem_of(result, "hipModuleLaunchKernel");
     }
 
 private:
@@ -96,7 +97,7 @@ private:
         return device;
     }
 
-    const char* said(Result result, const char* function) {
+    const char* problem_of(Result result, const char* function) {
         if (result == kSuccess) return nullptr;
         const char* text = call_.hipGetErrorString(result);
         int version = 0;

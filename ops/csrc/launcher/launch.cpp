@@ -95,10 +95,10 @@ const char* choose(const char* kernel, int device, Ready** out) {
     const opforge_image* candidates[kArches];
     unsigned count = 0;
     char built[256] = "";
-    for (const opforge_image* const* one = __start_opforge_images; one != __stop_opforge_images; ++one) {
-        if (std::strcmp((*one)->kernel, kernel) || count == kArches) continue;
-        candidates[count++] = *one;
-        append(built, sizeof built, (*one)->arch);
+    for (const opforge_image* const* image = __start_opforge_images; image != __stop_opforge_images; ++image) {
+        if (std::strcmp((*image)->kernel, kernel) || count == kArches) continue;
+        candidates[count++] = *image;
+        append(built, sizeof built, (*image)->arch);
     }
     if (!count) return refuse("the library holds no kernel '%s'", kernel);
     Driver& driver = driver_of(candidates[0]);
@@ -146,14 +146,15 @@ using opforge::launcher::Ready;
 OPFORGE_EXPORT const char* opforge_kernels() {
     static const char* const text = [] {
         size_t size = 1;
-        for (auto one = __start_opforge_images; one != __stop_opforge_images; ++one) {
-            size += std::strlen((*one)->kernel) + std::strlen((*one)->arch) + 64;
+        for (auto image = __start_opforge_images; image != __stop_opforge_images; ++image) {
+            size += std::strlen((*image)->kernel) + std::strlen((*image)->arch) + 64;
         }
         char* out = static_cast<char*>(std::calloc(size, 1));
         size_t used = 0;
-        for (auto one = __start_opforge_images; out && one != __stop_opforge_images; ++one) {
-            used += static_cast<size_t>(std::snprintf(out + used, size - used, "%s %s %zu %u %u\n", (*one)->kernel,
-                                                      (*one)->arch, (*one)->size, (*one)->shared, (*one)->threads));
+        for (auto image = __start_opforge_images; out && image != __stop_opforge_images; ++image) {
+            used +=
+                static_cast<size_t>(std::snprintf(out + used, size - used, "%s %s %zu %u %u\n", (*image)->kernel,
+                                                  (*image)->arch, (*image)->size, (*image)->shared, (*image)->threads));
         }
         return out;
     }();
@@ -162,15 +163,15 @@ OPFORGE_EXPORT const char* opforge_kernels() {
 
 OPFORGE_EXPORT const char* opforge_find(const char* kernel, int device, const Ready** out) {
     const std::lock_guard<std::mutex> guard(opforge::launcher::mutex());
-    for (Ready* one = all_ready; one; one = one->next) {
-        if (one->device == device && !std::strcmp(one->image->kernel, kernel)) {
-            *out = one;
+    for (Ready* ready = all_ready; ready; ready = ready->next) {
+        if (ready->device == device && !std::strcmp(ready->image->kernel, kernel)) {
+            *out = ready;
             return nullptr;
         }
     }
-    Ready* made = nullptr;
-    const char* problem = opforge::launcher::choose(kernel, device, &made);
-    *out = made;
+    Ready* ready = nullptr;
+    const char* problem = opforge::launcher::choose(kernel, device, &ready);
+    *out = ready;
     return problem;
 }
 
@@ -180,9 +181,9 @@ OPFORGE_EXPORT const char* opforge_launch(const Ready* kernel, void* stream, uin
     using namespace opforge::launcher;
     if (!x || !y || !z) return nullptr;
     if (x > kGrid || y > kOtherGrid || z > kOtherGrid) {
-        const auto wide = [](uint64_t one) { return static_cast<unsigned long long>(one); };
-        return refuse("a grid of %llu x %llu x %llu was asked for, and at most %llu x %llu x %llu can be launched",
-                      wide(x), wide(y), wide(z), wide(kGrid), wide(kOtherGrid), wide(kOtherGrid));
+        const auto wide = [](uint64_t number) { return static_cast<unsigned long long>(number); };
+        return refuse("the grid is %llu x %llu x %llu, and at most %llu x %llu x %llu can be launched", wide(x),
+                      wide(y), wide(z), wide(kGrid), wide(kOtherGrid), wide(kOtherGrid));
     }
     const opforge_image& image = *kernel->image;
     const unsigned total = image.parameters + image.hidden;

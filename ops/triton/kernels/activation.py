@@ -18,7 +18,7 @@ def _normal_distribution(x, TANH: tl.constexpr):
 
 @triton.jit
 def gelu_forward(x, y, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program per block."""
+    """Computes gelu(x), one program per block."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
     if start + BLOCK <= count:  # a mask would prevent wide loads
@@ -34,7 +34,7 @@ def gelu_forward(x, y, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def gelu_backward(dy, x, dx, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program per block."""
+    """Computes the gradient of gelu, one program per block."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
     if start + BLOCK <= count:
@@ -50,7 +50,7 @@ def gelu_backward(dy, x, dx, count, TANH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def swiglu_forward(gate, up, y, columns, gate_stride, up_stride, y_stride, BLOCK: tl.constexpr):
-    """One program per row and block of columns: y = gate * sigmoid(gate) * up."""
+    """Computes y = gate * sigmoid(gate) * up, one program per row and block of columns."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns
@@ -74,7 +74,7 @@ def swiglu_backward(
     dup_stride,
     BLOCK: tl.constexpr,
 ):
-    """One program per row and block of columns."""
+    """Computes the gradients of gate and up, one program per row and block of columns."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = at < columns

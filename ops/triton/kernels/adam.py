@@ -50,7 +50,7 @@ def update(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per row (param, grad, exp_avg, exp_avg_sq, copy).
+    """Updates each row (param, grad, exp_avg, exp_avg_sq, copy) in one program.
 
     `sign` is -1 to maximize. `l2` is the weight decay of Adam, `decay` that of AdamW. `root` is sqrt(1 - beta2^t), and
     `rate` is lr * root / (1 - beta1^t); they are computed here if `lr_at` or `step_at` is the address of a number. The

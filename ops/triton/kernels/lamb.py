@@ -55,7 +55,7 @@ def accumulate(
     STATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per row (param, grad, exp_avg, exp_avg_sq, copy) updates the moments.
+    """Updates the moments of each row (param, grad, exp_avg, exp_avg_sq, copy) in one program.
 
     It writes the sums of squares of the parameters and of the direction to `sums` [rows, 2]. `inside` and `outside` are
     eps or 0: what is added inside and outside of the square root.
@@ -87,7 +87,7 @@ def accumulate(
 
 @triton.jit
 def trust(spans, noop, sums, ratios, smallest, largest, BLOCK: tl.constexpr):
-    """One program per tensor writes |param| / |direction|, clamped to the bounds, or 1 if either norm is 0.
+    """Writes |param| / |direction| of each tensor, clamped to the bounds, or 1 if either norm is 0. One program each.
 
     `spans` [tensors, 3] holds a tensor's first row, the row after its last one, and its index.
     """
@@ -141,7 +141,7 @@ def descend(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per row: param -= rate * ratio * direction.
+    """Computes param -= rate * ratio * direction, one program per row.
 
     `rate` is lr * sqrt(1 - beta2^t) / (1 - beta1^t). It is computed here if `lr_at` or `step_at` is the address of a
     number.

@@ -42,7 +42,7 @@ def update(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per row (param, grad, exp_avg, copy). `sign` is -1 to maximize.
+    """Updates each row (param, grad, exp_avg, copy) in one program. `sign` is -1 to maximize.
 
     The number at `lr_at`, if that is not 0, is the learning rate instead of `lr`. The number at `scale_at`, if that is
     not 0, divides the gradients.

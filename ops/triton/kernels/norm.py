@@ -62,7 +62,7 @@ def forward(
     ONCE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per row: y = (x - mean) * rstd * weight + bias if CENTRED, x * rstd * weight otherwise."""
+    """Computes y = (x - mean) * rstd * weight + bias if CENTRED, x * rstd * weight otherwise. One program per row."""
     row = tl.program_id(0).to(tl.int64)
     x += row * x_stride
     y += row * y_stride
@@ -117,7 +117,7 @@ def backward_sums(
     CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For long rows, before `backward`: one program per row.
+    """Computes the sums that `backward` needs of long rows, one program per row.
 
     It writes the means of gradient * normal and of gradient to `sums` [rows, 2].
     """
@@ -161,7 +161,7 @@ def backward(
     AGAIN: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Each of n programs processes every n-th row, or a block of it, and writes its row of dweights and dbiases.
+    """Computes dx. Each of n programs takes every n-th row, or a block of it, and writes a row of dweights and dbiases.
 
     If ONCE, a row fits the block. Otherwise `backward_sums` has written the means over each row to `sums`. If AGAIN, a
     row fits the block but not the registers: it is read again after its sums are computed, while it is in the cache.

@@ -1,4 +1,4 @@
-"""How a kernel reads and writes the tensors of a row of the table of ops/triton/chunks.py.
+"""How a kernel reads and writes the tensors of a row of the table of ops/triton/optimizers/chunks.py.
 
 If a DTYPE is "any", the row holds the dtype, and the address need not be aligned. That is slower, and works for every
 mix of dtypes. If a DTYPE is None, there is no such tensor.

@@ -43,7 +43,7 @@ def quantize(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program quantizes ROWS groups of `size` values, at most BLOCK each."""
+    """Quantizes ROWS groups of `size` values in each program, at most BLOCK each."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, BLOCK)
     valid = row < groups
@@ -104,7 +104,7 @@ def quantize_long(
     SYMMETRIC: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For many long groups: one program per group, which it reads twice.
+    """Quantizes many long groups: one program per group, which it reads twice.
 
     The second time it reads backwards, since the data read last is most likely in the cache.
     """
@@ -126,10 +126,10 @@ def quantize_long(
 
 
 @triton.jit
-def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """For few long groups, first launch: one program per group and part.
+def extremes(x, partial, size, PART: tl.constexpr, BLOCK: tl.constexpr):
+    """Reduces few long groups, in the first of two launches: one program per group and part.
 
-    It writes the smallest and the largest value of the part to `found` [groups, parts, 2].
+    It writes the smallest and the largest value of the part to `partial` [groups, parts, 2].
     """
     group = tl.program_id(1).to(tl.int64)
     part = tl.program_id(0)
@@ -138,16 +138,16 @@ def extremes(x, found, size, PART: tl.constexpr, BLOCK: tl.constexpr):
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(part * PART, tl.minimum((part + 1).to(tl.int64) * PART, size), BLOCK):
         low, high = _widened(x, start, size, low, high, BLOCK)
-    found += (group * tl.num_programs(0) + part) * 2
-    tl.store(found, tl.min(low, 0))
-    tl.store(found + 1, tl.max(high, 0))
+    partial += (group * tl.num_programs(0) + part) * 2
+    tl.store(partial, tl.min(low, 0))
+    tl.store(partial + 1, tl.max(high, 0))
 
 
 @triton.jit
 def encode(
     x,
     out,
-    found,
+    partial,
     scales,
     offsets,
     size,
@@ -156,7 +156,7 @@ def encode(
     PART: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For few long groups, second launch: one program per group and part. It writes the codes of the part.
+    """Writes the codes of few long groups, in the second launch: one program per group and part.
 
     The values are usually still in the cache.
     """
@@ -167,7 +167,7 @@ def encode(
     highs = tl.full((BLOCK,), float("-inf"), tl.float32)
     for start in range(0, parts, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        pair = found + (group * parts + at) * 2
+        pair = partial + (group * parts + at) * 2
         lows = tl.minimum(lows, tl.load(pair, mask=at < parts, other=float("inf")))
         highs = tl.maximum(highs, tl.load(pair + 1, mask=at < parts, other=float("-inf")))
     low = tl.min(lows, 0)
@@ -195,7 +195,7 @@ def dequantize(
     EACH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program per block of values: y = code * scale, plus the offset unless SYMMETRIC.
+    """Computes y = code * scale, plus the offset unless SYMMETRIC, one program per block of values.
 
     EACH adjacent values, a divisor of `size`, share the look-up of their group.
     """

@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program per row. The result of a row of only -inf is NaN, as torch's is."""
+    """Computes the softmax of a row, one program per row. A row of only -inf gives NaN, as torch does."""
     row = tl.program_id(0).to(tl.int64)
     x += row * x_stride
     y += row * y_stride
@@ -42,7 +42,7 @@ def forward(x, y, columns, x_stride, y_stride, ONCE: tl.constexpr, EACH: tl.cons
 
 @triton.jit
 def backward(dy, y, dx, columns, dy_stride, y_stride, dx_stride, ONCE: tl.constexpr, BLOCK: tl.constexpr):
-    """One program per row: dx = y * (dy - sum(dy * y))."""
+    """Computes dx = y * (dy - sum(dy * y)), one program per row."""
     row = tl.program_id(0).to(tl.int64)
     dy += row * dy_stride
     y += row * y_stride

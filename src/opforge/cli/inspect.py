@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
 
-from .guard import Guarded, json_option
+from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option
 
@@ -33,7 +32,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     sizes, exports, libraries, and what the compilers printed.
 
     ENTRY is a key of `opforge cache ls`, or at least its first six letters. OP is as for build-ops, and must have
-    been built. PATH is a library, a cubin, an HSACO, a fatbin, a PTX file, or a folder of such files.
+    been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, or a folder of such files.
 
     \b
     Examples:
@@ -42,16 +41,26 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
       opforge inspect 3f9c2a
       opforge inspect prebuilt/
     """
-    files = [
-        file for path, build in _resolve(what, all_targets(targets, levels)) for file in _examine_files(path, build)
-    ]
+    files: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for path, build in _resolve(what, all_targets(targets, levels)):
+        contents, unreadable = _examine_files(path, build)
+        files += contents
+        problems += unreadable
+    if not files:
+        advice = "Name a library, a cubin, an HSACO, a fatbin, a bundle, a PTX file, or an entry"
+        raise InspectionError(what, "; ".join(problems) or "the folder holds no such file", advice)
     if as_json:
-        return emit_json({"files": files})
-    for number, file in enumerate(files):
-        if number:
-            click.echo()
-        _print(file)
-    return None
+        emit_json({"files": files, "problems": problems})
+    else:
+        for number, file in enumerate(files):
+            if number:
+                click.echo()
+            _print(file)
+        for problem in problems:
+            click.echo(f"error: {problem}", err=True)
+    if problems:
+        click.get_current_context().exit(FAILED)
 
 
 def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, Any]]]:
@@ -97,25 +106,31 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
 
 def _build_record(folder: str) -> dict[str, Any]:
-    """Returns what the manifest of an entry's folder says of its library and build; empty without a manifest.
+    """Returns what the files of an entry's folder say of its library and build; empty if it is no entry's.
 
-    Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed.
+    Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
+    two are empty for an entry of a layer, which does not hold how it was built.
     """
+    from opforge.cache.filesystem.files import UNREADABLE, read_json
+    from opforge.cache.records.entry import BUILD, read_record
     from opforge.report.machine import compiler_versions
 
     try:
-        with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        binary = manifest["binary"]
-        record = {name: binary[name] for name in ("op", "abi", "target", "torch_target") if name in binary}
-        compiler = compiler_versions(manifest["components"]["toolchain"])
-        return {**record, "file": binary["file"], "compiler": compiler, "said": manifest["built"].get("said", "")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = read_record(os.path.abspath(folder))
+        shown = {name: str((record or {})[name]) for name in ("op", "abi", "target", "file")}
+        if record and record.get("torch_target"):
+            shown["torch_target"] = str(record["torch_target"])
+    except UNREADABLE:
         return {}
+    try:
+        build = read_json(os.path.join(folder, BUILD))
+        return {**shown, "compiler": compiler_versions(build["components"]["toolchain"]), "said": str(build["output"])}
+    except UNREADABLE:
+        return {**shown, "compiler": "", "said": ""}
 
 
-def _examine_files(path: str, build: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns what each file at `path` contains. Raises InspectionError if none can be read."""
+def _examine_files(path: str, build: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns what each file at `path` contains, and why some could not be read. Raises OSError."""
     from opforge.builders.inspection.examine import examine, inspectable_files
 
     contents, problems = [], []
@@ -125,17 +140,15 @@ def _examine_files(path: str, build: Mapping[str, Any]) -> list[dict[str, Any]]:
             contents.append({**examine(file), "entry": entry})
         except (OSError, ValueError) as error:
             problems.append(str(error))
-    if not contents:
-        problem = "; ".join(problems) or "the folder holds no such file"
-        raise InspectionError(path, problem, "Name a library, a cubin, an HSACO, a fatbin, a PTX file or an entry")
-    return contents
+    return contents, problems
 
 
 def _print(content: Mapping[str, Any]) -> None:
     click.echo(f"{content['kind']} {content['path']}, {size_text(content['size'])}")
     entry = content["entry"]
     if entry:
-        click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}, by {entry['compiler']}")
+        compiler = f", by {entry['compiler']}" if entry["compiler"] else ""
+        click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}{compiler}")
         if entry["said"]:
             heading("output of the compilers")
             click.echo(entry["said"])

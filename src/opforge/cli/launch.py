@@ -58,7 +58,7 @@ def option(name: str, *aliases: str, **attributes: Any) -> Callable[[F], F]:
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module, as for `python -m`.")
 @option("--no-python", is_flag=True, help="SCRIPT is a program, started without Python.")
 @option("--dry-run", is_flag=True, help="Show where each process would run, and start none.")
-@option("--offline", is_flag=True, help="With --dry-run: ask no other host.")
+@option("--offline", is_flag=True, help="With --dry-run: contact no other host.")
 @json_option
 def command(
     script: str, arguments: tuple[str, ...], dry_run: bool, offline: bool, as_json: bool, **options: Any
@@ -77,7 +77,7 @@ def command(
 
     if not sys.platform.startswith("linux"):
         problem = f"{sys.platform} is not supported: binding uses Linux system calls"
-        raise LaunchError(problem, "Use torchrun itself")
+        raise LaunchError(problem, "Use torchrun directly")
     if as_json and not dry_run:
         raise click.UsageError("--json requires --dry-run.")
     if offline and not dry_run:

@@ -109,8 +109,8 @@ def _print_findings(path: str, findings: Iterable[Finding], hidden: str = "", er
     for finding in findings:
         if finding.kind != hidden:
             arrow = "->" if finding.kind == "converted" else "--"
-            place = f"{path}:{finding.line}:{finding.column}"
-            click.echo(f"{place}: {finding.kind}: {finding.text} {arrow} {finding.message}", err=err)
+            position = f"{path}:{finding.line}:{finding.column}"
+            click.echo(f"{position}: {finding.kind}: {finding.text} {arrow} {finding.message}", err=err)
 
 
 def _diff(file: PortedFile) -> str:
@@ -131,8 +131,8 @@ def _totals(files: Sequence[PortedFile]) -> dict[str, int]:
 
 def _totals_text(files: Sequence[PortedFile], verb: str) -> str:
     totals = _totals(files)
-    places, changed_files = counted(totals["changes"], "place", "places"), sum(bool(file.changes) for file in files)
-    text = f"{counted(len(files), 'file', 'files')}: {places} {verb} in {changed_files}, {totals['left']} left to you"
+    changes, changed_files = counted(totals["changes"], "place", "places"), sum(bool(file.changes) for file in files)
+    text = f"{counted(len(files), 'file', 'files')}: {changes} {verb} in {changed_files}, {totals['left']} left to you"
     return text + (f", {totals['failed']} failed" if totals["failed"] else "")
 
 

@@ -39,10 +39,10 @@ class Reporter(Protocol):
         """Reports that the op has ended, with its state: built, cached, failed, ..."""
 
 
-class Silent:
+class NullReporter:
     """A reporter that prints nothing."""
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> NullReporter:
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Silent:
         """Prints nothing."""
 
 
-class Lines(Silent):
+class Lines(NullReporter):
     """A reporter that prints one line a step."""
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
@@ -99,7 +99,7 @@ class TimeEstimate:
         return (time.monotonic() - self._began) * (self._total - done) / done if done else None
 
 
-class Bars(Silent):
+class Bars(NullReporter):
     """A reporter with a bar for each op in progress and, if there are several, one for all with the time left."""
 
     def __init__(self, ops: int, total: float) -> None:
@@ -170,8 +170,8 @@ class Bars(Silent):
             self._bars.update(self._all, completed=self.estimate.done, title=title, count=count)
 
 
-def reporter(ops: int, silent: bool, total: float = 0.0) -> Reporter:
+def reporter(ops: int, quiet: bool, total: float = 0.0) -> Reporter:
     """Returns the reporter that suits standard error, for this many ops with this weight together."""
-    if silent:
-        return Silent()
+    if quiet:
+        return NullReporter()
     return Bars(ops, total or ops) if is_terminal(sys.stderr) else Lines()

@@ -44,7 +44,7 @@ class Selected(NamedTuple):
 
         builder_class = self.builder_class()
         if not (isinstance(builder_class, type) and issubclass(builder_class, OpBuilder)):
-            problem, advice = "it is no subclass of opforge.OpBuilder", "Only those can be built ahead of time"
+            problem, advice = "it is not a subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             raise BuilderError(self.name, problem, advice)
         options: dict[str, Any] = {"portable": True} if portable else {}
         builder = builder_class(self.target, debug=debug, sanitize=sanitize, **options)
@@ -86,7 +86,8 @@ def target_option(command: F) -> F:
         "targets",
         multiple=True,
         type=target,
-        help="A device and its architectures, such as cpu:x86-64-v3 or cuda:sm_90. It need not be here. Repeatable.",
+        help="A device and its architectures, such as cpu:x86-64-v3 or cuda:sm_90. This machine need not have"
+        " the device. Repeatable.",
     )(command)
 
 
@@ -99,7 +100,7 @@ def mode_options(command: F) -> F:
         callback=_check_sanitizers,
         help="Instrument the code: address, undefined, thread, leak, joined by commas.",
     )(command)
-    return click.option("--debug", is_flag=True, help="Keep symbols and source paths, for gdb.")(command)
+    return click.option("--debug", is_flag=True, help="Include symbols and source paths, for gdb.")(command)
 
 
 def all_targets(targets: Sequence[Target], levels: Sequence[str]) -> tuple[Target, ...]:

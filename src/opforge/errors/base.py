@@ -69,35 +69,35 @@ class SettingError(OpforgeError, ValueError):
 class UnknownAcceleratorError(OpforgeError, ValueError):
     """The requested accelerator is unknown in this process; `near` holds the known names that are similar."""
 
-    def __init__(self, name: str, known: Sequence[str], asked_by: str) -> None:
-        self.near = _similar_names(name, known)
+    def __init__(self, name: str, registered: Sequence[str], requested_by: str) -> None:
+        self.near = _similar_names(name, registered)
         super().__init__(
-            f"{name!r}, requested by {asked_by}, is not a known accelerator.{_did_you_mean(self.near)}"
-            f" Known: {', '.join(known)}. Install the package that provides it, or choose one of these."
+            f"{name!r}, requested by {requested_by}, is not a known accelerator.{_did_you_mean(self.near)}"
+            f" Known: {', '.join(registered)}. Install the package that provides it, or choose one of these."
         )
-        self.name, self.known, self.asked_by = name, tuple(known), asked_by
+        self.name, self.registered, self.requested_by = name, tuple(registered), requested_by
 
 
 class AcceleratorUnavailableError(OpforgeError, RuntimeError):
     """The accelerator is known but cannot be used on this machine; `reason` says why."""
 
-    def __init__(self, name: str, reason: str, asked_by: str) -> None:
+    def __init__(self, name: str, reason: str, requested_by: str) -> None:
         super().__init__(
-            f"The accelerator {name!r}, requested by {asked_by}, cannot be used here: {reason}."
+            f"The accelerator {name!r}, requested by {requested_by}, cannot be used here: {reason}."
             " Fix that, or unset it to let opforge choose."
         )
-        self.name, self.reason, self.asked_by = name, reason, asked_by
+        self.name, self.reason, self.requested_by = name, reason, requested_by
 
 
 class AcceleratorInUseError(OpforgeError, RuntimeError):
     """Another thread is inside a `use_accelerator` scope."""
 
-    def __init__(self, wanted: str, active: str) -> None:
+    def __init__(self, requested: str, active: str) -> None:
         super().__init__(
-            f"use_accelerator({wanted!r}) was refused: another thread is inside use_accelerator({active!r}), and a"
-            " process has one active accelerator. Enter the scope once, before starting threads."
+            f"use_accelerator({requested!r}) is not possible: another thread is inside use_accelerator({active!r}), and"
+            " a process has one active accelerator. Enter the scope once, before starting threads."
         )
-        self.wanted, self.active = wanted, active
+        self.requested, self.active = requested, active
 
 
 class CommunicationError(OpforgeError, RuntimeError):
@@ -118,16 +118,16 @@ class OpNotFoundError(OpforgeError, LookupError):
     """The accelerator has no builder of that name; `near` holds the names that are similar."""
 
     def __init__(
-        self, name: str, accelerator: str, known: Mapping[str, str], refused: Mapping[str, str] | None = None
+        self, name: str, accelerator: str, offered: Mapping[str, str], refused: Mapping[str, str] | None = None
     ) -> None:
-        offered = bullet_list(f"{op}: {state}" for op, state in known.items()) if known else "\n  (it offers none)"
+        ops = bullet_list(f"{op}: {state}" for op, state in offered.items()) if offered else "\n  (it offers none)"
         left_out = bullet_list(f"{entry_point}: {reason}" for entry_point, reason in (refused or {}).items())
-        self.near = _similar_names(name, known)
+        self.near = _similar_names(name, offered)
         super().__init__(
             f"The accelerator {accelerator!r} offers no op builder {name!r}.{_did_you_mean(self.near)}"
-            f" It offers:{offered}" + (f"\nRejected:{left_out}" if left_out else "")
+            f" It offers:{ops}" + (f"\nRejected:{left_out}" if left_out else "")
         )
-        self.name, self.accelerator, self.known, self.refused = name, accelerator, dict(known), dict(refused or {})
+        self.name, self.accelerator, self.offered, self.refused = name, accelerator, dict(offered), dict(refused or {})
 
 
 class OpIncompatibleError(OpforgeError, RuntimeError):

@@ -12,7 +12,8 @@ class ArchiveError(OpforgeError, ValueError):
         self, path: str, problem: str, kept: int, advice: str = "Export it again with `opforge cache export`."
     ) -> None:
         super().__init__(
-            f"The archive {path} was refused: {problem}. {kept} of its entries were imported before that. {advice}"
+            f"The archive {path} cannot be imported: {problem}."
+            f" {kept} of its entries were imported before that. {advice}"
         )
         self.path, self.problem, self.kept, self.advice = path, problem, kept, advice
 

@@ -56,4 +56,4 @@ class Plan:
         if engine != "torchrun":  # torchrun sets MASTER_ADDR and MASTER_PORT itself
             argv += ["--master-addr", self.master_addr] if self.master_addr else []
             argv += ["--master-port", str(self.master_port)] if self.master_port else []
-        return [*argv, *(["--tell"] if dry_run else []), "--", *self.command]
+        return [*argv, *(["--report"] if dry_run else []), "--", *self.command]

@@ -1,7 +1,7 @@
 """The lines that the launcher, its agents and the ranks exchange.
 
 The launcher writes to an agent's control pipe: a request (JSON), then GO, then perhaps END or KILL. The agent writes
-one line back: AGENT_MARK and its response (JSON). With `--tell` a rank prints RANK_MARK and its row (JSON).
+one line back: AGENT_MARK and its response (JSON). With `--report` a rank prints RANK_MARK and its row (JSON).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from .protocol import RANK_MARK
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Becomes the rank's program. Returns an exit status only if that fails, under hydra, and with `--tell`."""
+    """Becomes the rank's program. Returns an exit status only if that fails, under hydra, and with `--report`."""
     args = _parser().parse_args(arguments)
     try:
         numbers = read_numbers(args.engine, os.environ)
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = BindOptions(args.bind, core_list, args.smt, args.accelerator, not args.keep_threads)
         binding = _binding(args, numbers, options)
         environ = _environment(args, numbers, binding, options.set_threads)
-        if args.tell:
-            place = {"rank": numbers.rank, "local_rank": numbers.local_rank, "host": socket.gethostname()}
-            sys.stdout.write(f"\n{RANK_MARK}{json.dumps({**place, **binding.as_row()})}\n")
+        if args.report:
+            numbering = {"rank": numbers.rank, "local_rank": numbers.local_rank, "host": socket.gethostname()}
+            sys.stdout.write(f"\n{RANK_MARK}{json.dumps({**numbering, **binding.as_row()})}\n")
             return 0
         if args.engine == "torchrun":
             signal_on_parent_death(os.getppid(), signal.SIGKILL)  # a torchrun that is killed cannot end its ranks
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--master-addr", default="")
     parser.add_argument("--master-port", default="")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable for the program")
-    parser.add_argument("--tell", action="store_true", help="print where the rank would run, and exit")
+    parser.add_argument("--report", action="store_true", help="print where the rank would run, and exit")
     parser.add_argument("command", nargs="+")
     return parser
 

@@ -122,7 +122,7 @@ def _wait_until_ended(channels: Sequence[Channel]) -> None:
             selector.register(channel.stream, selectors.EVENT_READ, channel)
         while selector.get_map():
             # The end of a stream is seen at once. But a stray process may have inherited it, so each agent's process
-            # is looked at too.
+            # is checked too.
             ended = [channel for channel in channels if channel.process.poll() is not None]
             ready = {key.fileobj for key, _ in selector.select(POLL_SECONDS)}
             for key in list(selector.get_map().values()):

@@ -23,7 +23,7 @@ BY_SLURM = "chosen by Slurm"
 def table(plan: Plan, offline: bool = False) -> list[dict[str, Any]]:
     """Returns one row a rank: rank, host, local_rank, cores, memory, threads, command.
 
-    Remote hosts are asked in the way that the job itself would use. With `offline` none is asked.
+    Remote hosts are contacted in the way that the job itself would use. With `offline` none is contacted.
     Raises LaunchError, LauncherNotFoundError, CoresError, SettingError.
     """
     command = shlex.join(plan.command)
@@ -67,7 +67,7 @@ def _rows_from_ranks(plan: Plan) -> list[dict[str, Any]]:
     if done.returncode or not rows:
         raise LaunchError(
             f"{os.path.basename(start.argv[0])} ended with status {done.returncode} during the dry run",
-            "The output above shows the reason; with --offline no host is asked",
+            "The output above shows the reason; with --offline no other host is contacted",
         )
     rows.sort(key=lambda row: int(row["rank"]))
     return rows

@@ -167,7 +167,7 @@ def _call_problem(syntax: Syntax, node: cst.CSTNode) -> str | None:
 
 
 def runs_at_import(syntax: Syntax, node: cst.CSTNode) -> bool:
-    """Whether the code runs when the module is imported: it is in no function's body and not below `__main__`."""
+    """Returns whether the code runs when the module is imported: not in a function's body, nor below `__main__`."""
     for parent, child in syntax.ancestors(node):
         if isinstance(parent, cst.FunctionDef | cst.Lambda) and child is parent.body:
             return False

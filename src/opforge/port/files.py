@@ -81,7 +81,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _is_regular_file(path: str) -> bool:
-    """Whether the path is a file and no symlink. Opening a named pipe would block forever."""
+    """Returns whether the path is a file and no symlink. Opening a named pipe would block forever."""
     return stat.S_ISREG(os.lstat(path).st_mode)
 
 

@@ -87,7 +87,7 @@ def device_of(module: Module, node: cst.BaseExpression) -> DeviceString | None:
 
 
 def is_current_device(syntax: Syntax, node: cst.BaseExpression | None) -> bool:
-    """Whether the expression is a vendor's `current_device()`."""
+    """Returns whether the expression is a vendor's `current_device()`."""
     if not isinstance(node, cst.Call) or node.args:
         return False
     vendor_name = short_name(syntax.qualified_name(node.func))

@@ -120,7 +120,7 @@ VENDOR_PREFIXES = {
 
 ADVICE = {
     "get_device_name": "get_accelerator().capabilities().device_name names the current device",
-    "get_device_capability": "use get_accelerator().capabilities() for the feature that the number stands for",
+    "get_device_capability": "use get_accelerator().capabilities() for the feature that the number means",
     "get_device_properties": "only .total_memory has a counterpart, total_memory(index)",
     "is_initialized": "an accelerator is initialized when it is first used",
     "init": "an accelerator is initialized when it is first used",

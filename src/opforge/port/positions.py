@@ -112,12 +112,12 @@ def _roles_of_uses(syntax: Syntax, variable: Variable, comparisons: bool) -> lis
 
 
 def is_compared(syntax: Syntax, node: cst.BaseExpression) -> bool:
-    """Whether the expression is one side of a comparison."""
+    """Returns whether the expression is one side of a comparison."""
     return isinstance(_outermost(syntax, node)[1], cst.Comparison | cst.ComparisonTarget)
 
 
 def is_assigned(syntax: Syntax, node: cst.CSTNode) -> bool:
-    """Whether something is assigned to the node, or the node is deleted."""
+    """Returns whether something is assigned to the node, or the node is deleted."""
     for parent, child in syntax.ancestors(node):
         if isinstance(parent, cst.AssignTarget | cst.Del | cst.AsName):
             return True
@@ -178,7 +178,7 @@ def _role_in_comparison(syntax: Syntax, comparison: cst.Comparison, other: cst.B
 
 
 def is_integer(syntax: Syntax, node: cst.BaseExpression, depth: int = 3) -> bool:
-    """Whether the expression is certainly an integer or None, by its form, its annotation or its variable's values."""
+    """Returns whether the expression is certainly an integer or None, by its form, annotation or variable's values."""
     if isinstance(node, cst.Integer):
         return True
     if isinstance(node, cst.Call):
@@ -202,7 +202,7 @@ def is_integer(syntax: Syntax, node: cst.BaseExpression, depth: int = 3) -> bool
 
 
 def _is_rank(name: str) -> bool:
-    """Whether the name is a rank's: torch uses the word only for the number of a process."""
+    """Returns whether the name is a rank's: torch uses the word only for the number of a process."""
     return name.lower() == "rank" or name.lower().endswith("_rank")
 
 

@@ -1,1 +1,1 @@
-"""What is on this machine and what state it is in: the facts behind `opforge report`."""
+"""What `opforge report` shows: the parts of this machine, and the state of each."""

@@ -1,4 +1,4 @@
-"""What the environment asks of a build: flags, another compiler, folders; and a look-up without any compiler."""
+"""How the environment changes a build: flags, another compiler, folders; and a look-up without any compiler."""
 
 from __future__ import annotations
 

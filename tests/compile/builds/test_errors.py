@@ -35,7 +35,7 @@ def test_a_syntax_error_shows_its_place_first(folder, own_store):
     with open(log) as file:
         assert "error: " in file.read()
     assert len(lines) == 6
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_missing_header_says_where_to_name_its_folder(folder):
@@ -96,7 +96,7 @@ def test_a_file_that_keeps_changing_is_an_error_that_names_it(folder, own_store)
     assert text == (
         f"plain: these files kept changing while they were compiled; stop writing to them:\n  - {folder}/value.h"
     )
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_compiler_that_is_killed_is_a_matter_of_memory(folder):

@@ -13,7 +13,7 @@ SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return 
 
 
 def value(folder, **attributes):
-    """What the op that is declared with these attributes gives back now, and where it came from."""
+    """Returns what the op that is declared with these attributes returns now, and where it came from."""
     module = sample_ops.builder_class(folder, "plain", abi="c", **attributes)().load()
     return module.value(), module.origin
 

@@ -33,7 +33,9 @@ def test_a_folder_may_have_any_name(tmp_path, name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])
 def test_a_line_break_in_a_path_is_an_error(tmp_path, name):
-    with pytest.raises(BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or leave that out"):
+    with pytest.raises(
+        BuilderError, match=r"compile plain.cpp: .* has a line break. Rename it, or remove the line break"
+    ):
         sample_ops.plain_op(tmp_path / name)().load()
 
 
@@ -77,7 +79,7 @@ def test_a_python_embedded_in_another_program_builds(tmp_path, monkeypatch):
         ),
         ("[ $step = link ] && exit 0", CompileError, r"link plain failed: .* did not write plain.so. Try another CXX"),
         ('[ $step = compile ] && { g++ "$@"; rm *.d; exit 0; }', CompileError, r"did not write 0.plain.o.d"),
-        ('[ $step = link ] && { g++ "$@"; : > "$last"; exit 0; }', CompileError, r"what was linked cannot be loaded"),
+        ('[ $step = link ] && { g++ "$@"; : > "$last"; exit 0; }', CompileError, r"linked library cannot be loaded"),
         ("[ $step = compile ] && kill -KILL $$", BuildResourceError, r"a compiler was killed"),
         ("[ $step = compile ] && { echo odd; exit 3; }", CompileError, r"compile plain.cpp failed: odd\ncommand: "),
     ],
@@ -147,10 +149,10 @@ def test_paths_may_be_path_objects(tmp_path):
 def test_a_folder_of_the_store_that_cannot_be_written_is_an_error(tmp_path, own_store):
     cls = sample_ops.plain_op(tmp_path)
     cls().build()
-    (own_store / "v1" / "entries").rename(own_store / "kept")
-    (own_store / "v1" / "entries").symlink_to("/proc/self/task")
+    (own_store / "v2" / "entries").rename(own_store / "kept")
+    (own_store / "v2" / "entries").symlink_to("/proc/self/task")
     sample_ops.set_value(tmp_path, 2)
-    with pytest.raises(CacheDirError, match=r"/v1/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
+    with pytest.raises(CacheDirError, match=r"/v2/.*: .* Give yourself access to all of it, or set OPFORGE_CACHE_DIR"):
         cls().build()
 
 

@@ -19,7 +19,7 @@ def test_a_second_build_is_a_hit(folder, own_store):
     assert (first.origin, second.origin) == ("built", "cache")
     assert first.library == second.library
     assert cls().load().value() == 7
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_library_has_its_key_in_its_name_and_is_read_only(folder):
@@ -134,7 +134,7 @@ def test_a_load_with_other_signatures_returns_another_object_and_keeps_the_first
         ),
         (
             {"abi": "torch", "signatures": {"value": (None, [])}},
-            "signatures with abi='torch'. They are for abi='c' alone",
+            "signatures with abi='torch'. They are supported only with abi='c'",
         ),
     ],
 )

@@ -29,7 +29,7 @@ def op_of_ten_units(folder, **attributes):
 
 
 def build_record(entry):
-    return entry.manifest()["built"]
+    return entry.build()
 
 
 def reused(entry):
@@ -69,13 +69,13 @@ def test_a_rebuild_after_eviction_reuses_all_objects(folder, own_store):
     shutil.rmtree(first.folder)
     again = cls().build()
     assert again.origin == "built" and len(reused(again)) == 10 and again.key == first.key
-    assert again.binary["sha256"] == first.binary["sha256"]
+    assert again.record["sha256"] == first.record["sha256"]
 
 
 def test_a_damaged_object_is_compiled_again(folder, own_store):
     cls = op_of_ten_units(folder)
     first = cls().build()
-    objects = sorted((own_store / "v1" / "objects").glob("*/*.o"))
+    objects = sorted((own_store / "v2" / "objects").glob("*/*.o"))
     assert len(objects) == 10
     for number, path in enumerate(objects[:3]):
         path.chmod(0o600)
@@ -83,7 +83,7 @@ def test_a_damaged_object_is_compiled_again(folder, own_store):
     shutil.rmtree(first.folder)
     again = cls().build()
     assert len(reused(again)) == 7
-    assert again.binary["sha256"] == first.binary["sha256"] and cls().load().value() == 30
+    assert again.record["sha256"] == first.record["sha256"] and cls().load().value() == 30
 
 
 def test_a_build_with_other_compile_flags_reuses_no_object(folder):
@@ -206,7 +206,7 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     entry = sample_ops.plain_op(folder)().build()
     peak = build_record(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
-    (peak_file,) = (own_store / "v1" / "peaks").iterdir()
+    (peak_file,) = (own_store / "v2" / "peaks").iterdir()
     assert int(peak_file.read_text()) == peak
 
 
@@ -245,15 +245,15 @@ def test_many_units_that_begin_with_the_same_header_share_it_precompiled(folder,
     assert not [name for name in os.listdir(shared.folder) if "gch" in name], "the precompiled header is not kept"
     monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
     alone = cls().build(jobs=1, force=True)
-    assert alone.binary["sha256"] == shared.binary["sha256"], "the same code"
-    assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "the same inputs"
+    assert alone.record["sha256"] == shared.record["sha256"], "the same code"
+    assert alone.build()["inputs"] == shared.build()["inputs"], "the same inputs"
 
 
 def test_the_files_of_a_precompiled_header_are_inputs_of_each_unit(folder, own_store):
     """Otherwise an object would be reused although one of these files has changed."""
     cls = op_of_five_units(folder)
     cls().build(jobs=1)
-    records = [json.loads(path.read_text()) for path in own_store.glob("v1/objects/*/*.json")]
+    records = [json.loads(path.read_text()) for path in own_store.glob("v2/objects/*/*.json")]
     inputs = [{file[1] for file in record["files"]} for record in records]
     assert len(inputs) == 5
     for path in ("include/torch/csrc/stable/tensor.h", "include/torch/headeronly/core/ScalarType.h"):

@@ -13,18 +13,18 @@ from opforge.builders.spec import kernel_roots
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """An installed package with kernels in its csrc folder."""
-    place = tmp_path / "site" / "kernels_of_another"
-    (place / "csrc" / "include").mkdir(parents=True)
-    text_files.write(place, "__init__.py", "raise ImportError('must not be imported')")
+    folder = tmp_path / "site" / "kernels_of_another"
+    (folder / "csrc" / "include").mkdir(parents=True)
+    text_files.write(folder, "__init__.py", "raise ImportError('must not be imported')")
     text_files.write(
-        place / "csrc", "theirs.cpp", f"#include <theirs.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+        folder / "csrc", "theirs.cpp", f"#include <theirs.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
     )
-    text_files.write(place / "csrc" / "include", "theirs.h", "#define VALUE 11\n")
+    text_files.write(folder / "csrc" / "include", "theirs.h", "#define VALUE 11\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    return place
+    return folder
 
 
-def test_kernels_of_another_package_are_read_where_they_lie(folder, package):
+def test_kernels_of_another_package_are_read_in_place(folder, package):
     folder.mkdir()
     root = kernel_roots.package_root("theirs", "kernels_of_another")
     cls = sample_ops.builder_class(folder, "theirs", abi="c", kernel_roots=[root])

@@ -95,7 +95,7 @@ def test_ctrl_c_ends_the_compilers_and_leaves_no_staging_folder(ops_folder, own_
         process.communicate()
     assert process.returncode == 130 and out == "" and err.splitlines()[-1] == "interrupted"
     polling.wait_for(lambda: not child_processes.compilers_in(ops_folder), reason="a compiler outlived the build")
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_run_after_a_killed_one_builds_only_what_is_missing(ops_folder, own_store):
@@ -103,7 +103,7 @@ def test_a_run_after_a_killed_one_builds_only_what_is_missing(ops_folder, own_st
     code = "import sys; sys.argv = ['b', 'ownops:Slow', 'ownops:Quick']; from opforge.cli import build_ops; build_ops()"
     process = child_processes.start_python(code)
     try:
-        polling.wait_for(lambda: len(os.listdir(own_store / "v1" / "entries")) == 1 if own_store.exists() else 0)
+        polling.wait_for(lambda: len(os.listdir(own_store / "v2" / "entries")) == 1 if own_store.exists() else 0)
         polling.wait_for(lambda: child_processes.compilers_in(ops_folder), reason="the slow op did not start")
     finally:
         process.kill()
@@ -114,7 +114,7 @@ def test_a_run_after_a_killed_one_builds_only_what_is_missing(ops_folder, own_st
     assert again.returncode == 0 and states(again) == [["built", "ownops:Slow"], ["cached", "ownops:Quick"]]
     assert again.stderr.splitlines()[-1].startswith("1 built, 1 cached in ")
     assert not any("quick" in line for line in again.stderr.splitlines())
-    assert os.listdir(own_store / "v1" / "staging") == [], "the staging folder of the killed run is removed"
+    assert os.listdir(own_store / "v2" / "staging") == [], "the staging folder of the killed run is removed"
 
 
 def test_a_trace_holds_every_step_and_every_stage(ops_folder, tmp_path):

@@ -17,14 +17,14 @@ def test_a_folder_of_prebuilt_ops_is_a_layer(ops_folder, own_store, tmp_path):
     built = run("build-ops", "ownops:Relu", "--out", out)
     assert built.returncode == 0, built.stderr
     assert library(built).startswith(out)
-    # All users can read it, only the owner can write it, and no stat record of this machine is in it.
-    assert sorted(os.listdir(f"{out}/v1")) == ["descriptions", "entries"]
+    # All users can read it, only the owner can write it, and nothing in it is of this machine alone.
+    assert sorted(os.listdir(f"{out}/v2")) == ["descriptions", "entries"]
     for parent, folders, files in os.walk(out):
         modes = {os.stat(os.path.join(parent, name)).st_mode & 0o777 for name in [*folders, *files]}
         assert modes <= {0o755, 0o644, 0o555}
     again = run("build-ops", "ownops:Relu", "--out", out)
     assert states(again) == [["cached", "ownops:Relu"]]
-    assert os.listdir(f"{out}/v1/entries") == [os.path.basename(os.path.dirname(library(built)))]
+    assert os.listdir(f"{out}/v2/entries") == [os.path.basename(os.path.dirname(library(built)))]
     with_layer = run("build-ops", "ownops:Relu", OPFORGE_CACHE_LAYERS=out)
     assert states(with_layer) == [["prebuilt", "ownops:Relu"]] and with_layer.stderr == ""
 
@@ -56,23 +56,23 @@ def test_a_moved_layer_serves_a_machine_without_a_compiler(ops_folder, tmp_path)
 def test_explain_names_what_differs_from_a_prebuilt_op(ops_folder, tmp_path):
     out, op = str(tmp_path / "out"), ("ownops:Quick", "--cpu-level", "x86-64")
     assert run("build-ops", *op, "--out", out).returncode == 0
-    (entry,) = os.listdir(os.path.join(out, "v1", "entries"))
+    (entry,) = os.listdir(os.path.join(out, "v2", "entries"))
     (tmp_path / "nothing").mkdir()
     bare = {"PATH": str(tmp_path / "nothing"), "OPFORGE_CACHE_LAYERS": out, "OPFORGE_CACHE_DIR": str(tmp_path / "own")}
     with open(os.path.join(ops_folder, "quick.cpp"), "a") as file:
         file.write("// more\n")
     miss = run("cache", "explain", *op, **bare)
-    assert f"looked at {out}/v1/entries/{entry}: {ops_folder}/quick.cpp has changed" in miss.stdout, miss.stdout
+    assert f"rejected {out}/v2/entries/{entry}: {ops_folder}/quick.cpp has changed" in miss.stdout, miss.stdout
     required = run("build-ops", *op, **bare, OPFORGE_PREBUILT="require")
     assert "/quick.cpp has changed" in required.stderr and "forbids building" in required.stderr
 
     assert run("build-ops", *op, "--out", out).returncode == 0
-    (other,) = set(os.listdir(os.path.join(out, "v1", "entries"))) - {entry}
+    (other,) = set(os.listdir(os.path.join(out, "v2", "entries"))) - {entry}
     with open(os.path.join(ops_folder, "ownops.py"), "a") as file:
         file.write("\nQuick.version = '2'\n")
     miss = run("cache", "explain", *op, **bare)
     reason = "it was built for cpu:x86-64, with other flags, defines, sources, ABI or version than are declared now"
-    assert f"looked at {out}/v1/entries/{other}: {reason}" in miss.stdout, miss.stdout
+    assert f"rejected {out}/v2/entries/{other}: {reason}" in miss.stdout, miss.stdout
     ignored = run("cache", "explain", *op, **bare, OPFORGE_PREBUILT="ignore")
     assert ignored.returncode == 1 and out not in ignored.stdout
 

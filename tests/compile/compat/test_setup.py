@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 from support import child_processes, sample_ops, text_files
+from support.compat import installed_metadata
 from support.paths import CHECKOUT
 
 pytest.importorskip("torch", reason="pip install torch")
@@ -149,27 +150,11 @@ def test_another_checkout_takes_the_same_libraries_from_the_store(built, project
     ).read_bytes()
 
 
-def with_entry_points(folder):
-    """Returns a folder for PYTHONPATH whose metadata has the entry points of opforge's pyproject.toml."""
-    from setuptools.config.pyprojecttoml import load_file
-
-    groups = load_file(os.path.join(CHECKOUT, "pyproject.toml"))["project"]["entry-points"]
-    hooks = groups["setuptools.finalize_distribution_options"]
-    metadata = folder / "site" / "opforge_here-1.dist-info"
-    metadata.mkdir(parents=True)
-    text_files.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: opforge-here\nVersion: 1\n")
-    lines = [f"{name} = {import_path}" for name, import_path in hooks.items()]
-    text_files.write(
-        metadata, "entry_points.txt", "\n".join(["[setuptools.finalize_distribution_options]", *lines, ""])
-    )
-    return str(metadata.parent)
-
-
 def test_pip_builds_on_opforge_if_the_variable_is_set(built, project, tmp_path):
     first, store = project
     tree, log = tmp_path / "tree", tmp_path / "events"
     shutil.copytree(first, tree, ignore=shutil.ignore_patterns("*.so", "build"))
-    path = os.pathsep.join([with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
+    path = os.pathsep.join([installed_metadata.with_entry_points(tmp_path), os.path.join(CHECKOUT, "src")])
     variables = {"OPFORGE_CPP_EXTENSION": "1", "OPFORGE_CACHE_DIR": str(store), "OPFORGE_LOG": str(log)}
     env = child_processes.environment(**variables, PYTHONPATH=path, PIP_DISABLE_PIP_VERSION_CHECK="1")
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]

@@ -80,7 +80,7 @@ def write(folder, by=""):
 
 @pytest.fixture
 def op(folder, shared_store, monkeypatch):
-    """The op, none of whose functions has been asked for yet."""
+    """The op, none of whose functions has been looked up yet."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
     loaded = opforge.load(folder.name, folder / "op.cpp", fakes={"axpy": fake})
     for function in ("axpy", "double_"):
@@ -90,7 +90,7 @@ def op(folder, shared_store, monkeypatch):
 
 
 def compiles(function, backend="eager", **options):
-    """The function compiled, and what counts how often that was done."""
+    """Returns the function compiled, and what counts how often that was done."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
     counter = CompileCounterWithBackend(backend)
@@ -121,7 +121,7 @@ def test_inductor_compiles_pointwise_ops_mutations_views_and_new_shapes_around_a
     assert counter.frame_count <= 6  # each with and without `plus`: 3 rows, any number of them, none
 
 
-def test_a_compiled_function_calls_the_version_that_it_is_given(op, folder):
+def test_a_compiled_function_calls_the_version_that_is_passed(op, folder):
     def call(module, x):
         return module.axpy(x, 2.0)
 
@@ -193,8 +193,8 @@ def test_a_model_that_holds_an_op_is_copied_but_not_pickled(op):
     with pytest.raises(TypeError) as caught:
         pickle.dumps(op)
     assert str(caught.value) == (
-        f"the op {op.__name__!r} cannot be pickled, for it is a library of this process: load it in the process that "
-        "needs it, and keep it out of what is pickled"
+        f"the op {op.__name__!r} cannot be pickled, because it is a library of this process: load it in the process"
+        " that needs it, and do not pickle it"
     )
 
 

@@ -44,27 +44,26 @@ def test_torch_compile_traces_an_op_without_a_break(relu_op, backend):
 
 
 def test_a_library_exports_only_its_two_entry_points(relu_class):
-    binary = relu_class().build().binary
-    assert binary["exports"] == ["opforge_describe", "opforge_register"]
-    assert "libtorch_cpu.so" in binary["needs"] and not any("python" in name for name in binary["needs"])
+    record = relu_class().build().record
+    assert record["exports"] == ["opforge_describe", "opforge_register"]
+    assert "libtorch_cpu.so" in record["needs"] and not any("python" in name for name in record["needs"])
 
 
 def test_a_library_is_built_for_the_oldest_supported_torch(relu_class):
-    binary = relu_class().build().binary
-    assert binary["torch_target"] == "2.10" and binary["requires"] == {}
-    assert "GLIBC" in binary["floors"]
+    record = relu_class().build().record
+    assert record["torch_target"] == "2.10" and record["requires"] == {}
+    assert "GLIBC" in record["floors"]
 
 
-# The headers of torch 2.10 and 2.11 define no TORCH_VERSION_2_12_0, and the preprocessor takes an undefined name for 0.
+# Older headers do not define the newer versions, and the preprocessor takes an undefined name for 0.
 OLDER_HEADERS = """\
-#define TORCH_EXTENSION_NAME
-#include <torch/csrc/stable/library.h>
-#undef TORCH_EXTENSION_NAME
+#include <torch/csrc/stable/version.h>
 #undef TORCH_VERSION_2_12_0
-#include <opforge/registration.h>
+#undef TORCH_VERSION_2_13_0
+#include <torch/csrc/stable/library.h>
 int64_t same(int64_t x) { return x; }
-OPFORGE_BLOCK(@NAME@, nullptr, m, 1) { m.def("same(int x) -> int"); }
-OPFORGE_BLOCK(@NAME@, "CompositeExplicitAutograd", m, 2) { m.impl("same", TORCH_BOX(&same)); }
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("same(int x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("same", TORCH_BOX(&same)); }
 """
 
 

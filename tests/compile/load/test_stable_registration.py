@@ -77,7 +77,9 @@ def test_the_error_for_a_schema_that_torch_cannot_parse_has_torchs_reason(tmp_pa
 def test_the_error_names_a_type_that_torch_takes_for_a_variable(tmp_path, schema):
     text = STABLE_HEADERS + f'STABLE_TORCH_LIBRARY(@NAME@, m) {{ m.def("{schema}"); }}\n'
     cls = sample_ops.op_from_source(tmp_path / "op", text)
-    with pytest.raises(LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is no type. Write Tensor, int "):
+    with pytest.raises(
+        LoadError, match=r"'(tensor|int64_t|double)' in the schema '.*' is not a type. Write Tensor, int "
+    ):
         cls().load()
 
 
@@ -111,7 +113,7 @@ def test_the_error_for_a_source_that_registers_nothing_shows_how_to_register(tmp
         f"{cls.name}: no source registers an op. Write a STABLE_TORCH_LIBRARY({cls.name}, m) block after"
         " #include <torch/csrc/stable/library.h>, or choose abi='c' for plain functions, abi='torch' for pybind."
     )
-    assert os.listdir(own_store / "v1" / "staging") == []
+    assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):

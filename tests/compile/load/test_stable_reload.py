@@ -8,8 +8,7 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.cache.filesystem.disk import Disk
-from opforge.cache.records.validity import RACY_NS
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -46,7 +45,7 @@ sys.addaudithook(hook)
 op = cls().load()
 print(op.origin, processes, reads)
 print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in
-    ("filelock", "platformdirs", "click", "rich", "subprocess", "elftools", "packaging")
+    ("filelock", "platformdirs", "click", "rich", "subprocess", "packaging")
     or name == "importlib.metadata"))
 print(dict(os.environ) == environment and os.getcwd() == working_folder)
 """

@@ -13,7 +13,7 @@ from support.gpu import triton_parts
 
 import opforge
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc
+from opforge.cache.maintenance import garbage, gc
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -60,18 +60,18 @@ def compile_it(tmp_path, own_store):
 def files(store) -> list[str]:
     return [
         os.path.join(top, name)
-        for top, _folders, names in os.walk(os.path.join(store, "v1", "triton"))
+        for top, _folders, names in os.walk(os.path.join(store, "v2", "triton"))
         for name in names
     ]
 
 
 def test_a_kernel_is_a_hit_also_after_the_store_was_moved(compile_it, own_store, tmp_path):
     first = compile_it()
-    assert first["hit"] == [False] and first["folder"] == str(own_store / "v1" / "triton")
+    assert first["hit"] == [False] and first["folder"] == str(own_store / "v2" / "triton")
     assert compile_it() == {**first, "hit": [True]}
     moved = str(tmp_path / "elsewhere")
     shutil.move(own_store, moved)
-    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v1/triton"}
+    assert compile_it(OPFORGE_CACHE_DIR=moved) == {**first, "hit": [True], "folder": f"{moved}/v2/triton"}
     assert all(os.stat(path).st_mode & 0o077 == 0 for path in files(moved))
     lists = [pathlib.Path(path).read_text() for path in files(moved) if "__grp__" in path]
     assert lists and not any(str(own_store) in text for text in lists)
@@ -105,7 +105,7 @@ def test_kernels_count_towards_the_limits_and_can_be_cleared(compile_it, own_sto
     assert gc.over_limit(layout, later, max_size=1 << 30) == []
     condemned = gc.over_limit(layout, later, max_size=1)
     assert [item.kind for item in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * gc.DAY)}
+    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * garbage.DAY)}
     assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 

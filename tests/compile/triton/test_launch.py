@@ -8,8 +8,9 @@ import os
 import pytest
 from support import child_processes
 from support.gpu import triton_parts
+from support.store.fake_store import ME
 
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -42,7 +43,7 @@ def prebuilt(tmp_path_factory):
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             for_target = builder(target)
-            layer.add(str(folder / "layer"), for_target.build(), describe(for_target.spec()).key)
+            layer.add(str(folder / "layer"), for_target.build(), description_key(for_target.spec()), ME)
     path, mark = triton_parts.forbidden_compilers(folder)
     drivers = {device: triton_parts.fake_driver(folder, device) for device in ("cuda", "hip")}
     return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}
@@ -141,10 +142,10 @@ def test_an_empty_tensor_launches_nothing(launch):
             "argument 0 was declared to be divisible by 16, and is 4097",
         ),
         ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
-        ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "a grid of 4294967296 x 1 x 1 was asked for"),
+        ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "the grid is 4294967296 x 1 x 1, and at most"),
         (
             {"do": "op.kernels.launch('scale_512', (1, 65536, 1), Tensor(0), Tensor(0), 1, 1.0)"},
-            "a grid of 1 x 65536 x 1 was asked for, and at most 2147483647 x 65535 x 65535 can be launched",
+            "the grid is 1 x 65536 x 1, and at most 2147483647 x 65535 x 65535 can be launched",
         ),
         (
             {"do": "op.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1 << 63, 1.0)"},

@@ -1,6 +1,6 @@
 """The optimizers on Triton: tables of tensors, captured steps, and agreement with the steps of the CPU's ops.
 
-tests/compile/ops/test_fused_ops.py tests the results of each op, together with those of the other devices' ops.
+tests/compile/ops/fused/test_fused_ops.py tests the results of each op, together with those of the other devices' ops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opforge.accelerator import CPUAccelerator
 from opforge.ops import FusedAdam, FusedLamb, FusedLion
 from opforge.ops import triton as ops
-from opforge.ops.triton import chunks, devices, registry
+from opforge.ops.triton import devices, registry
+from opforge.ops.triton.optimizers import chunks
 
 pytestmark = INTERPRETED
 NAMES = ("params", "grads", "exp_avgs", "copies")
@@ -83,6 +84,13 @@ def test_chunks_leave_several_rows_for_every_multiprocessor():
     assert list(sizes.values()) == [4096, 4096, 4096, 32768, 65536]
     assert all(values // size >= 8 * 132 for values, size in sizes.items() if values > 1)
     assert all(size % 1024 == 0 for size in sizes.values()), "blocks of the kernels"
+
+
+def test_the_accelerator_page_locks_a_table_before_its_copy(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(CPUAccelerator, "pin_memory", lambda self, tensor: pinned.append(tensor.dim()) or tensor)
+    table_of(zeros(33))
+    assert pinned == [2, 2], "the rows and the spans"
 
 
 def test_a_table_that_another_stream_reads_is_recorded_for_that_stream(monkeypatch):

@@ -145,7 +145,7 @@ def test_nothing_is_started_before_go(start_agent, tmp_path):
     assert agent.process.wait(20) == 0 and not (tmp_path / "up").exists()
 
 
-def test_an_engine_that_is_killed_gives_128_plus_the_signal(start_agent, tmp_path):
+def test_an_engine_that_is_killed_returns_128_plus_the_signal(start_agent, tmp_path):
     agent = start_agent(["sh", "-c", "kill -9 $$"])
     agent.send("go")
     assert agent.process.wait(20) == 128 + signal.SIGKILL

@@ -154,7 +154,7 @@ def test_ranks_of_two_hosts_communicate(cluster, tmp_path):
     assert no_process_left(tmp_path)
 
 
-def test_a_dry_run_asks_every_host_and_starts_nothing(cluster, tmp_path):
+def test_a_dry_run_contacts_every_host_and_starts_nothing(cluster, tmp_path):
     options = ("--dry-run", "--json", "--bind-cores-to-rank", "--include", f"{SECOND}:1@{FIRST}")
     done = cluster("open(__file__ + '.ran', 'w')", *options)
     out, _ = done.communicate(timeout=60)

@@ -150,7 +150,7 @@ def test_without_a_hostfile_slurm_chooses_the_hosts_and_the_first_is_the_master(
     assert rank["MASTER_ADDR"] == rank["SLURMD_NODENAME"] and rank["MASTER_PORT"] == "29500"
 
 
-def test_a_dry_run_asks_the_hosts_by_srun_and_starts_nothing(slurm, tmp_path):
+def test_a_dry_run_contacts_the_hosts_by_srun_and_starts_nothing(slurm, tmp_path):
     done = launch(slurm, tmp_path, SHOW, "--num-accelerators", "1", "--bind-cores-to-rank", "--dry-run", "--json")
     (row,) = json.loads(done.stdout)["ranks"]
     assert (row["rank"], row["host"], row["local_rank"]) == (0, socket.gethostname(), 0) and row["threads"] >= 1

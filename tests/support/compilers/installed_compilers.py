@@ -37,7 +37,7 @@ def skip_if_zig_is_slow():
 
 
 def _zig_has_libcxx():
-    """Whether zig has built the libc++ of this machine's processor before."""
+    """Returns whether zig has built the libc++ of this machine's processor before."""
     cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or os.path.expanduser("~/.cache/zig")
     return any("libc++.a" in files for _folder, _folders, files in os.walk(cache))
 

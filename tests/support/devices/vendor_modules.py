@@ -63,7 +63,7 @@ def install(name: str, monkeypatch: Any, root: Any) -> tuple[Any, FakeDevice]:
         experimental._is_fp16_supported = lambda: True  # type: ignore[attr-defined]
         _put_into_sys_modules("habana_frameworks.torch.utils.experimental", experimental, monkeypatch)
     if name == "mps":
-        monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname="Darwin", machine="arm64"))
+        monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Darwin", "mac", "25.0.0", "", "arm64")))
         for function in ("is_built", "is_available", "is_macos_or_newer"):
             monkeypatch.setattr(torch.backends.mps, function, lambda *version: True)
         monkeypatch.setattr(torch.backends.mps, "get_name", lambda: "Apple M4", raising=False)

@@ -74,7 +74,7 @@ typedef void (*executor)(const void* image, const char* name, const unsigned* gr
                          void** parameters);
 static executor execute = 0;
 
-void fake_gpu_executes(executor one) { execute = one; }
+void fake_gpu_executes(executor function) { execute = function; }
 
 CUresult cuInit(unsigned flags) { return (CUresult)called("cuInit", ""); }
 CUresult cuDriverGetVersion(int* version) {
@@ -127,11 +127,11 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     return (CUresult)called("cuModuleLoadData", *(const unsigned char*)image == 0x7f ? "ELF" : "text");
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    struct loaded* made = calloc(1, sizeof *made);
-    made->image = (const void*)module;
-    made->shared = 48 << 10;
-    snprintf(made->name, sizeof made->name, "%s", name);
-    *function = (CUfunction)made;
+    struct loaded* kernel = calloc(1, sizeof *kernel);
+    kernel->image = (const void*)module;
+    kernel->shared = 48 << 10;
+    snprintf(kernel->name, sizeof kernel->name, "%s", name);
+    *function = (CUfunction)kernel;
     return (CUresult)called("cuModuleGetFunction", name);
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
@@ -141,12 +141,12 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 #ifndef TOO_OLD
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                         unsigned threads_z, unsigned shared, CUstream stream, void** parameters, void** extra) {
-    const struct loaded* one = (const struct loaded*)function;
+    const struct loaded* kernel = (const struct loaded*)function;
     const unsigned grid[3] = {x, y, z}, all = threads * threads_y * threads_z;
     if (!depth) return (CUresult)201;
     if (!x || !y || !z || x > 0x7fffffff || y > 65535 || z > 65535 || !all || all > 1024) return (CUresult)1;
-    if (shared > (unsigned)one->shared) return (CUresult)1;
-    if (execute) execute(one->image, one->name, grid, all, shared, parameters);
+    if (shared > (unsigned)kernel->shared) return (CUresult)1;
+    if (execute) execute(kernel->image, kernel->name, grid, all, shared, parameters);
     return (CUresult)launched("cuLaunchKernel", x, y, z, all, shared, (void*)stream, parameters);
 }
 #endif

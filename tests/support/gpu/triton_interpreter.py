@@ -28,7 +28,7 @@ if AVAILABLE and "triton" not in sys.modules:  # set for the import only: other 
 
 @contextlib.contextmanager
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Within this context opforge's Triton ops are loaded again and interpreted; `monkeypatch` must be undone after it.
+    """Loads opforge's Triton ops again and interprets them, within this context. Undo `monkeypatch` after it.
 
     Skips the test if Triton cannot interpret.
     """

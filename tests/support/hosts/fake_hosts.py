@@ -59,44 +59,44 @@ def runs(first: int, count: int, siblings_at: int = 0) -> list[tuple[int, ...]]:
 
 
 def two_sockets(root: Path) -> str:
-    """Two sockets of four cores with two threads, with the usual numbers: 0-3,8-11 and 4-7,12-15."""
+    """Writes two sockets of four cores with two threads, with the usual numbers: 0-3,8-11 and 4-7,12-15."""
     nodes = {0: runs(0, 4, 8), 1: runs(4, 4, 8)}
     return host(root, nodes, distances=[[10, 21], [21, 10]])
 
 
 def interleaved(root: Path) -> str:
-    """Two sockets with alternating core numbers: even ones on the first, odd ones on the second."""
+    """Writes two sockets with alternating core numbers: even ones on the first, odd ones on the second."""
     nodes = {0: [(cpu,) for cpu in range(0, 8, 2)], 1: [(cpu,) for cpu in range(1, 8, 2)]}
     return host(root, nodes, distances=[[10, 21], [21, 10]])
 
 
 def hybrid(root: Path) -> str:
-    """A desktop processor: six fast cores with two threads, eight slow cores with one."""
+    """Writes a desktop processor: six fast cores with two threads, eight slow cores with one."""
     cores = [(2 * core, 2 * core + 1) for core in range(6)] + [(cpu,) for cpu in range(12, 20)]
     kinds = {"sys/devices/cpu_core/cpus": "0-11", "sys/devices/cpu_atom/cpus": "12-19"}
     return host(root, {0: cores}, distances=[[10]], more=kinds)
 
 
 def hybrid_arm(root: Path) -> str:
-    """Two fast and four slow cores, which differ in their capacities."""
+    """Writes two fast and four slow cores, which differ in their capacities."""
     capacity = {f"{CPU}/cpu{cpu}/cpu_capacity": "1024" if cpu >= 4 else "446" for cpu in range(6)}
     return host(root, {0: runs(0, 6)}, distances=[[10]], more=capacity)
 
 
 def hbm_flat(root: Path) -> str:
-    """Two sockets with high-bandwidth memory as nodes of their own: 2 near socket 0, 3 near socket 1."""
+    """Writes two sockets with high-bandwidth memory as nodes of their own: 2 near socket 0, 3 near socket 1."""
     nodes = {0: runs(0, 4), 1: runs(4, 4), 2: [], 3: []}
     rows = [[10, 21, 13, 23], [21, 10, 23, 13], [13, 23, 10, 23], [23, 13, 23, 10]]
     return host(root, nodes, distances=rows, memory={0: 512, 1: 512, 2: 64, 3: 64})
 
 
 def hbm_cache(root: Path) -> str:
-    """The same machine with that memory as a cache: no node shows it."""
+    """Writes the same machine with that memory as a cache: no node shows it."""
     return host(root, {0: runs(0, 4), 1: runs(4, 4)}, distances=[[10, 21], [21, 10]])
 
 
 def expander(root: Path) -> str:
-    """One socket with memory behind a bus (CXL), which is slower than its own by the firmware's bandwidths."""
+    """Writes a socket with memory behind a bus (CXL), which is slower than its own by the firmware's bandwidths."""
     speed = {
         f"{NODE}/node{node}/access0/initiators/read_bandwidth": str(mb) for node, mb in ((0, 250_000), (1, 30_000))
     }
@@ -104,14 +104,14 @@ def expander(root: Path) -> str:
 
 
 def clusters(root: Path) -> str:
-    """Two sockets of four clusters (SNC-4) of three cores. Node numbers alternate between the sockets."""
+    """Writes two sockets of four clusters (SNC-4) of three cores. Node numbers alternate between the sockets."""
     nodes = {node: runs(3 * node, 3) for node in range(8)}
     near = [[10 if a == b else 12 if a % 2 == b % 2 else 21 for b in range(8)] for a in range(8)]
     return host(root, nodes, packages={node: node % 2 for node in range(8)}, distances=near)
 
 
 def eight_gpus(root: Path) -> str:
-    """Two sockets of 16 cores. NVIDIA devices 0 to 3 are on the second socket's buses, 4 to 7 on the first's."""
+    """Writes two sockets of 16 cores. NVIDIA devices 0 to 3 are on the second socket's buses, 4 to 7 on the first's."""
     more = {}
     for gpu in range(8):
         device = f"sys/bus/pci/devices/0000:{0x10 + 0x10 * gpu:02x}:00.0"

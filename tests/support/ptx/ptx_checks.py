@@ -17,7 +17,8 @@ from support.ptx import ptx_device, ptx_machine
 
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.ops import triton as ops
-from opforge.ops.triton import chunks, references
+from opforge.ops.triton import references
+from opforge.ops.triton.optimizers import chunks
 
 BF16, FP32 = torch.bfloat16, torch.float32
 TOLERANCE = {FP32: 4e-6, BF16: 1.6e-2}

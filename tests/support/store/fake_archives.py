@@ -13,7 +13,7 @@ from opforge.cache.maintenance import verify
 from opforge.cache.transfer import archive
 from opforge.errors import ArchiveError
 
-ENTRY = "entries/" + "a" * 32
+ENTRY = "entries/" + "a" * 32 + "-" + "b" * 8
 """The folder of an entry in an archive."""
 
 

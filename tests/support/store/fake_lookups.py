@@ -1,9 +1,11 @@
-"""An op whose look-ups leave memos: a store, a fake compiler, and what a new process would find."""
+"""An op whose look-ups are remembered: a store, a fake compiler, and what a new process would find."""
 
 from __future__ import annotations
 
 import copy
 import os
+import pathlib
+import shutil
 
 import pytest
 from support import fake_disk, sample_ops
@@ -15,6 +17,7 @@ from opforge.builders import planner
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import host, probe
+from opforge.cache import machine_folder
 from opforge.cache.store import Store
 
 
@@ -62,15 +65,18 @@ class LookedUpOp:
         return entry and entry.key, self.plans > before
 
     def find_by_content(self):
-        """Returns the entry key that a new process would find without stamps and memos, or None."""
+        """Returns the entry key that a new process would find without memory, or None."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPFORGE_PARANOID", "1")
             return self.find()[0]
 
-    def memo_paths(self):
-        """Returns the paths of the lookup memos."""
-        folder = self.folder / "store" / "v1" / "answers"
-        return sorted(folder.iterdir()) if folder.exists() else []
+    def forget(self):
+        """Removes what is remembered."""
+        shutil.rmtree(self.folder / "caches", ignore_errors=True)
+
+    def memory_paths(self):
+        """Returns the paths of what is remembered."""
+        return sorted(path for folder in machine_folder.folders() for path in pathlib.Path(folder).rglob("*.json"))
 
 
 def replaced(value, steps, new):

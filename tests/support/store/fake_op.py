@@ -9,9 +9,11 @@ from support.store.fake_store import ME, write_result
 
 from opforge.cache import current, publish
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import Dependency, Inputs
-from opforge.cache.store import Store
+from opforge.cache.store import Fit, Store
 
+PLAN, DESCRIPTION = key_of("plan"), key_of("description")
 LIBRARY = b"not really a library" * 10
 
 
@@ -37,13 +39,13 @@ class FakeOp:
         """Builds in `folder`, as publish.build requests it."""
         self.builds += 1
         digest = Disk().digest(str(self.folder / "src" / "a.cpp"))
-        return write_result(folder, "plan", Inputs((Dependency("own", "a.cpp", digest),)), self.library, "a")
+        return write_result(folder, PLAN, Inputs((Dependency("own", "a.cpp", digest),)), self.library, "a")
 
     def build(self, **options):
         """Calls publish.build; `options` replace its arguments."""
         arguments = {
-            "plan_key": "plan",
-            "description": "description",
+            "plan_key": PLAN,
+            "description": DESCRIPTION,
             "label": "a",
             "root_paths": self.root_paths,
             "execute": self.execute,
@@ -51,33 +53,38 @@ class FakeOp:
             "state": "s",
             **options,
         }
-        return publish.build(self.store, **arguments)
+        return publish.build(self.store, **arguments).entry
 
-    def get(self, paranoid=False):
-        """Looks the op up by its plan."""
+    def get(self):
+        """Looks the op up by its plan; returns the entry or None."""
         self.rejected = []
-        return self.store.get("plan", self.root_paths, self.rejected, paranoid)
+        match = self.store.get(PLAN, self.root_paths, self.rejected)
+        return match and match.entry
 
-    def match(self, store=None, rejected=None, trusted_roots=(), own=False):
-        """Looks the op up by its description, in the layers of `store`."""
+    def match(self, sources, rejected=None):
+        """Looks the op up by its description; returns the entry or None."""
         rejected = [] if rejected is None else rejected
-        store = store or self.store
-        return store.match("description", lambda _binary: None, self.root_paths, trusted_roots, rejected, own)
+        matches = (
+            source.find(DESCRIPTION, lambda _record: Fit(), self.root_paths, self.store.disk, rejected)
+            for source in sources
+        )
+        match = next(filter(None, matches), None)
+        return match and match.entry
 
     def reasons(self):
-        """Why the last `get` did not use what it saw."""
+        """Returns why the last `get` did not use what it saw."""
         return [entry.reason for entry in self.rejected]
 
-    def stat_records(self):
-        """The paths of the op's stat records."""
-        folder = self.store.layout.plan("plan")
+    def pointers(self):
+        """Returns the paths of the plan's pointers to entries."""
+        folder = self.store.layout.plan(PLAN)
         return [os.path.join(folder, name) for name in os.listdir(folder)]
 
     def staging_folders(self):
-        """The names in the store's staging folder."""
+        """Returns the names in the store's staging folder."""
         return os.listdir(self.store.layout.path("staging"))
 
     def as_layer(self, folder):
-        """A store in `folder` that has this op's store as a layer."""
+        """Returns a store in `folder` that has this op's store as a layer."""
         current.prepare(str(folder), ME)
         return Store(str(folder), ME, (str(self.store.layout.root),))

@@ -9,41 +9,54 @@ import time
 
 from opforge.cache import current, publish, staging
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.keys import entry_key, key_of
+from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import listing
 from opforge.cache.publish import BuildResult
+from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
 ME = frozenset({os.geteuid()})
+TRUSTED = ("torch", "python", "system")
+LOADABLE = {
+    "requires": {},
+    "exports": ["value"],
+    "floors": {},
+    "needs": [],
+    "python_module": False,
+    "torch_target": "",
+    "user_flags": {},
+    "interface": 1,
+}
+"""The fields of a record that a look-up requires."""
 
 
 def write_result(folder, plan_key, inputs, content, op, components=(), stamps=(), **record):
     """Writes a library with `content` into `folder`/entry, as a build does; returns the BuildResult.
 
-    `record` are further fields of the binary record.
+    `record` are further fields of the record.
     """
-    key = entry_key(plan_key, [(file.root, file.path, file.digest) for file in inputs.files])
+    key = inputs.result_key(plan_key)
     finished = os.path.join(folder, "entry")
     os.mkdir(finished)
-    binary = {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    binary |= {"op": op, "abi": "c", "target": "cpu:x86-64-v3", **record}
-    library = os.path.join(finished, binary["file"])
+    sha256 = hashlib.sha256(content).hexdigest()
+    record = {"op": op, "abi": "c", "target": "cpu:x86-64-v3", "seconds": 1.5, **LOADABLE, **record}
+    record |= {"file": f"{op}-{key[:16]}.so", "size": len(content), "sha256": sha256}
+    library = os.path.join(finished, record["file"])
     with open(library, "wb") as file:
         file.write(content)
     os.chmod(library, 0o500)
-    manifest = {"op": op, "components": dict(components), "built": {"at": time.time(), "seconds": 1.5, "steps": []}}
-    return BuildResult(key, finished, binary, inputs, dict(stamps), manifest)
+    build = {"components": dict(components), "at": time.time(), "steps": [], "output": ""}
+    return BuildResult(finished, record, inputs.without(TRUSTED).checked_singly(), inputs, dict(stamps), build)
 
 
 def publish_entry(store, plan_key, description, root_paths, inputs, content, op, **fields):
-    """Publishes an entry as a build does; returns its key. `fields` are those of `write_result`."""
+    """Publishes an entry as a build does; returns the name of its folder. `fields` are those of `write_result`."""
     folder = staging.new_folder(store.layout, plan_key)
     result = write_result(folder, plan_key, inputs, content, op, **fields)
-    publish.keep(store, plan_key, description, root_paths, result)
+    match = publish.keep(store, plan_key, description, root_paths, result)
     os.rmdir(folder)
-    return result.key
+    return match.entry.key
 
 
 class FakeStore:
@@ -70,16 +83,24 @@ class FakeStore:
             self.store, key_of(components), description, self.root_paths, inputs, content, op, **fields
         )
 
+    def plan(self, op):
+        """Returns the key of the plan of an op that `add` has published without further components."""
+        (plan,) = {record["plan"] for key in self.entry_keys() if (record := self._record(key))["op"] == op}
+        return plan
+
+    def _record(self, key):
+        return read_record(self.layout.entry(key))
+
     def entry_keys(self):
-        """The keys of the entries that are stored."""
+        """Returns the keys of the entries that are stored."""
         return set(os.listdir(self.layout.path("entries")))
 
     def files(self, area):
-        """The names of all files below an area, such as "plans"."""
+        """Returns the names of all files below an area, such as "plans"."""
         return sorted(name for _parent, _folders, names in os.walk(self.layout.path(area)) for name in names)
 
     def library(self, key):
-        """The path of an entry's library."""
+        """Returns the path of an entry's library."""
         folder = self.layout.entry(key)
         return next(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".so"))
 
@@ -91,7 +112,7 @@ class FakeStore:
             file.write(b"#")
 
     def use(self, key, at):
-        """Sets the time of every stat record of an entry, as a look-up does."""
+        """Sets the time of every pointer of a plan to an entry, as a look-up does."""
         for parent, _folders, names in os.walk(self.layout.path("plans")):
             for name in names:
                 if name.startswith(key):
@@ -99,20 +120,19 @@ class FakeStore:
 
     def deny_access(self, monkeypatch, key):
         """Makes an entry one that this user may neither list nor move, as an entry that `sudo` has left."""
-        folder, scandir, access, rename = self.layout.entry(key), os.scandir, os.access, os.rename
+        folder, access = self.layout.entry(key), os.access
 
         def deny(function):
             def denied(path, *arguments, **options):
-                if path == folder:
+                if path == folder or (isinstance(path, str) and os.path.dirname(path) == folder):
                     raise PermissionError(13, "Permission denied", path)
                 return function(path, *arguments, **options)
 
             return denied
 
-        monkeypatch.setattr(os, "scandir", deny(scandir))
-        monkeypatch.setattr(os, "rename", deny(rename))
+        for name in ("scandir", "listdir", "open", "rename"):
+            monkeypatch.setattr(os, name, deny(getattr(os, name)))
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
-        monkeypatch.setattr(listing, "read_manifest", lambda _layout, _key: None)
 
     def put_in_image_layer(self, monkeypatch):
         """Makes renaming an entry fail, as overlayfs does for the folders of an image's lower layer."""

@@ -8,24 +8,14 @@ from support.store.fake_store import ME, publish_entry
 
 from opforge.builders.planner import make_plan
 from opforge.builders.run.provenance import Provenance
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current
 
-LOADABLE = {
-    "requires": {},
-    "exports": ["value"],
-    "floors": {},
-    "needs": [],
-    "python_module": False,
-    "torch_target": "",
-}
-"""The fields of a binary record that a look-up requires."""
-
 
 def publish_op(builder, store, content="a library", headers=("value.h",)):
-    """Publishes an entry for a builder's op as it is now; returns its key.
+    """Publishes an entry for a builder's op as it is now; returns the name of its folder.
 
     Its inputs are the builder's sources and the `headers` of its own folder; its library holds `content`.
     """
@@ -38,5 +28,5 @@ def publish_op(builder, store, content="a library", headers=("value.h",)):
     reads = [provenance.locate(path) for path in files]
     search = [os.path.join(paths[folder.root], folder.path) for folder in plan.include]
     inputs, stamps = provenance.collect(reads, search), provenance.stamps(reads)
-    fields = {"components": plan.components(), "stamps": stamps, "abi": plan.abi, "target": plan.target, **LOADABLE}
-    return publish_entry(store, plan.key, describe(spec).key, paths, inputs, content.encode(), plan.op, **fields)
+    fields = {"components": plan.components(), "stamps": stamps, "abi": plan.abi, "target": plan.target}
+    return publish_entry(store, plan.key, description_key(spec), paths, inputs, content.encode(), plan.op, **fields)

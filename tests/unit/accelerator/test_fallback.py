@@ -26,7 +26,7 @@ def test_timing_an_event_that_was_not_recorded_or_keeps_no_time_is_an_error():
         timed.elapsed_time(HostStream().record_event(HostEvent(enable_timing=True)))
     timed.record()
     with pytest.raises(
-        RuntimeError, match=r"The second event keeps no time: create it with Event\(enable_timing=True\)"
+        RuntimeError, match=r"The second event records no time: create it with Event\(enable_timing=True\)"
     ):
         timed.elapsed_time(plain)
 

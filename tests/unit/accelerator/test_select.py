@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+import sys
 import threading
 
 import pytest
@@ -84,7 +86,7 @@ def test_every_candidate_has_a_reason():
 
 def test_null_is_chosen_only_by_name(monkeypatch):
     (candidate,) = [candidate for candidate in candidates() if candidate.name == "null"]
-    assert candidate.reason == "runs nothing: used only if it is named"
+    assert candidate.reason == "runs nothing: used only by name"
     monkeypatch.setattr(registry, "BUILT_IN", {"null": registry.BUILT_IN["null"]})  # not even if it is the only one
     with pytest.raises(AcceleratorUnavailableError):
         get_accelerator()
@@ -168,12 +170,46 @@ def test_set_accelerator_takes_an_accelerator_or_a_name():
     null = NullAccelerator()
     set_accelerator(null)
     assert get_accelerator() is null
+    select.reset()
     set_accelerator("cpu")
     assert get_accelerator().name == "cpu"
     with pytest.raises(
         SettingError, match=r"accelerator=3 cannot be used: expected an opforge.accelerator.Accelerator"
     ):
         set_accelerator(3)
+
+
+def test_replacing_an_accelerator_that_code_may_hold_warns_once_with_the_place(no_devices, tmp_path):
+    library = tmp_path / "library.py"
+    library.write_text("from opforge import get_accelerator\n\nKEPT = get_accelerator()\n")
+    set_accelerator("cpu")  # nobody has called get_accelerator() yet
+    exec(compile(library.read_text(), str(library), "exec"), {"__name__": "library"})
+    set_accelerator("cpu")  # of the same kind
+    with pytest.warns(RuntimeWarning) as caught:
+        set_accelerator("null")
+    assert [str(warning.message) for warning in caught] == [
+        f"set_accelerator('null'): get_accelerator() already returned 'cpu', first at {library}:3, and code that kept"
+        " it still uses it. Call set_accelerator() before the first get_accelerator(), or set OPFORGE_ACCELERATOR=null."
+    ]
+    assert caught[0].filename == __file__ and get_accelerator().name == "null"
+    set_accelerator("cpu")
+    assert get_accelerator().name == "cpu"
+
+
+def test_the_place_of_a_call_inside_opforge_is_that_of_its_caller(no_devices):
+    import opforge.accelerator.by_device as by_device
+
+    line = sys._getframe().f_lineno + 1
+    by_device.accelerator_of("cpu")
+    with pytest.warns(RuntimeWarning, match=rf"already returned 'cpu', first at {re.escape(__file__)}:{line}, "):
+        set_accelerator("null")
+
+
+def test_a_warning_that_is_made_an_error_replaces_nothing(no_devices):
+    before = get_accelerator()
+    with pytest.raises(RuntimeWarning, match="already returned 'cpu'"):
+        set_accelerator("null")
+    assert get_accelerator() is before
 
 
 @pytest.mark.parametrize("kind", [CPUAccelerator, NullAccelerator])

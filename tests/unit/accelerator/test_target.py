@@ -43,7 +43,7 @@ def test_a_target_is_parsed_and_printed_unchanged(text, device, arch):
         ("cuda:Ampere+Hopper", ("sm_80", "sm_86", "sm_90", "compute_86", "ptx")),
     ],
 )
-def test_a_name_stands_for_the_same_architectures_as_in_torch(text, arch):
+def test_a_name_means_the_same_architectures_as_in_torch(text, arch):
     assert Target.parse(text).arch == arch
 
 
@@ -93,7 +93,7 @@ def test_an_invalid_target_is_an_error_with_the_column(text, message):
         ("hip:GFX942:XNACK+", "hip:gfx942:xnack+"),
     ],
 )
-def test_a_name_is_printed_as_what_it_stands_for(text, printed):
+def test_a_name_is_printed_as_its_architectures(text, printed):
     assert str(Target.parse(text)) == printed
 
 

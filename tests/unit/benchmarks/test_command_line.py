@@ -57,7 +57,7 @@ def run_gc_scaling(monkeypatch, tmp_path):
 
     monkeypatch.setitem(sys.modules, "benchmarks.store.gc_scaling", SimpleNamespace(run=run))
     monkeypatch.setattr(main.machine, "describe", lambda: {"load_average": [0.0]})
-    monkeypatch.setattr(main.show, "machine", lambda facts, console: None)
+    monkeypatch.setattr(main.show, "machine", lambda description, console: None)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
 
     def run_main(*arguments):

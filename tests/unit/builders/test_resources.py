@@ -10,7 +10,7 @@ from opforge.builders.resources import exhausted_resource
 from opforge.builders.run.diagnostics import build_error
 from opforge.errors import BuildResourceError, CompileError
 
-LOG = "/store/v1/logs/plan.log"
+LOG = "/store/v2/logs/plan.log"
 KILLED = [
     "[1/2] compile relu.cpp\nFAILED: 0.relu.o\ng++ -c relu.cpp\n"
     "g++: fatal error: Killed signal terminated program cc1plus\n"

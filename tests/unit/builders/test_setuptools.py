@@ -62,9 +62,9 @@ def test_an_editable_install_builds_nothing_ahead(project):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ('ops = ["mine.ops:A"]\ntarget = []', r"\[tool.opforge\] has target, which is not known; expected ops = "),
-        ('ops = "mine.ops:A"', "ops='mine.ops:A' is no list of names; expected"),
-        ('ops = ["mine.ops:A"]\ntargets = [1]', r"targets=\[1\] is no list of names"),
+        ('ops = ["mine.ops:A"]\ntarget = []', r"\[tool.opforge\] has target, which is unknown; expected ops = "),
+        ('ops = "mine.ops:A"', "ops='mine.ops:A' is not a list of names; expected"),
+        ('ops = ["mine.ops:A"]\ntargets = [1]', r"targets=\[1\] is not a list of names"),
         ('ops = ["mine.ops:A"]\nportable = 1', "portable=1 is neither true nor false"),
         ('ops = ["mine.ops.A"]', "'mine.ops.A' names no builder"),
         ("", "no op is named"),

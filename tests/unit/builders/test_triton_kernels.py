@@ -11,9 +11,10 @@ import pytest
 from opforge.accelerator.target import Target
 from opforge.builders.spec.description import describe
 from opforge.builders.toolchains.triton import compiled_archs
-from opforge.builders.toolchains.triton_worker import BYTES, beyond_the_launcher, hidden_parameters
+from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton_op.kernel import SCALARS, check_kernels
+from opforge.builders.triton_op.launching import TritonOp
 from opforge.builders.triton_op.rows import BACKWARD, FORWARD, size_for
 from opforge.errors import BuilderError
 
@@ -63,7 +64,7 @@ def test_the_text_of_a_kernel_contains_everything_that_determines_its_code():
 @pytest.mark.parametrize(
     ("kernels", "message"),
     [
-        ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a name of its own"),
+        ([KERNEL, KERNEL], "two kernels are named 'scale'. Give each a different name"),
         ([KERNEL._replace(arguments={"x": "*bf17"})], "scale: x has the type '*bf17'. Expected '*' and one of i1, i8"),
         ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then optionally ':16'"),
         ([KERNEL._replace(arguments={"x": "i32:8"})], "scale: x has the type 'i32:8'"),
@@ -130,7 +131,7 @@ def test_kernel_files_are_never_imported_to_declare_or_to_describe_an_op():
     ],
 )
 def test_a_kernel_that_needs_more_than_a_plain_launch_is_rejected(metadata, feature):
-    assert beyond_the_launcher(types.SimpleNamespace(**metadata)) == feature
+    assert unsupported_feature(types.SimpleNamespace(**metadata)) == feature
 
 
 def test_code_with_other_parameters_than_declared_is_rejected():
@@ -151,3 +152,13 @@ def test_code_with_other_parameters_than_declared_is_rejected():
         with pytest.raises(ValueError, match=r"its code takes parameters of \[8, 1, 4, 8\] bytes, and the launcher"):
             hidden_parameters(ptx, kinds)
     assert BYTES.keys() == SCALARS.keys()
+
+
+def test_a_triton_ops_functions_come_before_its_attributes():
+    library = types.SimpleNamespace(__file__="/the/library.so")
+    op = TritonOp("scaled", object(), {"path": lambda: "a function"}, "built", library)
+    assert (op.path(), op.origin, op.library, op.__file__) == ("a function", "built", library, "/the/library.so")
+    assert repr(op) == "<op 'scaled' (built) from /the/library.so>"
+    assert {"path", "origin", "library"} <= {*dir(op)}
+    with pytest.raises(AttributeError, match="the op 'scaled' has no function 'result'; it has: path"):
+        op.result

@@ -10,7 +10,7 @@ from opforge.cache.current import current_store
 
 
 def surroundings():
-    """The current store, and the names of opforge's settings in the environment."""
+    """Returns the current store, and the names of opforge's settings in the environment."""
     return str(current_store().layout), {name for name in os.environ if name.startswith("OPFORGE_")}
 
 

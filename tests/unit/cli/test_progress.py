@@ -9,7 +9,7 @@ from opforge.cli import progress
 
 def test_bars_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(progress, "is_terminal", lambda stream: True)
-    with progress.reporter(2, silent=False) as bars:
+    with progress.reporter(2, quiet=False) as bars:
         assert isinstance(bars, progress.Bars)
         for label in ("A", "B"):
             bars.begin(label)
@@ -53,7 +53,7 @@ def test_an_op_may_end_while_another_thread_reads_the_work_done():
 
 def test_steps_that_take_no_time_do_not_change_the_estimate(monkeypatch):
     monkeypatch.setattr(progress, "is_terminal", lambda stream: True)
-    with progress.reporter(2, silent=False, total=10.0) as bars:
+    with progress.reporter(2, quiet=False, total=10.0) as bars:
         assert isinstance(bars, progress.Bars)
         bars.begin("A", 5.0)
         bars.step("A", 1, 4, "name libtorch_cpu.so")
@@ -64,8 +64,8 @@ def test_steps_that_take_no_time_do_not_change_the_estimate(monkeypatch):
 
 
 def test_a_silent_reporter_prints_nothing(capsys):
-    with progress.reporter(1, silent=True) as silent:
-        silent.begin("A")
-        silent.step("A", 1, 1, "x")
-        silent.end("A", "built")
+    with progress.reporter(1, quiet=True) as reporter:
+        reporter.begin("A")
+        reporter.step("A", 1, 1, "x")
+        reporter.end("A", "built")
     assert capsys.readouterr() == ("", "")

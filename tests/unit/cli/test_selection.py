@@ -189,7 +189,7 @@ def test_a_module_that_fails_to_import_is_refused(write_module):
 
 def test_an_attribute_that_is_no_builder_class_is_refused(write_module):
     (op,) = selection.select([f"{write_module(OWN_MODULE)}:other"])
-    with pytest.raises(BuilderError, match=r"it is no subclass of opforge\.OpBuilder"):
+    with pytest.raises(BuilderError, match=r"it is not a subclass of opforge\.OpBuilder"):
         op.builder()
 
 

@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
+import abc
 import importlib.metadata
 import types
 
 import pytest
 
+from opforge import settings
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.entry_points import EntryPoint
 from opforge.accelerator.interface import external_builders
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
+from opforge.builders.cpu.lion import CPULionBuilder as OurLionBuilder
 from opforge.compat import deepspeed
-from opforge.compat.deepspeed.builders import DROP_IN, FallbackOp, replacement_builders
-from opforge.errors import DeepSpeedError
-
-
-def recording_op(calls, owner, *names):
-    """Returns an op whose functions add (owner, name, arguments) to the calls."""
-    functions = {name: lambda *arguments, name=name: calls.append((owner, name, arguments)) for name in names}
-    return types.SimpleNamespace(**functions, path=f"/{owner}")
-
-
-def test_opforges_functions_are_called_without_loading_deepspeeds_op():
-    calls = []
-    op = FallbackOp(recording_op(calls, "ours", "create_adam", "adam_update"), lambda: pytest.fail("it was loaded"))
-    op.create_adam(0, 1e-3)
-    op.adam_update(0, 1)
-    assert calls == [("ours", "create_adam", (0, 1e-3)), ("ours", "adam_update", (0, 1))]
-    assert op.path == "/ours"
-
-
-def test_deepspeeds_op_gets_all_optimizers_if_a_function_of_it_is_used():
-    calls, loads = [], []
-    deepspeeds_op = recording_op(calls, "theirs", "create_adam", "zenflow_adam_create")
-    op = FallbackOp(recording_op(calls, "ours", "create_adam"), lambda: loads.append(1) or deepspeeds_op)
-    op.create_adam(7, 1e-3)
-    op.zenflow_adam_create(7)
-    op.create_adam(8, 1e-2)
-    assert [call for call in calls if call[0] == "theirs"] == [
-        ("theirs", "create_adam", (7, 1e-3)),
-        ("theirs", "zenflow_adam_create", (7,)),
-        ("theirs", "create_adam", (8, 1e-2)),
-    ]
-    assert [call[2][0] for call in calls if call[0] == "ours"] == [7, 8]
-    assert loads == [1]
-
-
-def test_a_function_that_neither_op_has_is_an_attribute_error():
-    op = FallbackOp(recording_op([], "ours"), lambda: recording_op([], "theirs"))
-    with pytest.raises(AttributeError, match="no_such"):
-        op.no_such
+from opforge.compat.deepspeed.builders import DROP_IN, replacement_builders
+from opforge.errors import DeepSpeedError, SettingError
 
 
 def test_the_host_offers_the_drop_in_builders():
@@ -95,7 +61,7 @@ def test_a_broken_builder_of_another_package_is_left_out_and_logged(monkeypatch,
     )
     assert list(builders) == ["FusedAdamBuilder"]
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("QuickBuilder stays DeepSpeed's own: ") and "no_such_module" in message
+    assert message.startswith("QuickBuilder is DeepSpeed's, not opforge's: ") and "no_such_module" in message
 
 
 class FakeGPU(CPUAccelerator):
@@ -126,13 +92,95 @@ def test_the_hosts_op_does_not_replace_one_that_gets_a_devices_tensors():
     assert list(replacement_builders(FakeGPU("xpu"), deepspeeds_accelerator(), names)) == ["CPUAdamBuilder"]
 
 
-def test_there_is_no_fallback_if_deepspeed_has_no_such_op(monkeypatch):
-    op = types.SimpleNamespace()
-    monkeypatch.setattr(OpBuilder, "load", lambda self, verbose=False: op)
+class DeepSpeedsBase(abc.ABC):
+    """A stand-in for the class from which DeepSpeed's builders inherit."""
 
-    def load(**deepspeeds_builders):
-        theirs = deepspeeds_accelerator(**deepspeeds_builders)
-        return replacement_builders(CPUAccelerator(), theirs, ["CPULionBuilder"])["CPULionBuilder"]().load()
+    @abc.abstractmethod
+    def absolute_name(self):
+        """Returns the name of the installed op's module."""
 
-    assert load() is op
-    assert isinstance(load(CPULionBuilder=object), FallbackOp)
+
+class CPULionBuilder(DeepSpeedsBase):
+    """A stand-in for DeepSpeed's builder."""
+
+    NAME, BUILD_VAR = "cpu_lion", "DS_BUILD_CPU_LION"
+
+    def absolute_name(self):
+        return f"deepspeed.ops.lion.{self.NAME}_op"
+
+    def simd_width(self):
+        return "-D__AVX256__"
+
+    def include_paths(self):
+        return ["no/such/folder"]
+
+    def cxx_args(self):
+        return ["-no-such-flag"]
+
+
+def joint_builder():
+    """Returns the class that replaces DeepSpeed's CPULionBuilder."""
+    theirs = deepspeeds_accelerator(CPULionBuilder=CPULionBuilder)
+    return replacement_builders(CPUAccelerator(), theirs, ["CPULionBuilder"])["CPULionBuilder"]
+
+
+def test_a_builder_has_what_deepspeeds_callers_read():
+    kind = joint_builder()
+    assert (kind.NAME, kind.BUILD_VAR) == ("cpu_lion", "DS_BUILD_CPU_LION")
+    assert kind().absolute_name() == "deepspeed.ops.lion.cpu_lion_op"
+    assert kind().simd_width() == "-D__AVX256__"
+    assert isinstance(kind(), CPULionBuilder) and issubclass(kind, DeepSpeedsBase)
+    for name in ("no_such_attribute", "_private"):
+        assert not hasattr(kind(), name)
+
+
+def test_deepspeeds_flags_are_not_those_of_opforges_op():
+    builder = joint_builder()()
+    builder.jit_mode = True  # as DeepSpeed's launchers of builds set it
+    assert builder.spec()._replace(builder="") == OurLionBuilder().spec()._replace(builder="")
+
+
+def test_a_builder_that_deepspeed_lacks_has_no_attributes_of_it():
+    ours = replacement_builders(CPUAccelerator(), deepspeeds_accelerator(), ["CPULionBuilder"])["CPULionBuilder"]
+    assert not hasattr(ours, "NAME") and not hasattr(ours(), "absolute_name")
+
+
+def test_an_op_is_loaded_once_in_a_process_whatever_was_installed_anew(monkeypatch):
+    loads = []
+
+    def load(self, verbose=False):
+        loads.append(str(self.target))
+        return types.SimpleNamespace()
+
+    monkeypatch.setattr(OpBuilder, "load", load)
+    monkeypatch.setattr("opforge.compat.deepspeed.builders._loaded", {})
+    kind = joint_builder()
+    op = kind().load()
+    assert kind().load() is op and joint_builder()().load() is op
+    builder = kind()
+    assert builder.spec() and builder.load() is op
+    assert kind("cpu:x86-64-v2").load() is not op
+    assert len(loads) == 2 and loads[1] == "cpu:x86-64-v2"
+
+
+@pytest.mark.parametrize(
+    ("value", "builders"),
+    [
+        ("", None),
+        ("0", None),
+        ("off", None),
+        ("1", ()),
+        ("True", ()),
+        ("CPUAdamBuilder, CPULionBuilder", ("CPUAdamBuilder", "CPULionBuilder")),
+    ],
+)
+def test_the_variable_names_the_builders(monkeypatch, value, builders):
+    monkeypatch.setenv("OPFORGE_DEEPSPEED", value)
+    assert settings.deepspeed() == builders
+
+
+@pytest.mark.parametrize("value", ["2", "CPUAdam", "CPUAdamBuilder,", "a b Builder"])
+def test_a_wrong_value_of_the_variable_is_an_error(monkeypatch, value):
+    monkeypatch.setenv("OPFORGE_DEEPSPEED", value)
+    with pytest.raises(SettingError, match="expected 1, 0, or builders such as CPUAdamBuilder,CPULionBuilder"):
+        settings.deepspeed()

@@ -15,7 +15,7 @@ from opforge.launch.engines import torchrun
 TWO_HOSTS = "a slots=2\nb slots=1\n"
 
 
-def test_without_a_device_the_number_of_processes_must_be_given(planned):
+def test_without_a_device_the_number_of_processes_must_be_named(planned):
     class NoDevices(NullAccelerator):
         name = "none"
 

@@ -77,8 +77,8 @@ def test_with_slurm_the_master_address_is_the_first_host():
     assert program == {**program, "MASTER_ADDR": "gpu04", "RANK": "5", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
 
 
-def test_with_tell_a_rank_prints_where_it_would_run():
-    done = run_rank("--engine", "torchrun", "--bind", "--tell")
+def test_with_report_a_rank_prints_where_it_would_run():
+    done = run_rank("--engine", "torchrun", "--bind", "--report")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith(RANK_MARK)]
     row = json.loads(line.removeprefix(RANK_MARK))
     assert row["rank"] == 1 and row["cores"] and row["threads"] >= 1

@@ -23,7 +23,6 @@ HEAVY = (
     "rich",
     "importlib.metadata",
     "numpy",
-    "elftools",
     "packaging",
 )
 
@@ -84,7 +83,10 @@ VENDOR_FOLDERS = ("accelerator", "compat", "port")
 
 
 def vendor_uses(tree):
-    """(line, name) of each use of `torch.cuda` or `torch.xpu`, and of their private functions in `torch._C`."""
+    """Yields (line, name) of each use of `torch.cuda` or `torch.xpu`, and of their private functions in `torch._C`.
+
+    A comparison of a device's type with a vendor's, such as `device.type == "cuda"`, is such a use too.
+    """
     modules = {f"torch.{name}" for name in VENDOR_MODULES}
     private = tuple(f"torch._C._{name}" for name in VENDOR_MODULES)
     for node in ast.walk(tree):
@@ -98,6 +100,11 @@ def vendor_uses(tree):
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
             value = node.args[1]
             names = [f"{ast.unparse(node.args[0])}.{value.value}"] if isinstance(value, ast.Constant) else []
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(isinstance(side, ast.Attribute) and side.attr == "type" for side in sides):
+                strings = [part.value for side in sides for part in ast.walk(side) if isinstance(part, ast.Constant)]
+                names = [f"torch.{string}" for string in strings]
         for name in names:
             if name in modules or name.startswith(private) or ".".join(name.split(".")[:2]) in modules:
                 yield node.lineno, name
@@ -113,6 +120,8 @@ def vendor_uses(tree):
         "from torch.cuda import Stream",
         "torch._C._cuda_getCurrentRawStream(0)",
         "getattr(torch, 'xpu')",
+        "tensor.device.type == 'cuda'",
+        "device.type in ('cpu', 'xpu')",
     ],
 )
 def test_a_use_of_a_vendors_module_is_recognized(code):

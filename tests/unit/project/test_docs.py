@@ -172,7 +172,7 @@ def test_the_guide_lists_every_error():
         "torch refused the definition",
         "is registered already",
         "OPFORGE_PREBUILT=require forbids",
-        "has to be in the process first",
+        "must be loaded before it",
         "The cache folder",
         "The layer",
         "it needs glibc",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import subprocess
@@ -10,15 +9,8 @@ import sys
 
 import pytest
 from support import child_processes
-from support.paths import TESTS
-
-
-def load(name):
-    """Imports a module of tests/fuzz."""
-    spec = importlib.util.spec_from_file_location(name, os.path.join(TESTS, "fuzz", f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from support.fuzzing.fuzz_targets import load
+from support.paths import CHECKOUT, TESTS
 
 
 @pytest.fixture
@@ -33,7 +25,7 @@ def archive_target(fuzz_archive, tmp_path):
 
 @pytest.fixture
 def lookup_target(tmp_path, monkeypatch):
-    module = load("fuzz_stat_records")
+    module = load("fuzz_lookups")
     monkeypatch.setattr(module.host, "LINKERS", ())
     monkeypatch.setenv("CXX", "")
     return module.LookupTarget(str(tmp_path / "fuzz"))
@@ -44,7 +36,7 @@ def test_the_archive_target_imports_valid_archives_and_refuses_others(fuzz_archi
     assert len(archive_target.run(bytes([fuzz_archive.RECIPE]))) == 2, "a recipe without a step"
     assert archive_target.run(b"") == archive_target.run(b"noise") == []
     assert archive_target.run(fuzz_archive.small_archive("/etc/here", b"x")) == []
-    assert archive_target.run(fuzz_archive.small_archive(f"entries/{'a' * 32}/manifest.json", b"{}")) == []
+    assert archive_target.run(fuzz_archive.small_archive(f"entries/{'a' * 32}-{'b' * 8}/record.json", b"{}")) == []
 
 
 def test_the_archive_target_damages_a_valid_archive_by_a_recipe(fuzz_archive, archive_target):
@@ -66,15 +58,51 @@ def test_mutated_archives_escape_nowhere_execute_nothing_and_take_bounded_memory
 
 
 def test_the_lookup_target_finds_the_entry_of_valid_files(lookup_target):
-    for number, name in enumerate(("stat record", "manifest", "memo")):
+    for number, name in enumerate(("record", "build", "memory", "compiler")):
         assert lookup_target.run(bytes([number]) + lookup_target.contents[name]) == lookup_target.key
         assert lookup_target.run(bytes([number, 0])) == lookup_target.key
     assert lookup_target.run(b"") is None or lookup_target.run(b"") == lookup_target.key
 
 
-def test_the_lookup_target_raises_nothing_for_noise(lookup_target):
+def test_the_lookup_target_raises_nothing_for_noise_and_damage(lookup_target):
     chance = random.Random(6)
-    for _round in range(40):
-        for number in range(3):
+    for _round in range(12):
+        for number in range(4):
             lookup_target.run(bytes([number]) + chance.randbytes(chance.randrange(40)))
             lookup_target.run(bytes([number, 0]) + chance.randbytes(3 * chance.randrange(1, 3)))
+            lookup_target.run(bytes([number, 1]) + chance.randbytes(4))
+
+
+@pytest.fixture
+def record_target(tmp_path):
+    return load("fuzz_records").RecordTarget(str(tmp_path / "fuzz"))
+
+
+def test_the_record_target_reads_every_record_of_a_store(record_target):
+    for number, name in enumerate(record_target.files):
+        assert record_target.run(bytes([number, 0]) + record_target.contents[name]), "a valid record is read"
+    _nearest, *rejected = record_target.run(bytes([1, 0]) + record_target.contents["build"])
+    assert rejected == []
+
+
+def test_no_damaged_record_raises_or_touches_what_is_outside_of_the_store(record_target):
+    chance = random.Random(8)
+    for number in range(len(record_target.files) * 30):
+        record_target.run(bytes([number % len(record_target.files), number % 3]) + chance.randbytes(6))
+
+
+@pytest.mark.parametrize("name", ["records", "lookups"])
+def test_the_inputs_that_failed_once_do_not_fail_again(name, request):
+    target = request.getfixturevalue({"records": "record_target", "lookups": "lookup_target"}[name])
+    folder = os.path.join(TESTS, "fuzz", "corpus", name)
+    for path in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, path), "rb") as file:
+            target.run(file.read())
+
+
+def test_make_fuzz_runs_every_target():
+    with open(os.path.join(CHECKOUT, "Makefile"), encoding="utf-8") as file:
+        (line,) = [line for line in file if line.startswith("FUZZ_TARGETS")]
+    scripts = {name[5:-3] for name in os.listdir(os.path.join(TESTS, "fuzz")) if name.startswith("fuzz_")}
+    assert scripts == {"inspection", *line.split()[-3:]}
+    assert all(f" {parser}" in line or f",{parser}" in line for parser in load("fuzz_inspection").PARSERS)

@@ -19,8 +19,8 @@ struct TensorGroup {
     int64_t numel;
 };
 
-// Where kernels run: a stream of the current device, or torch's threads.
-struct Place {
+// What kernels run on: a stream of the current device, or torch's thread pool.
+struct Executor {
     void* stream;
     void (*parallel_for)(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context);
 };
@@ -31,7 +31,7 @@ struct TensorGroups {
     const TensorGroup* items;
     int64_t count;
     const void* noop;
-    Place place;
+    Executor executor;
 };
 
 }  // namespace opforge

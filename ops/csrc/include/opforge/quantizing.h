@@ -186,7 +186,7 @@ struct Swizzle {
 
     // `Int` can hold the number of groups.
     template <typename Int>
-    OPFORGE_HD Int place(Int group, Int groups) const {
+    OPFORGE_HD Int position(Int group, Int groups) const {
         if ((slices | nodes | devices) == 1) return group;
         const auto slices = static_cast<Int>(this->slices), nodes = static_cast<Int>(this->nodes);
         const auto devices = static_cast<Int>(this->devices), partitions = nodes * devices;
@@ -225,7 +225,7 @@ struct QuantizeCall {
     Swizzle swizzle;
     bool stochastic;
     uint64_t seed, offset;
-    Place place;
+    Executor executor;
 };
 
 // Adds `tensors` quantized tensors, which are stored one after the other, and quantizes the sum.
@@ -238,7 +238,7 @@ struct ReduceCall {
     int64_t input_elements;  // per group
     uint8_t* codes;
     float* params;
-    Place place;
+    Executor executor;
 
     // Returns the sum of element `i` of all tensors, in their order.
     OPFORGE_HD float sum(int64_t i) const {
@@ -258,7 +258,7 @@ struct DequantizeCall {
     const float* params;
     void* output;
     DType dtype;
-    Place place;
+    Executor executor;
 };
 
 // The functions that each device implements, without torch. Each returns null, or the reason why its kernel did not

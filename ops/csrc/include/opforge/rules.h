@@ -80,9 +80,9 @@ struct DeviceRate {
 struct BiasCorrection {
     double first, second_root;  // 1 - beta1^t, sqrt(1 - beta2^t)
 
-    BiasCorrection(double t, double beta1, double beta2, bool wanted)
-        : first(wanted ? 1.0 - std::pow(beta1, t) : 1.0),
-          second_root(wanted ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0) {}
+    BiasCorrection(double t, double beta1, double beta2, bool enabled)
+        : first(enabled ? 1.0 - std::pow(beta1, t) : 1.0),
+          second_root(enabled ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0) {}
 };
 
 // Adam (arXiv:1412.6980, algorithm 1, in the form of its section 2) and AdamW (arXiv:1711.05101, algorithm 2).

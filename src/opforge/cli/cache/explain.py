@@ -130,7 +130,7 @@ def _print(record: dict[str, Any]) -> None:
         return
     click.echo(f"miss: {label}, plan {record['plan'] or 'unknown'}")
     for rejected in record["rejected"]:
-        click.echo(f"  looked at {rejected['where']}: {rejected['reason']}")
+        click.echo(f"  rejected {rejected['where']}: {rejected['reason']}")
     if "problem" in record:
         click.echo(f"  {record['problem']}")
         return

@@ -47,7 +47,7 @@ def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     """Write entries to an archive: all of them, or those of some ops or keys.
 
-    The same entries make the same bytes.
+    The same entries produce the same archive, byte for byte.
     """
     from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
@@ -67,7 +67,7 @@ def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
 def import_command(file: str, as_json: bool) -> None:
     """Add an archive's entries to the cache. Each is checked first.
 
-    The libraries of an archive will run with your rights: import only what you would install.
+    The libraries of an archive will run with your permissions: import only what you would install.
     """
     from opforge.cache.current import own_store, writable_store
     from opforge.cache.transfer import archive
@@ -90,7 +90,7 @@ def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
 @json_option
 def pin_command(names: Sequence[str], as_json: bool) -> None:
     """Never evict the entries of these ops or keys."""
-    from opforge.cache.maintenance import pins
+    from opforge.cache.records import pins
 
     _for_each_entry(names, pins.pin, "pinned", as_json)
 
@@ -100,7 +100,7 @@ def pin_command(names: Sequence[str], as_json: bool) -> None:
 @json_option
 def unpin_command(names: Sequence[str], as_json: bool) -> None:
     """Undo `pin`: the limits apply to these entries again."""
-    from opforge.cache.maintenance import pins
+    from opforge.cache.records import pins
 
     _for_each_entry(names, pins.unpin, "unpinned", as_json)
 

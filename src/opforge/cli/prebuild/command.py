@@ -23,7 +23,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 @click.command("build-ops", cls=Guarded, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("ops", nargs=-1, metavar="[OP]...")
 @target_option
-@click.option("--jobs", "-j", type=click.IntRange(min=1), help="How many compilers run at once, at most.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Run at most this many compilers at once.")
 @click.option("--force", is_flag=True, help="Build ops that are in the cache too.")
 @click.option("--dry-run", is_flag=True, help="Show what would be built, and build nothing.")
 @click.option(
@@ -81,7 +81,7 @@ def command(
 
         sys.exit(show_plans(selected, options, as_json))
     began = time.monotonic()
-    run = Run(selected, options, trace, silent=as_json, print_lines=not (as_json or is_terminal()))
+    run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
     outcomes = run.build()
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})

@@ -31,7 +31,7 @@ class BuildOptions(NamedTuple):
     portable: bool
     """Whether to build for older systems and other processors."""
     jobs: int | None
-    """How many compilers run at once, at most. None: `OPFORGE_JOBS`, or what the machine allows."""
+    """Run at most this many compilers at once. None: `OPFORGE_JOBS`, or what the machine allows."""
     force: bool
     out: str | None
     """The layer that the entries are copied to. None if there is none."""
@@ -65,10 +65,10 @@ class Run:
     """The ops of one command, in the order in which they were requested, and the outcome of each so far."""
 
     def __init__(
-        self, selected: Sequence[Selected], options: BuildOptions, trace: TextIO | None, silent: bool, print_lines: bool
+        self, selected: Sequence[Selected], options: BuildOptions, trace: TextIO | None, quiet: bool, print_lines: bool
     ) -> None:
         self._selected, self._options, self._trace = selected, options, trace
-        self._silent, self._print_lines = silent, print_lines
+        self._quiet, self._print_lines = quiet, print_lines
         self._outcomes: dict[int, Outcome] = {}
         self._missing: dict[int, Missing] = {}
         counts = Counter(op.name for op in selected)
@@ -122,7 +122,7 @@ class Run:
         total = sum(missing.weight for missing in self._missing.values())
         with (
             parallelism.jobserver_for(self._options.jobs, plans, layout) as shared,
-            reporter(len(self._missing), self._silent, total) as progress,
+            reporter(len(self._missing), self._quiet, total) as progress,
         ):
 
             def work(number: int) -> None:
@@ -150,10 +150,11 @@ class Run:
 
     def _keep(self, builder: OpBuilder, entry: Entry, outcome: Outcome) -> Outcome:
         if self._options.out is not None:
-            from opforge.builders.spec.description import describe
+            from opforge.builders.spec.description import description_key
+            from opforge.cache.current import current_store
             from opforge.cache.transfer import layer
 
-            entry = layer.add(self._options.out, entry, describe(builder.spec()).key)
+            entry = layer.add(self._options.out, entry, description_key(builder.spec()), current_store().owners)
         # A forced build that equals the stored entry has the origin "cache" as well, and yet was built.
         state = "built" if self._options.force else {"built": "built", "cache": "cached"}.get(entry.origin, "prebuilt")
         return outcome._replace(state=state, path=entry.library, result=entry.key)

@@ -8,12 +8,15 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opforge.builders import jit, jit_sources
+from opforge.builders import jit, jit_sources, python_module
 from opforge.builders.loader import LoadedOp
 from opforge.builders.spec import abi
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 FALLBACK_ERRORS = (BuilderError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError)
 """Errors that opforge raises before it compiles anything: torch may succeed. A compile error has no fallback."""
@@ -47,12 +50,22 @@ def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
             return torch_function(*args, **kwargs)
         if not isinstance(loaded, LoadedOp):
             return loaded
-        if arguments.get("is_python_module", True):
-            advice = "Pass is_python_module=False, and call its ops by torch.ops; or bind it with pybind"
-            raise LoadError(arguments["name"], loaded.path, "it is not a Python module", advice)
-        return loaded.path
+        path = loaded.__file__
+        return _module(arguments["name"], path) if arguments.get("is_python_module", True) else path
 
     return load
+
+
+def _module(name: str, path: str) -> ModuleType:
+    """Returns the empty Python module of a library of ops. Raises LoadError if it has none."""
+    try:
+        module = python_module.load(name, path)
+    except LoadError:
+        module = None
+    if module is None:
+        advice = "Pass is_python_module=False, and call its ops by torch.ops; or bind it with pybind"
+        raise LoadError(name, path, "it is not a Python module", advice)
+    return module
 
 
 def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +89,7 @@ def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[st
 
 
 def _has_code(function: str, arguments: dict[str, Any], kind: str) -> bool:
-    """Whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
+    """Returns whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
     if arguments.get(f"with_{kind}") or arguments.get(f"{kind}_sources"):
         return True
     return function == "load" and any(str(path).endswith(SUFFIXES[kind]) for path in _as_list(arguments["sources"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from opforge.accelerator.select import get_accelerator
 from opforge.compat.rebinding import Replacement, rebind, restore
 from opforge.errors import DeepSpeedError
+from opforge.settings import DEEPSPEED
 
 from .accelerator import deepspeed_accelerator, make_adapter
 from .builders import DROP_IN, replacement_builders
@@ -28,6 +30,7 @@ def install(builders: Collection[str] = DROP_IN) -> None:
 
     Imports DeepSpeed. Modules that were imported before are changed too. Builders that opforge lacks stay DeepSpeed's.
     Call it again after another accelerator was chosen. An untested version of DeepSpeed is used with a warning.
+    It sets OPFORGE_DEEPSPEED, so that the processes that this one starts use opforge too.
 
     Raises:
         DeepSpeedError: DeepSpeed is missing, or its interface differs too much from the one that opforge supports.
@@ -47,7 +50,8 @@ def install(builders: Collection[str] = DROP_IN) -> None:
     package.set_accelerator(adapter)
     _undo.append(lambda: package.set_accelerator(previous))
     _undo.append(_rebind_builders(adapter, op_builders))
-    _undo.append(_replace_listed(map(adapter.create_op_builder, builders), all_ops))
+    _undo.append(_replace_listed([kind() for kind in replacements.values()], all_ops))
+    _undo.append(_set_for_children(builders))
 
 
 def uninstall() -> None:
@@ -98,12 +102,33 @@ def _all_ops() -> dict[str, Any]:
 
 
 def _replace_listed(builders: Iterable[Any], all_ops: dict[str, Any]) -> Callable[[], None]:
-    """Puts the builders into the list that `ds_report` shows. Returns the function that undoes it."""
-    before = dict(all_ops)
-    all_ops.update((builder.name, builder) for builder in builders)
+    """Puts the builders into the list that `ds_report` shows, and into the compatible ops, by DeepSpeed's names.
+
+    DeepSpeed makes its dict of compatible ops from that list at its first use. Returns the function that undoes it.
+    """
+    listed = {getattr(builder, "NAME", builder.name): builder for builder in builders}
+    compatible: dict[str, Any] = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__", {})
+    before, compatible_before = dict(all_ops), dict(compatible)
+    all_ops.update(listed)
+    if compatible:
+        compatible.update({name: builder.is_compatible() for name, builder in listed.items() if name not in compatible})
 
     def undo() -> None:
-        all_ops.clear()
-        all_ops.update(before)
+        for changed, former in ((all_ops, before), (compatible, compatible_before)):
+            changed.clear()
+            changed.update(former)
+
+    return undo
+
+
+def _set_for_children(builders: Collection[str]) -> Callable[[], None]:
+    """Sets OPFORGE_DEEPSPEED, which other processes inherit. Returns the function that undoes it."""
+    before = os.environ.get(DEEPSPEED)
+    os.environ[DEEPSPEED] = "1" if builders is DROP_IN else ",".join(builders)
+
+    def undo() -> None:
+        os.environ.pop(DEEPSPEED, None)
+        if before is not None:
+            os.environ[DEEPSPEED] = before
 
     return undo

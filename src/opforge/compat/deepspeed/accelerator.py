@@ -49,16 +49,7 @@ def make_adapter(ours: Accelerator, theirs: Any, interface: type, builders: Mapp
         directory: str = theirs.op_builder_dir()
         return directory
 
-    def set_device(self: Any, device_index: Any) -> None:
-        """Makes the device the current one. It is an index or, from ZeRO's stage 3, a torch.device."""
-        import torch
-
-        index = device_index.index if isinstance(device_index, torch.device) else device_index
-        if index is not None:
-            ours.set_device(index)
-
     members = {
-        "set_device": set_device,
         "get_op_builder": get_op_builder,
         "create_op_builder": create_op_builder,
         "op_builder_dir": op_builder_dir,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+import sys
+from abc import ABCMeta
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from opforge.builders.cpu.adam import CPUAdamBuilder
+from opforge.builders.spec import targets
 from opforge.errors import BuilderError
 
 if TYPE_CHECKING:
@@ -30,20 +34,35 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
         try:
             kind: Any = ours.get_op_builder(name)
         except BuilderError as error:
-            log.warning("%s stays DeepSpeed's own: %s", name, error)
+            log.warning("%s is DeepSpeed's, not opforge's: %s", name, error)
             continue
         # Every accelerator offers the host's ops too, and these cannot use a device's tensors.
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):
-            builders[name] = _with_fallback(kind, theirs.get_op_builder(name), ours)
+            builders[name] = _joint_class(kind, deepspeeds_class(name, theirs), ours)
     return builders
+
+
+def deepspeeds_class(name: str, theirs: Any) -> Any:
+    """Returns DeepSpeed's builder class of that name: its accelerator's, else another device's; None if there is none.
+
+    An accelerator that lacks a builder returns None, or a class that stands for every missing builder.
+    """
+    kind = theirs.get_op_builder(name)
+    if getattr(kind, "__name__", "") == name:
+        return kind
+    package = "deepspeed.ops.op_builder"
+    modules = [module for path, module in sys.modules.items() if path.startswith(f"{package}.")]
+    kinds = [kind for module in modules if isinstance(kind := vars(module).get(name), type)]
+    # A module of the package itself is CUDA's. Those of other vendors are in folders.
+    return min(kinds, key=lambda kind: (kind.__module__.count("."), kind.__module__), default=None)
 
 
 def _runs_on(accelerator: Accelerator, kind: Any) -> bool:
     return accelerator.name in getattr(kind, "devices", (accelerator.name,))
 
 
-def _with_fallback(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
-    """Returns a subclass of our builder whose op falls back on DeepSpeed's.
+def _joint_class(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
+    """Returns a subclass of our builder that has the other attributes of DeepSpeed's builder `theirs`, if there is one.
 
     DeepSpeed creates it without arguments. It is then for the accelerator's target, or for the host.
     """
@@ -51,55 +70,35 @@ def _with_fallback(ours: Any, theirs: Any, accelerator: Accelerator) -> Any:
     def spec(self: Any) -> OpSpec:
         """Returns the declaration for the accelerator's target, unless another one was requested."""
         # Not when the builder is created: target() may open the device, which then cannot be used after a fork.
-        if self._requested is None and _runs_on(accelerator, ours):
-            self._requested = accelerator.target()
+        if self._requested is None and self._target is None and _runs_on(accelerator, ours):
+            self._target = targets.concrete(accelerator.target())
         spec: OpSpec = ours.spec(self)
         return spec
 
     def load(self: Any, verbose: bool = False) -> Any:
-        """Loads opforge's op. DeepSpeed's is built only when a function is called that opforge's lacks."""
-        op = ours.load(self, verbose)
-        return op if theirs is None else FallbackOp(op, lambda: theirs().load(verbose))
+        """Returns the op, which is loaded once in a process: it knows the optimizers that were created in it."""
+        key = ours, self._requested, self.debug, self.sanitize, self.portable
+        if key not in _loaded:
+            _loaded[key] = ours.load(self, verbose)
+        return _loaded[key]
 
-    members = {"__module__": ours.__module__, "__doc__": ours.__doc__, "spec": spec, "load": load}
-    return type(ours.__name__, (ours,), members)
+    def __getattr__(self: Any, name: str) -> Any:
+        """Returns an attribute that only DeepSpeed's builder has, such as `absolute_name`."""
+        if theirs is None or name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(theirs(), name)
+
+    members = {"__module__": ours.__module__, "__doc__": ours.__doc__}
+    members |= {"spec": spec, "load": load, "__getattr__": __getattr__}
+    # Read on the class. The others are not copied: as attributes of the class, flags and sources would be our op's.
+    members |= {name: getattr(theirs, name) for name in ("NAME", "BUILD_VAR") if hasattr(theirs, name)}
+    if issubclass(ours, CPUAdamBuilder):
+        members["python_functions"] = "opforge.compat.deepspeed.zenflow:functions"
+    kind = type(ours.__name__, (ours,), members)
+    if isinstance(theirs, ABCMeta):
+        theirs.register(kind)  # for isinstance(builder, deepspeed.ops.op_builder.OpBuilder)
+    return kind
 
 
-class FallbackOp:
-    """opforge's op, with DeepSpeed's for the functions that opforge's lacks.
-
-    The lacking functions are ZenFlow's, whose optimizer runs in other processes. They refer to optimizers by number, so
-    every optimizer that was created in opforge's op is created in DeepSpeed's op too.
-    """
-
-    def __init__(self, ours: Any, load_theirs: Callable[[], Any]) -> None:
-        self._ours, self._load_theirs = ours, load_theirs
-        self._theirs: Any = None
-        self._created: dict[tuple[str, int], tuple[Any, ...]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        function = getattr(self._ours, name, None)
-        if function is None:
-            function = getattr(self._fallback(), name)
-        elif name.startswith("create_"):
-            function = self._create_in_both(name, function)
-        setattr(self, name, function)  # the next access does not call __getattr__
-        return function
-
-    def _create_in_both(self, name: str, create: Callable[..., Any]) -> Callable[..., Any]:
-        def create_optimizer(number: int, *arguments: Any) -> Any:
-            self._created[name, number] = arguments
-            if self._theirs is not None:
-                getattr(self._theirs, name)(number, *arguments)
-            return create(number, *arguments)
-
-        return create_optimizer
-
-    def _fallback(self) -> Any:
-        if self._theirs is None:
-            self._theirs = self._load_theirs()
-            for (name, number), arguments in self._created.items():
-                getattr(self._theirs, name)(number, *arguments)
-        return self._theirs
+_loaded: dict[tuple[Any, ...], Any] = {}
+"""The loaded ops by builder class and what was requested of it. `install` makes new classes, and keeps the ops."""

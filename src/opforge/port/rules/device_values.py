@@ -91,5 +91,5 @@ def _mark_literal_handled(module: Module, node: cst.BaseExpression) -> None:
 
 
 def _is_statement(module: Module, node: cst.BaseExpression) -> bool:
-    """Whether the string is a statement of its own, such as a docstring, so that no code uses it."""
+    """Returns whether the string is a statement of its own, such as a docstring, so that no code uses it."""
     return isinstance(module.syntax.parent(node), cst.Expr)

@@ -74,7 +74,7 @@ def visit_keywords(module: Module, call: cst.Call) -> None:
 
 
 def _is_package(module: Module, owner: cst.BaseExpression) -> bool:
-    """Whether the object that has the member is certainly a package."""
+    """Returns whether the object that has the member is certainly a package."""
     return isinstance(owner, cst.Name) and module.syntax.import_kinds(owner) == {cst.Import}
 
 
@@ -139,7 +139,7 @@ def _index(value: cst.BaseExpression) -> cst.BaseExpression | None:
 
 
 def _is_device(module: Module, value: cst.BaseExpression) -> bool:
-    """Whether the argument is a device that is converted by itself, or that needs no conversion."""
+    """Returns whether the argument is a device that is converted by itself, or that needs no conversion."""
     return is_current_device(module.syntax, value) or module.syntax.is_device_call(value)
 
 

@@ -114,10 +114,10 @@ inline void resume(Fiber& fiber) {
 
 // Runs kernel() for each thread of each block, with the blocks of a cluster together. A round takes every thread to its
 // next barrier, which is a barrier of the whole cluster. The blocks of a cluster also share their shared memory, so
-// each block must write to places of its own.
+// each block must write to its own addresses.
 template <typename Kernel>
 void run(uint32_t blocks, uint32_t threads, Kernel kernel, uint32_t cluster = 1) {
-    body = [](void* given) { (*static_cast<Kernel*>(given))(); };
+    body = [](void* function) { (*static_cast<Kernel*>(function))(); };
     argument = &kernel;
     gridDim.x = blocks;
     blockDim.x = threads;
@@ -128,11 +128,11 @@ void run(uint32_t blocks, uint32_t threads, Kernel kernel, uint32_t cluster = 1)
         for (; next_thread < threads_together; ++used) {
             if (used == fibers.size()) {
                 fibers.push_back(std::make_unique<Fiber>());
-                Fiber& made = *fibers.back();
-                getcontext(&made.context);
-                made.context.uc_stack.ss_sp = made.stack.get();
-                made.context.uc_stack.ss_size = Fiber::kStack;
-                makecontext(&made.context, &live, 0);
+                Fiber& fiber = *fibers.back();
+                getcontext(&fiber.context);
+                fiber.context.uc_stack.ss_sp = fiber.stack.get();
+                fiber.context.uc_stack.ss_size = Fiber::kStack;
+                makecontext(&fiber.context, &live, 0);
             }
             resume(*fibers[used]);
         }

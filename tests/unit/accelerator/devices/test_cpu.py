@@ -8,6 +8,7 @@ import json
 import pytest
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
+from opforge.accelerator.interface.environment import ITT_COLLECTOR
 from opforge.errors import SettingError
 
 
@@ -30,11 +31,44 @@ def test_capabilities_cannot_be_changed(cpu):
         cpu.capabilities().triton = True
 
 
-def test_the_backend_is_gloo_unless_oneccl_is_installed(cpu, monkeypatch):
+def test_the_backend_is_gloo_unless_oneccl_is_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cpu.communication_backend_name() == "gloo"
+    assert CPUAccelerator().communication_backend_name() == "gloo"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    assert cpu.communication_backend_name() == "ccl"
+    assert CPUAccelerator().communication_backend_name() == "ccl"
+
+
+def test_a_number_stands_for_a_process_and_may_exceed_the_nodes(cpu):
+    import torch
+
+    for index in (cpu.device_count() + 7, 0, "3", torch.device("cpu", 5), "cpu:2"):
+        cpu.set_device(index)
+        number = index.index if isinstance(index, torch.device) else int(str(index).rpartition(":")[2])
+        assert cpu.current_device() == number and cpu.current_device_name() == "cpu"
+    cpu.set_device(torch.device("cpu"))
+    assert cpu.current_device() == 2, "a torch.device without a number changes nothing"
+    with cpu.device(torch.device("cpu", 9)):
+        assert cpu.current_device() == 9
+    assert cpu.current_device() == 2
+
+
+def test_ranges_go_to_itt_only_with_a_collector_that_would_record_them(monkeypatch):
+    import torch.profiler
+
+    pushed: list[str] = []
+    monkeypatch.setattr(torch.profiler.itt, "is_available", lambda: True)
+    monkeypatch.setattr(torch.profiler.itt, "range_push", pushed.append)
+    monkeypatch.setattr(torch.profiler.itt, "range_pop", lambda: pushed.append("pop"))
+    for variable in ITT_COLLECTOR:
+        monkeypatch.delenv(variable, raising=False)
+    CPUAccelerator().range_push("unseen")
+    for variable in ITT_COLLECTOR:
+        monkeypatch.setenv(variable, "/opt/vtune/lib64/runtime/libittnotify_collector.so")
+        accelerator = CPUAccelerator()
+        accelerator.range_push("step")
+        accelerator.range_pop()
+        monkeypatch.delenv(variable)
+    assert pushed == ["step", "pop"] * 2
 
 
 def test_no_variable_is_that_of_another_device(cpu):

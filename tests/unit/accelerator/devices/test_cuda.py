@@ -169,6 +169,7 @@ def test_ranges_have_domains_if_nvtx_is_installed(cuda_machine, put_nvtx):
     accelerator.range_pop("train")
     assert calls == [("step", "train", "outer"), "train"]
     put_nvtx(None)
+    accelerator = type(accelerator)()
     assert not accelerator.supports_nvtx_domain
     accelerator.range_push("step", domain="train")
     assert device.ranges == ["step"]

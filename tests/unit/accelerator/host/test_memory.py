@@ -9,7 +9,8 @@ import pytest
 from support.devices.files import write_files
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
-from opforge.accelerator.host import cgroup
+from opforge.accelerator.host import cgroup, process_memory
+from opforge.accelerator.host.files import field
 from opforge.accelerator.host.process_memory import ProcessMemory
 
 KB, MB = 1 << 10, 1 << 20
@@ -97,7 +98,7 @@ def test_a_version_1_limit_in_a_containers_view_is_found(tmp_path):
         "sys/fs/cgroup/memory/memory.stat": f"inactive_file 7\ntotal_inactive_file {300 * KB}\n",
     }
     root = write_files(tmp_path, files)
-    assert cgroup.memory_limit(root) == 2000 * KB
+    assert [limit.size for limit in cgroup.memory_limits(root)] == [2000 * KB]
     assert cgroup.memory_left(root) == 500 * KB
 
 
@@ -106,7 +107,57 @@ def test_version_1_writes_no_limit_as_a_huge_number(tmp_path):
         "proc/self/cgroup": "8:memory:/\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
     }
-    assert cgroup.memory_limit(write_files(tmp_path, files)) is None
+    assert cgroup.memory_limits(write_files(tmp_path, files)) == []
+
+
+def test_a_limit_that_changes_applies_within_a_second(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(process_memory, "monotonic", lambda: clock[0])
+    files = {
+        "proc/meminfo": MEMINFO,
+        "proc/self/cgroup": "0::/\n",
+        "sys/fs/cgroup/memory.max": f"{4000 * KB}\n",
+        "sys/fs/cgroup/memory.current": f"{1000 * KB}\n",
+    }
+    cpu = CPUAccelerator(write_files(tmp_path, files))
+    assert cpu.mem_get_info() == (3000 * KB, 4000 * KB)
+    write_files(tmp_path, {"sys/fs/cgroup/memory.current": f"{1500 * KB}\n"})
+    assert cpu.available_memory() == 2500 * KB, "what is used is read at each call"
+    write_files(tmp_path, {"sys/fs/cgroup/memory.max": f"{2000 * KB}\n"})
+    clock[0] += process_memory.LIMITS_LAST
+    assert cpu.mem_get_info() == (500 * KB, 2000 * KB)
+    write_files(tmp_path, {"sys/fs/cgroup/memory.max": "max\n"})
+    clock[0] += process_memory.LIMITS_LAST
+    assert cpu.mem_get_info() == (6000 * KB, 8000 * KB)
+
+
+def test_the_resident_set_is_read_in_pages_where_the_kernel_has_statm(tmp_path):
+    page = os.sysconf("SC_PAGE_SIZE")
+    files = {"proc/self/statm": "900 7 3 1 0 2 0\n", "proc/self/status": status(resident=1, peak=2)}
+    memory = ProcessMemory(write_files(tmp_path, files))
+    assert memory.resident() == 7 * page
+    assert memory.peak() == 7 * page, "never below a size that was returned"
+    write_files(tmp_path, {"proc/self/statm": "damaged"})
+    assert memory.resident() == 1 * KB
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("VmRSS:\t  12 kB\n", 12 * KB),
+        ("Name:\tVmRSS:\nVmRSS: 5\n", 5),
+        ("Name:\tpython VmRSS: 3\n", None),
+        ("XVmRSS: 3\n", None),
+        ("VmRSS", None),
+        ("VmRSS:", None),
+        ("VmRSS: much kB\n", None),
+        ("a: 1\nVmRSSX: 2\nVmRSS: 3", 3),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_one_field_of_a_file_of_proc(text, value):
+    assert field(text, "VmRSS") == value
 
 
 def test_an_exceeded_limit_leaves_nothing(tmp_path):
@@ -124,7 +175,7 @@ def test_a_group_path_that_climbs_out_of_the_mount_is_not_followed(tmp_path):
         "sys/fs/elsewhere/memory.max": "1\n",
         "sys/fs/cgroup/memory.max": "1000\n",
     }
-    assert cgroup.memory_limit(write_files(tmp_path, files)) == 1000
+    assert [limit.size for limit in cgroup.memory_limits(write_files(tmp_path, files))] == [1000]
 
 
 def test_a_machine_without_proc_has_figures_too(tmp_path):

@@ -28,6 +28,22 @@ distributed.destroy_process_group()
 """
 
 
+TORCHRUN_RANK = """
+import os, torch, torch.distributed as distributed
+from opforge import get_accelerator
+accelerator, rank = get_accelerator(), int(os.environ["LOCAL_RANK"])
+assert accelerator.current_device() == rank and accelerator.device_count() == 1
+accelerator.set_device(rank)
+with accelerator.device(torch.device("cpu", rank)):
+    accelerator.init_distributed()
+value = torch.full((4,), rank + 1.0, device=accelerator.current_device_name())
+accelerator.synchronize(rank)
+distributed.all_reduce(value)
+print(f"rank {rank} on device {accelerator.current_device()} has {value.sum().item()}")
+distributed.destroy_process_group()
+"""
+
+
 @pytest.fixture
 def started_with(monkeypatch):
     """The options that torch gets at each start, instead of starting anything."""
@@ -64,6 +80,25 @@ def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path
             rank.wait()
     results = [(rank.returncode, output) for rank, (output, _) in zip(ranks, outputs, strict=True)]
     assert results == [(0, "gloo 2 3.0\n")] * 2, outputs
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
+def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
+    (tmp_path / "rank.py").write_text(TORCHRUN_RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py"]
+    environment = dict(
+        os.environ,
+        PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))),
+        GLOO_SOCKET_IFNAME="lo",
+        OMP_NUM_THREADS="1",
+        OPFORGE_ACCELERATOR="cpu",
+        OPFORGE_VISIBLE_NUMA_NODES="0",
+    )
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} on device {rank} has 12.0" for rank in range(2)]
 
 
 def test_options_are_passed_to_torch_and_can_name_another_backend(started_with):

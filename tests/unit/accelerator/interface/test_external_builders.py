@@ -91,7 +91,7 @@ def test_a_name_of_opforges_is_rejected_with_both_owners(add_builder, owner, cap
     assert type(accelerator.create_op_builder("CPUAdamBuilder")).__module__ == "opforge.builders.cpu.adam"
     problem = "the name 'CPUAdamBuilder' belongs to opforge.builders.cpu: quick 2.0 must choose another"
     assert accelerator.op_builder_problems() == {f"{owner}.CPUAdamBuilder of quick 2.0": problem}
-    assert f"the op builder {owner}.CPUAdamBuilder of quick 2.0 is left out: {problem}" in caplog.text
+    assert f"the op builder {owner}.CPUAdamBuilder of quick 2.0 is ignored: {problem}" in caplog.text
     with pytest.raises(OpNotFoundError) as raised:
         accelerator.load_op("NoSuchBuilder")
     assert f"\nRejected:\n  - {owner}.CPUAdamBuilder of quick 2.0: {problem}" in str(raised.value)
@@ -126,8 +126,8 @@ def test_a_name_of_the_wrong_form_is_rejected_with_the_expected_form(add_builder
         ("no_such_package:HostBuilder", "cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"),
         ("added_ops:NoSuch", "cannot be imported: AttributeError: module 'added_ops' has no attribute 'NoSuch'"),
         ("added_ops", "cannot be imported: AttributeError"),
-        ("added_ops:number", "is 3, and no builder. Name a subclass of opforge.OpBuilder there"),
-        ("json:JSONDecoder", "is <class 'json.decoder.JSONDecoder'>, and no builder"),
+        ("added_ops:number", "is 3, not a builder. Name a subclass of opforge.OpBuilder there"),
+        ("json:JSONDecoder", "is <class 'json.decoder.JSONDecoder'>, not a builder"),
     ],
 )
 def test_a_broken_builder_is_an_error_and_hides_no_other(add_builder, value, problem):
@@ -158,11 +158,11 @@ def test_the_commands_list_added_builders_and_report_their_problems(add_builder,
     report = json.loads(done.stdout)
     assert done.exit_code == 1
     (left_out,) = report["ops_left_out"]
-    assert left_out.startswith("the op builder cpu.CPUAdamBuilder of quick 2.0 is left out: the name 'CPUAdamBuilder'")
+    assert left_out.startswith("the op builder cpu.CPUAdamBuilder of quick 2.0 is ignored: the name 'CPUAdamBuilder'")
     (broken,) = [op for op in report["ops"] if op["name"] == "BrokenBuilder"]
     assert broken["state"] == "unusable" and "libquick.so is missing" in broken["reasons"][0]
     printed = CliRunner().invoke(group, ["report"]).stdout
-    assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is left out" in printed
+    assert "problem: the op builder cpu.CPUAdamBuilder of quick 2.0 is ignored" in printed
 
 
 def test_the_gate_of_an_op_for_the_host_sees_the_hosts_capabilities():

@@ -64,7 +64,7 @@ def test_a_started_cuda_selects_the_device_by_its_uuid(cuda_machine, monkeypatch
 
 
 @pytest.mark.parametrize("value", ["GPU-aa", "GPU-cc", "7"])
-def test_torch_is_asked_if_an_id_matches_no_device_or_several(cuda_machine, monkeypatch, value):
+def test_torchs_figure_is_used_if_an_id_matches_no_device_or_several(cuda_machine, monkeypatch, value):
     fake_nvml.install(monkeypatch, *TWO_GPUS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     with pytest.raises(nvml.NvmlUnavailableError, match="NVML sees 0 devices that this process may use, and no cuda:0"):
@@ -80,16 +80,16 @@ def test_different_models_need_the_order_of_the_bus(cuda_machine, monkeypatch):
     assert nvml.memory_info(1) == (free_bytes("GPU-2"), TOTAL)
 
 
-def test_torch_is_asked_if_nvml_is_not_installed_and_the_log_has_the_reason(cuda_machine, caplog):
+def test_torchs_figure_is_used_if_nvml_is_not_installed_and_the_log_has_the_reason(cuda_machine, caplog):
     caplog.set_level("DEBUG", logger="opforge")
     assert cuda_machine[0].mem_get_info() == (FREE, TOTAL)
     assert (
-        "cuda: torch is asked for the free memory: the package nvidia-ml-py is not installed (pip install"
+        "cuda: using torch's figure for the free memory: the package nvidia-ml-py is not installed (pip install"
         " 'opforge[cuda]')" in caplog.text
     )
 
 
-def test_torch_is_asked_if_nvml_fails(cuda_machine, monkeypatch):
+def test_torchs_figure_is_used_if_nvml_fails(cuda_machine, monkeypatch):
     accelerator, _ = cuda_machine
     module = fake_nvml.install(monkeypatch, *TWO_GPUS)
 
@@ -104,6 +104,29 @@ def test_torch_is_asked_if_nvml_fails(cuda_machine, monkeypatch):
     monkeypatch.setattr(module, "nvmlInit", fail)
     with pytest.raises(nvml.NvmlUnavailableError, match="NVML does not start: Driver/library version mismatch"):
         nvml.memory_info(0)
+
+
+def test_a_started_devices_memory_is_read_without_listing_the_devices_again(monkeypatch):
+    module = fake_nvml.install(monkeypatch, *TWO_GPUS, *GPU_WITH_MIG)
+    assert nvml.memory_info(0, "GPU-aabb-2") == (free_bytes("GPU-aabb-2"), TOTAL)
+    monkeypatch.setattr(module, "nvmlDeviceGetCount", pytest.fail)
+    for uuid in ("GPU-aabb-2", "GPU-aaaa-1", "MIG-eeee-8"):
+        assert nvml.memory_info(0, uuid) == (free_bytes(uuid), TOTAL)
+
+
+def test_a_missing_package_is_looked_for_once(monkeypatch):
+    searches: list[str] = []
+
+    def search(name):
+        searches.append(name)
+        raise ModuleNotFoundError(name)
+
+    nvml.reset()
+    monkeypatch.setattr(nvml.importlib, "import_module", search)
+    for _ in range(3):
+        with pytest.raises(nvml.NvmlUnavailableError, match="nvidia-ml-py is not installed"):
+            nvml.memory_info(0)
+    assert searches == ["pynvml"]
 
 
 def test_nvml_starts_once_in_a_process_and_again_in_its_fork(monkeypatch):

@@ -1,4 +1,4 @@
-"""An op with an entry and a lookup memo."""
+"""An op with an entry that was looked up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.store.fake_lookups import LookedUpOp
 
 @pytest.fixture
 def op(tmp_path, monkeypatch):
-    """An op that has been published and looked up once, so that it has a memo."""
+    """An op that has been published and looked up once, so that it is remembered."""
     op = LookedUpOp(tmp_path, monkeypatch)
     op.entry_key = op.publish()
     assert op.find() == (op.entry_key, True), "the first look-up makes a plan"

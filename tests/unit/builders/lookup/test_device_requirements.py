@@ -7,9 +7,9 @@ from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import device_requirements, finder
+from opforge.builders.lookup import device_requirements, fit
 from opforge.builders.spec import targets
-from opforge.errors import SettingError, ToolchainNotFoundError
+from opforge.errors import SettingError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
 
@@ -141,7 +141,7 @@ def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypa
     present["cuda"] = ("sm_90",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
     assert device_requirements.device_problem(BINARY, ()) == (
-        "it was built with CUDA 13.1, and the installed driver supports CUDA up to 12.8: update it"
+        "it was built with CUDA 13.1, and the driver supports CUDA up to 12.8: update the driver"
     )
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
@@ -152,38 +152,24 @@ def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
     assert device_requirements.device_problem(binary, ()) is None
-    assert "it holds PTX alone for sm_100" in device_requirements.device_problem(binary, (), jit=False)
+    assert "it holds only PTX for sm_100" in device_requirements.device_problem(binary, (), jit=False)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
     assert device_requirements.device_problem(binary, ()) == (
-        "it holds PTX of CUDA 13.1 for this device, and the driver here compiles that of 13.0 and before"
+        "it holds PTX of CUDA 13.1 for this device, and the driver compiles PTX of CUDA 13.0 and older"
     )
 
 
 def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(present, monkeypatch, tmp_path):
     present["cuda"] = ("sm_100",)
     monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(finder, "entry_problem", lambda record: None)
+    monkeypatch.setattr(fit, "entry_problem", lambda record: None)
     text_files.write(tmp_path, "scale.cu", "")
     builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
         "cuda:sm_100"
     )
-    records = [{**BINARY, "target": "cuda:sm_90+ptx"}, {**BINARY, "target": "cuda:sm_100"}]
-
-    class Entries:
-        layers = ("/layer",)
-
-        def match(self, _key, problem, *_others):
-            return next((record for record in records if problem(record) is None), None)
-
-    def no_compiler(spec, store):
-        raise ToolchainNotFoundError("CUDA compiler", [], "")
-
-    def find():
-        return finder.find(builder.spec(), Entries(), find_toolchain=no_compiler).entry
-
-    assert find() is records[1]
-    del records[1]
-    assert find() is records[0]
+    judge = fit.fit_of(builder.spec(), exact=False)
+    ptx, code = (judge({**BINARY, "target": target, "user_flags": {}}) for target in ("cuda:sm_90+ptx", "cuda:sm_100"))
+    assert (ptx.problem, code.problem) == ("", "") and code.rank > ptx.rank
 
 
 def test_code_for_another_device_is_not_loaded(present):

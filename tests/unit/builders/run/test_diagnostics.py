@@ -8,7 +8,7 @@ from support import text_files
 from opforge.builders.run import diagnostics
 from opforge.errors import CompileError
 
-LOG = "/store/v1/logs/plan.log"
+LOG = "/store/v2/logs/plan.log"
 GXX_SYNTAX = """\
 [1/4] name libtorch_cpu.so
 [2/4] compile relu.cpp
@@ -76,9 +76,10 @@ clang++ -fuse-ld=lld 0.relu.o -lnope
 ld.lld: error: unable to find library -lnope
 clang++: error: linker command failed with exit code 1 (use -v to see invocation)
 """
+BOXED = "torch::stable::detail::StableLibrary::Boxed"
 UNBOXED = [
-    "error: invalid conversion from 'int (*)(int)' to 'opforge::Library::Boxed' {aka 'void (*)(long unsigned int*)'}",
-    "error: cannot initialize a parameter of type 'opforge::Library::Boxed' (aka 'void (*)(unsigned long *)')",
+    f"error: invalid conversion from 'int (*)(int)' to '{BOXED}' {{aka 'void (*)(long unsigned int*)'}}",
+    f"error: cannot initialize a parameter of type '{BOXED}' (aka 'void (*)(unsigned long *)')",
 ]
 LLD = """\
 [2/2] link relu

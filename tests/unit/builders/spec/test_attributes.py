@@ -156,7 +156,7 @@ def test_a_misspelt_other_word_or_method_is_refused(folder, name, meant):
 
 
 def test_a_property_named_like_a_method_of_deepspeeds_is_refused(folder):
-    with pytest.raises(BuilderError, match=r"include_paths is no method. Write def include_paths\(self\)"):
+    with pytest.raises(BuilderError, match=r"include_paths is not a method. Write def include_paths\(self\)"):
         declare(folder, include_paths=property(lambda self: []))().spec()
 
 
@@ -168,7 +168,7 @@ def test_a_property_named_like_a_method_of_deepspeeds_is_refused(folder):
         ("include_paths", "include_dirs"),
     ],
 )
-def test_a_method_beside_the_attribute_that_it_stands_for_is_refused(folder, method, attribute):
+def test_a_method_beside_the_attribute_that_it_sets_is_refused(folder, method, attribute):
     with pytest.raises(BuilderError, match=rf"it has the attribute '{attribute}' and {method}\(\)"):
         declare(folder, **{method: lambda self: [], attribute: ["-DKEEP"]})().spec()
 
@@ -229,13 +229,13 @@ class TestMovedFromDeepSpeed:
         with pytest.raises(OpIncompatibleError, match=r"its is_compatible\(\) returns False"):
             declare(folder, is_compatible=is_compatible)().load()
 
-    def test_a_verdict_that_asks_ours_first_is_respected(self, folder):
+    def test_an_override_that_calls_ours_first_is_respected(self, folder):
         def is_compatible(self, verbose=False):
             return super(type(self), self).is_compatible(verbose)
 
         assert declare(folder, is_compatible=is_compatible)().load().value() == 1
 
-    def test_a_verdict_that_asks_ours_leaves_the_error_of_a_missing_source_as_it_is(self, folder):
+    def test_an_override_that_calls_ours_leaves_the_error_of_a_missing_source_as_it_is(self, folder):
         def is_compatible(self, verbose=False):
             return super(type(self), self).is_compatible(verbose)
 

@@ -21,7 +21,7 @@ from opforge.errors import (
     ("attributes", "message"),
     [
         ({"name": "no good"}, "TestedBuilder: name='no good'. Expected an identifier of at most 200 bytes, such as"),
-        ({"sources": []}, "TestedBuilder: it names no sources. Give it at least one file in `sources`"),
+        ({"sources": []}, "TestedBuilder: it names no sources. Name at least one file in `sources`"),
         ({"abi": "rust"}, "plain: abi='rust'. Expected one of 'torch-stable', 'c', 'torch'"),
     ],
 )
@@ -98,3 +98,11 @@ def test_an_argument_of_the_wrong_type_is_an_error(tmp_path, changes, message):
 def test_a_string_instead_of_a_list_of_flags_is_an_error(tmp_path):
     with pytest.raises(BuilderError, match=r"TestedBuilder: extra_compile_args='-O2'. Expected a list of strings"):
         describe(sample_ops.plain_op(tmp_path, extra_compile_args="-O2")().spec())
+
+
+@pytest.mark.parametrize("functions", [5, 0, True, [5], {"f": None}, {5: "f"}, {"f"}])
+def test_functions_of_another_type_are_a_value_error_as_with_torch(functions):
+    with pytest.raises(ValueError) as caught:
+        opforge.load_inline("bound", "int f() { return 1; }", functions=functions)
+    expected = "a name, a list of names, or a dict of docstrings by name"
+    assert str(caught.value) == f"functions={functions!r} cannot be used: expected {expected}."

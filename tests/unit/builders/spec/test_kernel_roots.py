@@ -116,7 +116,7 @@ def test_declaring_the_same_root_twice_is_an_error(packages):
 def test_two_roots_of_the_same_name_are_an_error(packages):
     both = [kernel_roots.KernelRoot("one", str(packages / name)) for name in ("kernels_base", "kernels_mine")]
     cls = type("Twice", (OpBuilder,), {"name": "twice", "sources": ["csrc/both.cpp"], "kernel_roots": both})
-    with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each root a name of its own"):
+    with pytest.raises(BuilderError, match=r"are both its kernel root 'one'\. Give each root a different name"):
         describe(cls().spec())
 
 
@@ -140,7 +140,7 @@ def test_the_path_of_a_root_is_not_part_of_a_key(packages, tmp_path, monkeypatch
         builder = cls()
         paths = root_paths(builder.spec())
         assert paths["sycl:kernels_base"] == str(site / "kernels_base")
-        # The include folder lies in a kernel root, so it is no root of its own.
+        # The include folder is in a kernel root, so it is no root of its own.
         assert not any(name.startswith("include") for name in paths)
         results.append((describe(builder.spec()), planner.include_folders(builder.spec())))
     assert results[0] == results[1]

@@ -77,16 +77,16 @@ def test_an_entry_that_was_not_used_for_long_is_evicted(fake_store):
     assert removed[0].reason == "not used for longer than the age limit"
 
 
-def test_stat_records_and_descriptions_are_removed_with_their_entry(fake_store):
+def test_pointers_are_removed_with_their_entry(fake_store):
     fake_store.add("relu")
     kept = fake_store.add("adam")
     fake_store.use(kept, later())
     assert sorted(eviction.kind for eviction in collect(fake_store, max_size=0)) == [
         "description",
         "entry",
-        "stat record",
+        "pointer",
     ]
-    assert [name.partition("-")[0] for name in fake_store.files("plans")] == [kept]
+    assert fake_store.files("plans") == [kept]
     assert fake_store.files("descriptions") == [kept]
     for area in ("plans", "descriptions"):
         folders = os.scandir(fake_store.layout.path(area))
@@ -159,7 +159,7 @@ def test_a_lock_that_is_held_stays(fake_store):
 def test_choosing_what_is_removed_changes_nothing(fake_store):
     key = fake_store.add()
     planned = gc.over_limit(fake_store.layout, later(), max_size=0)
-    assert [eviction.kind for eviction in planned] == ["entry", "stat record", "description"]
+    assert [eviction.kind for eviction in planned] == ["entry", "pointer", "description"]
     assert fake_store.entry_keys() == {key}
 
 

@@ -27,7 +27,7 @@ def test_an_entry_is_listed_with_its_fields(fake_store):
     assert abs(entry.built - time.time()) < 60
 
 
-def test_the_last_use_is_the_time_of_the_newest_stat_record(fake_store):
+def test_the_last_use_is_the_time_of_the_newest_pointer(fake_store):
     key = fake_store.add()
     fake_store.use(key, time.time() + 500)
     (entry,) = listing.entries(fake_store.layout)
@@ -40,13 +40,13 @@ def test_entries_are_sorted_by_op(fake_store):
     assert [entry.op for entry in listing.entries(fake_store.layout)] == ["adam", "lion", "relu"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"binary": 3}', '{"binary": {}}', '{"binary": {"file": "../a"}}'])
-def test_an_entry_with_a_broken_manifest_is_listed_with_its_problem(fake_store, content):
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "file": "../a"}'])
+def test_an_entry_with_a_broken_record_is_listed_with_its_problem(fake_store, content):
     folder = fake_store.layout.entry(fake_store.add())
-    with open(os.path.join(folder, "manifest.json"), "w") as file:
+    with open(os.path.join(folder, "record.json"), "w") as file:
         file.write(content)
     (entry,) = listing.entries(fake_store.layout)
-    assert entry.problem == "its manifest cannot be read" and entry.path == folder
+    assert entry.problem == "its record cannot be read" and entry.path == folder
 
 
 def test_an_entry_of_another_user_is_listed_with_its_problem_and_hides_no_other(fake_store, monkeypatch):
@@ -54,7 +54,7 @@ def test_an_entry_of_another_user_is_listed_with_its_problem_and_hides_no_other(
     fake_store.deny_access(monkeypatch, foreign)
     by_key = {entry.key: entry for entry in listing.entries(fake_store.layout)}
     assert set(by_key) == {foreign, own} and by_key[own].problem == ""
-    assert by_key[foreign].problem == "its manifest cannot be read"
+    assert by_key[foreign].problem == "its record cannot be read"
     assert by_key[foreign].path == fake_store.layout.entry(foreign)
 
 
@@ -68,7 +68,7 @@ def test_an_entry_that_is_being_removed_is_left_out(fake_store):
 def test_areas_count_files_and_bytes(fake_store):
     key = fake_store.add(size=700)
     areas = {area.name: area for area in listing.areas(fake_store.layout)}
-    assert areas["entries"].files == 2
+    assert areas["entries"].files == 3
     assert areas["entries"].size == listing.entries(fake_store.layout)[0].size
     assert areas["plans"].files == 1 and "quarantine" not in areas
     shutil.rmtree(fake_store.layout.entry(key))

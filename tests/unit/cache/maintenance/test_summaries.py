@@ -1,4 +1,4 @@
-"""Summaries: a listing reads a manifest once, and again if it has changed."""
+"""Summaries: a listing reads a record once, and again if it has changed."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ def lines(fake_store):
         return file.read().splitlines()
 
 
-def list_without_manifests(fake_store, monkeypatch):
-    """Returns the listing; fails if a manifest is read."""
+def list_without_records(fake_store, monkeypatch):
+    """Returns the listing; fails if a record is read."""
     with monkeypatch.context() as patch:
-        patch.setattr(summaries, "read_json", lambda path: pytest.fail(f"{path} was read"))
+        patch.setattr(summaries, "read_record", lambda path: pytest.fail(f"{path} was read"))
         return listing.entries(fake_store.layout)
 
 
-def test_a_second_listing_reads_no_manifest_and_is_the_same(fake_store, monkeypatch):
+def test_a_second_listing_reads_no_record_and_is_the_same(fake_store, monkeypatch):
     fake_store.add("relu")
     fake_store.add("adam")
     first = listing.entries(fake_store.layout)
     assert [entry.op for entry in first] == ["adam", "relu"] and not any(entry.problem for entry in first)
-    assert list_without_manifests(fake_store, monkeypatch) == first
+    assert list_without_records(fake_store, monkeypatch) == first
     fake_store.add("gelu")
     assert [entry.op for entry in listing.entries(fake_store.layout)] == ["adam", "gelu", "relu"]
     assert len(lines(fake_store)) == 3, "one line for each"
 
 
-def test_a_manifest_that_has_changed_is_read_again(fake_store):
-    path = os.path.join(fake_store.layout.entry(fake_store.add("relu")), "manifest.json")
+def test_a_record_that_has_changed_is_read_again(fake_store):
+    path = os.path.join(fake_store.layout.entry(fake_store.add("relu")), "record.json")
     listing.entries(fake_store.layout)
     with open(path, encoding="utf-8") as file:
-        manifest = json.load(file)
-    manifest["binary"]["op"] = "gelu"
+        record = json.load(file)
+    record["op"] = "gelu"
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(manifest, file)
+        json.dump(record, file)
     assert [entry.op for entry in listing.entries(fake_store.layout)] == ["gelu"]
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")
-    assert [entry.problem for entry in listing.entries(fake_store.layout)] == ["its manifest cannot be read"]
+    assert [entry.problem for entry in listing.entries(fake_store.layout)] == ["its record cannot be read"]
 
 
 @pytest.mark.parametrize("line", [b"", b"[", b"null", b'["a"]', b'["a", [1], 1, 2, 3, 4, 5, 6]', b"\xff\xfe"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -22,7 +23,7 @@ def test_a_damaged_library_is_set_aside(fake_store, caplog):
     damaged, intact = fake_store.add("relu"), fake_store.add("adam")
     fake_store.damage(damaged)
     problems = {entry.op: entry.problem for entry in verify.verify(fake_store.layout, ME)}
-    assert problems == {"relu": "the library's digest differs from its manifest's", "adam": ""}
+    assert problems == {"relu": "the library's digest differs from its record's", "adam": ""}
     assert fake_store.entry_keys() == {intact}
     assert len(os.listdir(fake_store.layout.path("quarantine"))) == 1
     assert "It was set aside in" in caplog.text
@@ -30,31 +31,46 @@ def test_a_damaged_library_is_set_aside(fake_store, caplog):
 
 def test_an_entry_under_a_wrong_key_is_set_aside(fake_store):
     key = fake_store.add()
-    os.rename(fake_store.layout.entry(key), fake_store.layout.entry("f" * 32))
+    os.rename(fake_store.layout.entry(key), fake_store.layout.entry("f" * 32 + "-" + "0" * 8))
     (checked,) = verify.verify(fake_store.layout, ME)
-    assert checked.problem == "its manifest describes another entry" and fake_store.entry_keys() == set()
+    assert checked.problem == "its record describes another entry" and fake_store.entry_keys() == set()
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [("{", "its manifest cannot be read"), ('{"binary": {"op": "relu"}}', "its manifest is incomplete")],
+    [
+        ("{", "its record.json cannot be read"),
+        ('{"op": "relu"}', "its record is incomplete, or of a format that is not read"),
+    ],
 )
-def test_an_entry_without_a_complete_manifest_is_set_aside(fake_store, content, problem):
+def test_an_entry_without_a_complete_record_is_set_aside(fake_store, content, problem):
     key = fake_store.add()
-    with open(os.path.join(fake_store.layout.entry(key), "manifest.json"), "w") as file:
+    with open(os.path.join(fake_store.layout.entry(key), "record.json"), "w") as file:
         file.write(content)
     (checked,) = verify.verify(fake_store.layout, ME)
     assert checked.problem == problem and fake_store.entry_keys() == set()
 
 
-def test_an_entry_that_another_process_removes_meanwhile_is_not_reported(fake_store, monkeypatch):
+def test_how_an_entry_was_built_is_checked_too(fake_store):
     key = fake_store.add()
+    path = os.path.join(fake_store.layout.entry(key), "build.json")
+    with open(path) as file:
+        build = json.load(file)
+    build["inputs"]["files"][0][2] = "0" * 64
+    with open(path, "w") as file:
+        json.dump(build, file)
+    (checked,) = verify.verify(fake_store.layout, ME)
+    assert checked.problem == "the files that it was built from are not those of its record"
 
-    def remove(entry, owners, full):
-        os.rename(fake_store.layout.entry(key), fake_store.layout.path("staging", "taken"))
-        return "the library cannot be opened (No such file or directory)"
 
-    monkeypatch.setattr(verify, "integrity_problem", remove)
+def test_an_entry_that_another_process_removes_meanwhile_is_not_reported(fake_store, monkeypatch):
+    fake_store.add()
+
+    def remove(folder, owners, name):
+        os.rename(folder, fake_store.layout.path("staging", "taken"))
+        raise FileNotFoundError(2, "No such file or directory", folder)
+
+    monkeypatch.setattr(verify, "checked_record", remove)
     assert verify.verify(fake_store.layout, ME) == []
 
 

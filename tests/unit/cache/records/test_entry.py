@@ -13,28 +13,28 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records import entry as entries
 
 
-def library_of(folder, size, **binary):
-    """Writes a library of `size` zero bytes; returns its entry, with these fields in its binary record."""
+def library_of(folder, size, **fields):
+    """Writes a library of `size` zero bytes; returns its entry, with these fields in its record."""
     content = bytes(size)
     path = folder / "a.so"
     path.write_bytes(content)
     path.chmod(0o500)
-    record = {"file": "a.so", "size": size, "sha256": hashlib.sha256(content).hexdigest(), **binary}
+    record = {"file": "a.so", "size": size, "sha256": hashlib.sha256(content).hexdigest(), **fields}
     return entries.Entry("key", str(folder), record, "cache")
 
 
 def test_a_large_library_is_trusted_by_its_stamp_and_hashed_on_request(tmp_path):
     entry = library_of(tmp_path, entries.FULL_CHECK_BYTES + 1, sha256="00")
-    entry.binary["stamp"] = list(Disk().stamp(entry.library))
+    entry.record["stamp"] = list(Disk().stamp(entry.library))
     assert entries.integrity_problem(entry, ME) is None
-    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its manifest's"
-    entry.binary["stamp"][1] += 1
-    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its manifest's"
+    assert entries.integrity_problem(entry, ME, full=True) == "the library's digest differs from its record's"
+    entry.record["stamp"][1] += 1
+    assert entries.integrity_problem(entry, ME) == "the library's digest differs from its record's"
 
 
 def test_a_small_library_is_hashed_whatever_its_stamp(tmp_path):
     entry = library_of(tmp_path, entries.FULL_CHECK_BYTES, sha256="00")
-    entry.binary["stamp"] = list(Disk().stamp(entry.library))
+    entry.record["stamp"] = list(Disk().stamp(entry.library))
     assert entries.integrity_problem(entry, ME) is not None
 
 
@@ -51,3 +51,10 @@ def test_a_library_of_a_stranger_is_refused_even_in_a_trusted_folder(tmp_path):
     text = f"the library belongs to user {STRANGER}, who is not trusted here"
     assert entries.integrity_problem(entry, ME | {0}) == text
     assert entries.integrity_problem(entry, ME | {0, STRANGER}) is None
+
+
+def test_a_zero_byte_in_a_damaged_record_is_a_problem_and_no_exception(tmp_path):
+    entry = library_of(tmp_path, 10, file="a\0.so")
+    assert entries.integrity_problem(entry, ME) == "the library cannot be opened (embedded null byte)"
+    entry = entry._replace(folder=f"{tmp_path}/\0")
+    assert entries.integrity_problem(entry, ME) == "its folder cannot be read (embedded null byte)"

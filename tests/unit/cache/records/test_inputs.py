@@ -82,10 +82,19 @@ def test_any_inputs_survive_json_up_to_order(files, names, paths, trees):
         {},
         [],
         None,
-        {"files": 1, "names": [], "searched": [], "present": [], "folders": [], "seals": []},
-        {"files": [["too", "short"]], "names": [], "searched": [], "present": [], "folders": [], "seals": []},
-        {"files": [], "names": [], "searched": [["one"]], "present": [], "folders": [], "seals": []},
-        {"files": [], "names": [], "searched": [], "present": [], "folders": [], "seals": [["s", "r"]]},
+        {"files": 1, "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": []},
+        {"files": [["too", "short"]], "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": []},
+        {"files": [], "names": [], "searched": [["one"]], "present": [], "folders": [], "trusted_trees": []},
+        {"files": [], "names": [], "searched": [], "present": [], "folders": [], "trusted_trees": [["s", "r"]]},
+        {
+            "files": [["own", 3, "digest", ""]],
+            "names": [],
+            "searched": [],
+            "present": [],
+            "folders": [],
+            "trusted_trees": [],
+        },
+        {"files": [], "names": "text", "searched": [], "present": [], "folders": [], "trusted_trees": []},
     ],
 )
 def test_data_of_another_form_raises(data):

@@ -1,18 +1,18 @@
-"""Stat records: when a stamp proves that an input is unchanged, when it is hashed, and what counts as a change."""
+"""When stamps prove that inputs are unchanged, and what counts as a change of their contents."""
 
 from __future__ import annotations
 
-import json
+from typing import NamedTuple
 
 import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
+from opforge.cache.filesystem.disk import RACY_NS, is_racy
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
 ROOT_PATHS = {"own": "/p", "torch": "/site/torch", "system": "/"}
-BINARY = {"file": "x.so", "size": 1, "sha256": "00"}
 
 
 @pytest.fixture
@@ -43,32 +43,44 @@ INPUTS = Inputs(
 )
 
 
-def new_record(disk):
-    return json.loads(json.dumps(validity.stat_record("result", INPUTS, BINARY, ROOT_PATHS, disk)))
+class Record(NamedTuple):
+    """Stamps as a look-up remembers them."""
+
+    stamped: validity.Stamped
+    at: int
 
 
-def by_stamps(record, disk, root_paths=ROOT_PATHS):
-    return validity.holds_by_stamps(record, root_paths, disk)
+def new_record(disk, stamps=()):
+    """Returns the stamps of the inputs as they are now; those in `stamps` were taken before."""
+    return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS), disk.now)
 
 
-def by_content(record, disk, root_paths=ROOT_PATHS, trust=True):
-    return validity.holds_by_content(record, INPUTS, root_paths, disk, {}, trust)
+def by_stamps(record, disk):
+    """Returns whether the stamps are still those that were remembered, and could be remembered at all."""
+    stamped = [*record.stamped.files, *record.stamped.others]
+    stamps = [number for _path, stamp in stamped for number in stamp]
+    can_be_remembered = record.stamped.is_complete and not is_racy(stamped, record.at)
+    return can_be_remembered and disk.flat_stamps(path for path, _stamp in stamped) == stamps
+
+
+def by_content(disk, root_paths=ROOT_PATHS):
+    """Returns why the contents are not what an entry was built from, or None."""
+    return validity.Observation(root_paths, disk).problem(INPUTS)
 
 
 def test_an_untouched_tree_holds_by_stamps_and_nothing_is_hashed(disk):
     record = new_record(disk)
     assert by_stamps(record, disk)
-    assert by_content(record, disk) == (True, "")
     assert disk.hashed == []
+    assert by_content(disk) is None
 
 
 def test_a_racy_file_is_hashed_until_its_stamp_is_taken_later(disk):
     disk.write("/p/a.cpp", "int a;")
     record = new_record(disk)
     assert not by_stamps(record, disk)
-    assert by_content(record, disk).holds
-    assert disk.hashed == ["/p/a.cpp"]
-    disk.now += validity.RACY_NS + 1
+    assert by_content(disk) is None
+    disk.now += RACY_NS + 1
     assert not by_stamps(record, disk), "the record's own time counts: the stamp was taken then"
     assert by_stamps(new_record(disk), disk)
 
@@ -80,15 +92,14 @@ def test_a_file_replaced_within_one_clock_tick_is_noticed(disk):
     disk.write("/p/a.cpp", "int b;")
     disk.stamps["/p/a.cpp"] = stamp
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/p/a.cpp has changed")
+    assert by_content(disk) == "/p/a.cpp has changed"
 
 
 def test_a_file_from_the_future_is_hashed_each_time(disk):
     disk.write("/p/a.cpp", "int a;", at=disk.now + 3600 * SECOND)
     record = new_record(disk)
     assert not by_stamps(record, disk)
-    assert by_content(record, disk).holds
-    assert disk.hashed == ["/p/a.cpp"]
+    assert by_content(disk) is None
 
 
 def test_a_clock_that_runs_backwards_makes_files_racy(disk):
@@ -96,7 +107,7 @@ def test_a_clock_that_runs_backwards_makes_files_racy(disk):
     record = new_record(disk)
     assert not by_stamps(record, disk)
     disk.files["/p/a.cpp"] = b"int b;"
-    assert by_content(record, disk) == (False, "/p/a.cpp has changed")
+    assert by_content(disk) == "/p/a.cpp has changed"
 
 
 def test_an_edit_that_keeps_the_mtime_is_noticed_by_the_ctime(disk):
@@ -104,7 +115,7 @@ def test_an_edit_that_keeps_the_mtime_is_noticed_by_the_ctime(disk):
     old = disk.stamps["/p/inc/a.h"]
     disk.write("/p/inc/a.h", "int H;", at=disk.now, mtime_ns=old.mtime_ns)
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/p/inc/a.h has changed")
+    assert by_content(disk) == "/p/inc/a.h has changed"
 
 
 def test_a_recent_ctime_makes_a_file_racy(disk):
@@ -112,7 +123,7 @@ def test_a_recent_ctime_makes_a_file_racy(disk):
     record = new_record(disk)
     assert not by_stamps(record, disk)
     disk.files["/p/a.cpp"] = b"int b;"
-    assert not by_content(record, disk).holds
+    assert by_content(disk)
 
 
 def test_a_file_replaced_by_one_with_the_same_times_is_noticed_by_the_inode(disk):
@@ -120,7 +131,7 @@ def test_a_file_replaced_by_one_with_the_same_times_is_noticed_by_the_inode(disk
     disk.files["/p/a.cpp"] = b"int b;"
     disk.stamps["/p/a.cpp"] = disk.stamps["/p/a.cpp"]._replace(inode=999)
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/p/a.cpp has changed")
+    assert by_content(disk) == "/p/a.cpp has changed"
 
 
 def test_a_touched_file_holds_by_content_and_the_renewed_record_by_stamps(disk):
@@ -128,8 +139,7 @@ def test_a_touched_file_holds_by_content_and_the_renewed_record_by_stamps(disk):
     disk.write("/p/a.cpp", "int a;")
     disk.now += 10 * SECOND
     assert not by_stamps(record, disk)
-    assert by_content(record, disk).holds
-    assert disk.hashed == ["/p/a.cpp"]
+    assert by_content(disk) is None
     assert by_stamps(new_record(disk), disk)
 
 
@@ -137,7 +147,7 @@ def test_a_file_that_is_gone_is_named(disk):
     record = new_record(disk)
     disk.remove("/p/inc/a.h")
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/p/inc/a.h is gone")
+    assert by_content(disk) == "/p/inc/a.h no longer exists"
 
 
 def test_an_unrelated_file_in_a_searched_folder_changes_nothing(disk):
@@ -145,8 +155,7 @@ def test_an_unrelated_file_in_a_searched_folder_changes_nothing(disk):
     disk.write("/p/inc/unrelated.h", "")
     disk.now += 10 * SECOND
     assert not by_stamps(record, disk), "the folder's stamp has changed"
-    assert by_content(record, disk).holds
-    assert disk.hashed == []
+    assert by_content(disk) is None
     assert by_stamps(new_record(disk), disk), "the renewed record holds by stamps"
 
 
@@ -154,13 +163,12 @@ def test_a_header_that_shadows_another_is_a_miss(disk):
     record = new_record(disk)
     disk.write("/p/a.h", "int shadow;")
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/p/a.h has appeared, and may shadow a header")
+    assert by_content(disk) == "/p/a.h has appeared, and may shadow a header"
 
 
 def test_a_header_that_makes_a_has_include_true_is_a_miss(disk):
-    record = new_record(disk)
     disk.write("/p/inc/gone.h", "")
-    assert by_content(record, disk) == (False, "/p/inc/gone.h has appeared, and may shadow a header")
+    assert by_content(disk) == "/p/inc/gone.h has appeared, and may shadow a header"
 
 
 def test_a_name_that_appears_within_one_clock_tick_is_noticed(disk):
@@ -170,15 +178,14 @@ def test_a_name_that_appears_within_one_clock_tick_is_noticed(disk):
     disk.write("/p/a.h", "int shadow;")
     disk.stamps["/p"] = stamp
     assert not by_stamps(record, disk)
-    assert not by_content(record, disk).holds
+    assert by_content(disk)
 
 
 def test_a_new_stamp_of_a_trusted_tree_with_the_same_contents_holds(disk):
     record = new_record(disk)
     disk.write("/site/torch-1.dist-info/RECORD", "record")
     assert not by_stamps(record, disk)
-    assert by_content(record, disk).holds
-    assert disk.hashed == ["/site/torch/include/t.h"]
+    assert by_content(disk) is None
 
 
 def test_an_upgrade_in_place_with_another_header_is_a_miss(disk):
@@ -186,7 +193,7 @@ def test_an_upgrade_in_place_with_another_header_is_a_miss(disk):
     disk.write("/site/torch-1.dist-info/RECORD", "record 2")
     disk.write("/site/torch/include/t.h", "int T;")
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/site/torch/include/t.h has changed")
+    assert by_content(disk) == "/site/torch/include/t.h has changed"
 
 
 def test_without_its_stamp_file_a_tree_is_not_trusted(disk):
@@ -194,7 +201,7 @@ def test_without_its_stamp_file_a_tree_is_not_trusted(disk):
     disk.remove("/site/torch-1.dist-info/RECORD")
     disk.files["/site/torch/include/t.h"] = b"int T;"
     assert not by_stamps(record, disk)
-    assert by_content(record, disk) == (False, "/site/torch/include/t.h has changed")
+    assert by_content(disk) == "/site/torch/include/t.h has changed"
 
 
 def test_a_stamp_file_that_never_existed_makes_no_tree_trusted(disk):
@@ -202,51 +209,60 @@ def test_a_stamp_file_that_never_existed_makes_no_tree_trusted(disk):
     record = new_record(disk)
     disk.files["/site/torch/include/t.h"] = b"int T;"
     assert not by_stamps(record, disk)
-    assert not by_content(record, disk).holds
+    assert by_content(disk)
 
 
 def test_a_return_to_the_earlier_content_holds_again(disk):
-    record = new_record(disk)
     disk.write("/p/a.cpp", "int b;")
-    assert not by_content(record, disk).holds
+    assert by_content(disk)
     disk.write("/p/a.cpp", "int a;")
-    assert by_content(record, disk).holds
+    assert by_content(disk) is None
 
 
 def test_a_missing_root_is_a_reason(disk):
-    record = new_record(disk)
     root_paths = {"own": "/p", "system": "/"}
-    assert not by_stamps(record, disk, root_paths)
-    assert by_content(record, disk, root_paths) == (False, "there is no root 'torch' here")
+    assert by_content(disk, root_paths) == "there is no root 'torch' here"
 
 
-def test_without_trust_every_file_is_hashed_and_every_name_looked_up(disk):
-    record = new_record(disk)
-    assert by_content(record, disk, trust=False).holds
+def test_by_content_every_file_is_hashed(disk):
+    assert by_content(disk) is None
     assert sorted(disk.hashed) == ["/p/a.cpp", "/p/inc/a.h", "/site/torch/include/t.h"]
     disk.files["/site/torch/include/t.h"] = b"int T;"
-    assert not by_content(record, disk, trust=False).holds
+    assert by_content(disk)
 
 
 def test_a_moved_tree_holds_by_content(disk):
-    record = new_record(disk)
     for path in ["/p/a.cpp", "/p/inc/a.h"]:
         disk.write("/q" + path.removeprefix("/p"), disk.files[path].decode())
     root_paths = {**ROOT_PATHS, "own": "/q"}
-    assert not by_stamps(record, disk, root_paths)
-    assert by_content(record, disk, root_paths, trust=False).holds
+    assert by_content(disk, root_paths) is None
 
 
 def test_a_stamp_from_before_the_hashing_is_recorded_instead_of_a_later_one(disk):
     before = disk.stamp("/p/a.cpp")
     disk.write("/p/a.cpp", "int b;")
     disk.now += 10 * SECOND
-    record = validity.stat_record("result", INPUTS, BINARY, ROOT_PATHS, disk, {("own", "a.cpp"): before})
+    record = new_record(disk, {("own", "a.cpp"): before})
     assert not by_stamps(record, disk), "the file has changed since it was hashed"
 
 
-def test_one_look_up_hashes_a_file_once_for_all_records(disk):
-    digests: dict[str, str | None] = {}
-    for _number in range(3):
-        assert validity.holds_by_content(new_record(disk), INPUTS, ROOT_PATHS, disk, digests, False).holds
+def test_one_look_up_hashes_a_file_once_for_all_entries(disk):
+    seen = validity.Observation(ROOT_PATHS, disk)
+    assert [seen.problem(INPUTS) for _number in range(3)] == [None] * 3
     assert len(disk.hashed) == 3
+
+
+def test_a_file_is_stamped_before_it_is_hashed(disk, monkeypatch):
+    """Otherwise an edit between the two would count as unchanged for ever."""
+    seen, digest = validity.Observation(ROOT_PATHS, disk), disk.digest
+
+    def edit_afterwards(path):
+        text = digest(path)
+        disk.write(path, "int edited;")
+        return text
+
+    monkeypatch.setattr(disk, "digest", edit_afterwards)
+    assert seen.problem(INPUTS) is None
+    stamped = seen.stamps(INPUTS)
+    disk.now += 60 * SECOND
+    assert not by_stamps(Record(stamped, disk.now), disk)

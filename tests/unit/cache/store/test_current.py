@@ -62,7 +62,7 @@ def test_a_new_file_system_can_be_the_cache_folder(tmp_path):
 
 def test_a_folder_with_other_files_and_no_store_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    problem = "it holds other files, such as thesis.tex, and no store of opforge's. Set OPFORGE_CACHE_DIR to an empty"
+    problem = "it holds other files, such as thesis.tex, and no store of opforge. Set OPFORGE_CACHE_DIR to an empty"
     with pytest.raises(CacheDirError, match=re.escape(problem)):
         current.prepare(str(tmp_path), ME)
     assert os.listdir(tmp_path) == ["thesis.tex"]
@@ -137,7 +137,7 @@ def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
         current.current_store()
     assert str(caught.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(caught.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
-    assert current.current_store().layers == (layout.Layout(str(folder)),)
+    assert [source.layout.root for source in current.current_store().layers] == [str(folder)]
 
 
 @as_root

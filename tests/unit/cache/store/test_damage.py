@@ -8,9 +8,11 @@ import shutil
 
 import pytest
 from support import text_files
-from support.store.fake_op import LIBRARY, FakeOp
+from support.store.fake_op import LIBRARY
 
+from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.files import read_json
+from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
 
@@ -71,9 +73,9 @@ def others_writable(path):
 
 LIBRARY_DAMAGES = {
     truncate: "the library has 7 bytes instead of 200",
-    zero: "the library's digest differs from its manifest's",
-    flip_bit: "the library's digest differs from its manifest's",
-    reverse: "the library's digest differs from its manifest's",
+    zero: "the library's digest differs from its record's",
+    flip_bit: "the library's digest differs from its record's",
+    reverse: "the library's digest differs from its record's",
     empty: "the library has 0 bytes instead of 200",
     folder: "the library is not a regular file",
     link: "the library cannot be opened (Too many levels of symbolic links)",
@@ -86,7 +88,10 @@ LIBRARY_DAMAGES = {
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("damage", LIBRARY_DAMAGES, ids=lambda damage: damage.__name__)
-def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(fake_op, damage, warnings_of_the_cache):
+def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(
+    fake_op, damage, warnings_of_the_cache, monkeypatch
+):
+    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
     built = fake_op.build()
     os.chmod(built.library, 0o700)
     damage(built.library)
@@ -114,23 +119,23 @@ def replace_by_dangling_link(path):
     os.symlink("nowhere", path)
 
 
-def remove_manifest(path):
-    os.unlink(os.path.join(path, entries.MANIFEST))
+def remove_record(path):
+    os.unlink(os.path.join(path, entries.RECORD))
 
 
-def damage_manifest(path):
-    text_files.write(path, entries.MANIFEST, "{")
+def damage_record(path):
+    text_files.write(path, entries.RECORD, "{")
 
 
 @pytest.mark.parametrize(
     "damage",
-    [replace_by_file, replace_by_empty_folder, replace_by_dangling_link, remove_manifest, damage_manifest],
+    [replace_by_file, replace_by_empty_folder, replace_by_dangling_link, remove_record, damage_record],
     ids=lambda damage: damage.__name__,
 )
 def test_a_folder_that_is_no_entry_is_replaced(fake_op, damage):
     built = fake_op.build()
     damage(built.folder)
-    assert fake_op.get(paranoid=True) is None
+    assert fake_op.get() is None
     again = fake_op.build()
     assert again.origin == "built" and again.key == built.key
     assert fake_op.get() is not None
@@ -140,7 +145,7 @@ def test_a_folder_that_is_no_entry_is_replaced(fake_op, damage):
 def test_a_damaged_entry_that_cannot_be_set_aside_is_an_error_with_the_fix(fake_op, monkeypatch):
     """As an entry that `sudo`, or root in a container, has left in a shared folder."""
     built = fake_op.build()
-    damage_manifest(built.folder)
+    damage_record(built.folder)
     rename = os.rename
 
     def refuse(source, target):
@@ -153,15 +158,15 @@ def test_a_damaged_entry_that_cannot_be_set_aside_is_an_error_with_the_fix(fake_
         fake_op.build()
     root = fake_op.store.layout.root
     assert str(caught.value) == (
-        f"The cache folder {root} cannot be used: {built.folder} cannot be changed (its manifest cannot be read)."
-        f" If another user has made it, take it over: sudo chown -R {os.geteuid()} {root}"
+        f"The cache folder {root} cannot be used: {built.folder} cannot be changed (its record.json cannot be read)."
+        " Set OPFORGE_CACHE_DIR to a folder of your own: files of another user cannot be trusted"
     )
     assert fake_op.staging_folders() == []
 
 
 def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(fake_op, monkeypatch, warnings_of_the_cache):
     built = fake_op.build()
-    damage_manifest(built.folder)
+    damage_record(built.folder)
     rename = os.rename
 
     def rename_too_late(source, target):
@@ -174,41 +179,37 @@ def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(fake_
     assert warnings_of_the_cache() == []
 
 
-def test_a_renewed_stat_record_keeps_the_stamp_of_a_large_librarys_full_check(tmp_path):
-    fake_op = FakeOp(tmp_path, bytes(entries.FULL_CHECK_BYTES + 1))
-    fake_op.build()
-    (before,) = map(read_json, fake_op.stat_records())
-    os.utime(fake_op.folder / "src" / "a.cpp")
-    assert fake_op.get() is not None
-    (after,) = map(read_json, fake_op.stat_records())
-    assert after["at"] > before["at"]
-    assert after["binary"].get("stamp") == before["binary"]["stamp"]
-
-
 def test_a_damaged_entry_of_a_layer_is_not_used_and_stays_where_it_is(fake_op, tmp_path):
     built, rejected = fake_op.build(), []
     os.chmod(built.library, 0o700)
     flip_bit(built.library)
-    assert fake_op.match(fake_op.as_layer(tmp_path / "mine"), rejected) is None
-    assert rejected[0].reason == "the library's digest differs from its manifest's"
+    assert fake_op.match(fake_op.as_layer(tmp_path / "mine").layers, rejected) is None
+    assert rejected[0].reason == "the library's digest differs from its record's"
     assert os.path.exists(built.library)
 
 
-def change_abi(manifest):
-    manifest["binary"]["abi"] = "torch"
+def change_abi(record):
+    record["abi"] = "torch"
 
 
-def change_input(manifest):
-    manifest["inputs"]["files"][0][2] = "0" * 64
+def change_input(record):
+    record["inputs"]["files"][0][2] = "0" * 64
 
 
 @pytest.mark.parametrize("change", [change_abi, change_input], ids=["abi", "input"])
-def test_an_entry_whose_manifest_describes_another_library_is_replaced(fake_op, change, warnings_of_the_cache):
-    path = os.path.join(fake_op.build().folder, entries.MANIFEST)
-    manifest = read_json(path)
-    change(manifest)
-    text_files.write(os.path.dirname(path), entries.MANIFEST, json.dumps(manifest))
+def test_an_entry_whose_record_describes_another_library_is_replaced(fake_op, change, warnings_of_the_cache):
+    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    record = read_json(path)
+    change(record)
+    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
     again = fake_op.build()
-    assert (again.origin, again.binary["abi"]) == ("built", "c")
+    assert (again.origin, again.record["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
-    assert "is damaged: its manifest describes another library. It was set aside in" in warning
+    assert "is damaged: its record describes another library. It was set aside in" in warning
+
+
+def test_builders_with_another_description_share_an_entry(fake_op):
+    built = fake_op.build()
+    other = fake_op.build(description=key_of("other"))
+    assert (other.key, other.origin) == (built.key, "cache")
+    assert os.listdir(fake_op.store.layout.description(key_of("other"))) == [built.key]

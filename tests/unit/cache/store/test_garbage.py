@@ -1,4 +1,4 @@
-"""Stat records and manifests with arbitrary contents: a miss, never an exception."""
+"""Records with arbitrary contents: a miss, never an exception."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import text_files
-from support.store.fake_op import FakeOp
+from support.store.fake_op import DESCRIPTION, FakeOp
 
 from opforge.builders.lookup.host_requirements import host_problem
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
-from opforge.cache.records import validity
+from opforge.cache.store import Fit
+
+FILES = [entries.RECORD, entries.BUILD]
+
+
+def judge(record):
+    return Fit(host_problem(record) or "")
+
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -63,33 +70,34 @@ def mutate_file(data, path):
 
 @pytest.fixture(scope="module")
 def built_op(tmp_path_factory):
-    """(op, paths of its stat record and its manifest, copy of its store)."""
+    """(op, paths of its record and of how it was built, copy of its store)."""
     op = FakeOp(tmp_path_factory.mktemp("garbage"))
     entry = op.build()
-    paths = {"stat record": op.stat_records()[0], "manifest": os.path.join(entry.folder, entries.MANIFEST)}
+    paths = {name: os.path.join(entry.folder, name) for name in FILES}
     backup = str(op.folder / "backup")
     shutil.copytree(op.store.layout.path(), backup)
     return op, paths, backup
 
 
-@pytest.mark.parametrize("which", ["stat record", "manifest"])
+@pytest.mark.parametrize("which", FILES)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), paranoid=st.booleans())
-def test_a_mutated_stat_record_or_manifest_is_a_hit_or_a_miss_never_an_exception(built_op, which, data, paranoid):
+@given(data=st.data())
+def test_a_mutated_record_is_a_hit_or_a_miss_never_an_exception(built_op, which, data):
     op, paths, backup = built_op
     logging.getLogger("opforge.cache").setLevel(logging.CRITICAL)
     shutil.rmtree(op.store.layout.path())
     shutil.copytree(backup, op.store.layout.path())
     mutate_file(data, paths[which])
     try:
-        by_plan = op.get(paranoid)
-        by_description = op.store.match("description", host_problem, op.root_paths, (), [], own=True)
+        by_plan = op.get()
+        by_description = op.store.own.find(DESCRIPTION, judge, op.root_paths, op.store.disk, [])
+        by_description = by_description and by_description.entry
     finally:
         logging.getLogger("opforge.cache").setLevel(logging.NOTSET)
     for entry in (by_plan, by_description):
         if entry is not None:
             with open(entry.library, "rb") as file:
-                assert hashlib.sha256(file.read()).hexdigest() == entry.binary["sha256"]
+                assert hashlib.sha256(file.read()).hexdigest() == entry.record["sha256"]
 
 
 @pytest.mark.parametrize(
@@ -107,35 +115,34 @@ def test_a_mutated_stat_record_or_manifest_is_a_hit_or_a_miss_never_an_exception
         "[" * 5000,
     ],
 )
-@pytest.mark.parametrize("which", ["stat record", "manifest"])
+@pytest.mark.parametrize("which", FILES)
 def test_a_file_of_another_form_is_a_miss(fake_op, text, which):
     built = fake_op.build()
-    manifest = os.path.join(built.folder, entries.MANIFEST)
-    path = fake_op.stat_records()[0] if which == "stat record" else manifest
-    text_files.write(os.path.dirname(path), os.path.basename(path), text)
-    assert fake_op.get(paranoid=which == "manifest") is None
+    text_files.write(built.folder, which, text)
+    assert fake_op.get() is None
     assert fake_op.build().key == built.key
+    assert fake_op.get().key == built.key
 
 
-def test_a_stat_record_that_is_not_text_is_a_miss(fake_op):
-    fake_op.build()
-    with open(fake_op.stat_records()[0], "wb") as file:
+def test_a_record_that_is_not_text_is_a_miss(fake_op):
+    with open(os.path.join(fake_op.build().folder, entries.RECORD), "wb") as file:
         file.write(b"\xff\x00\xfe" * 9)
     assert fake_op.get() is None
 
 
-def test_a_stat_record_cannot_name_an_entry_outside_the_store(fake_op, tmp_path):
-    built = fake_op.build()
-    outside = tmp_path / "outside"
-    os.rename(built.folder, outside)
-    path = fake_op.stat_records()[0]
-    record = read_json(path)
-    record["result"] = os.path.relpath(outside, fake_op.store.layout.path("entries"))
-    text_files.write(os.path.dirname(path), os.path.basename(path), json.dumps(record))
+def test_a_record_in_another_entrys_folder_is_not_used(fake_op):
+    first = fake_op.build()
+    fake_op.edit("int b;")
+    second = fake_op.build()
+    os.rename(first.folder, first.folder + "-away")
+    os.rename(second.folder, first.folder)
+    os.rename(first.folder + "-away", second.folder)
     assert fake_op.get() is None
 
 
-def test_a_stat_record_of_another_format_is_not_read(fake_op, monkeypatch):
-    fake_op.build()
-    monkeypatch.setattr(validity, "FORMAT", validity.FORMAT + 1)
+@pytest.mark.parametrize("number", [0, entries.FORMAT + 1, "1", None])
+def test_a_record_of_another_format_is_not_read(fake_op, number):
+    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps({**read_json(path), "format": number}))
     assert fake_op.get() is None
+    assert fake_op.reasons() == ["its record cannot be read"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 
-from opforge.cache import store
+from support.store.fake_op import DESCRIPTION, PLAN
+
+from opforge.cache import admit, store
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.keys import root_paths_digest
+from opforge.cache.records.entry import Entry
+from opforge.cache.store import Fit
 
 
 def test_a_miss_in_an_empty_store_has_its_reason(fake_op):
@@ -20,7 +23,7 @@ def test_an_entry_that_was_built_is_found(fake_op):
     entry = fake_op.get()
     assert built.origin == "built" and entry.origin == "cache"
     assert entry.library == built.library and os.path.isfile(entry.library)
-    assert entry.manifest()["op"] == "a" and entry.manifest()["plan"] == "plan"
+    assert entry.record["op"] == "a" and entry.record["plan"] == PLAN and entry.build()["components"] == {}
     assert fake_op.reasons() == []
 
 
@@ -40,19 +43,18 @@ def test_a_source_that_is_gone_is_a_miss_that_names_it(fake_op):
     fake_op.build()
     os.unlink(fake_op.folder / "src" / "a.cpp")
     assert fake_op.get() is None
-    assert fake_op.reasons() == [f"{fake_op.folder}/src/a.cpp is gone"]
+    assert fake_op.reasons() == [f"{fake_op.folder}/src/a.cpp no longer exists"]
 
 
-def test_a_moved_source_tree_is_a_hit_and_gets_its_own_stat_record(fake_op):
+def test_a_moved_source_tree_is_a_hit(fake_op):
     fake_op.build()
     os.rename(fake_op.folder / "src", fake_op.folder / "moved")
     fake_op.root_paths = {"own": str(fake_op.folder / "moved")}
     assert fake_op.get() is not None
-    assert len(fake_op.stat_records()) == 2
-    assert any(path.endswith(root_paths_digest(fake_op.root_paths) + ".json") for path in fake_op.stat_records())
+    assert len(fake_op.pointers()) == 1
 
 
-def test_a_paranoid_look_up_notices_an_edit_that_changed_no_stamp(fake_op):
+def test_an_edit_that_changes_no_stamp_is_noticed(fake_op):
     class ConstantStamps(Disk):
         """Every file has one old stamp that never changes."""
 
@@ -62,16 +64,25 @@ def test_a_paranoid_look_up_notices_an_edit_that_changed_no_stamp(fake_op):
     fake_op.store.disk = ConstantStamps()
     fake_op.build()
     fake_op.edit("int b;")
-    assert fake_op.get() is not None
-    assert fake_op.get(paranoid=True) is None
+    assert fake_op.get() is None
 
 
-def test_the_stat_records_of_a_plan_are_bounded(fake_op):
-    for number in range(store.KEPT_STAT_RECORDS + 4):
+def test_the_pointers_of_a_plan_are_bounded(fake_op):
+    for number in range(admit.KEPT_POINTERS + 4):
         fake_op.edit(f"int a{number};")
         fake_op.build()
-    assert len(fake_op.stat_records()) == store.KEPT_STAT_RECORDS
+    assert len(fake_op.pointers()) == admit.KEPT_POINTERS
     assert fake_op.get() is not None
+
+
+def test_of_many_versions_only_the_one_that_fits_is_compared_in_full(fake_op, monkeypatch):
+    for number in range(4):
+        fake_op.edit(f"int a{number};")
+        fake_op.build()
+    read, build = [], Entry.build
+    monkeypatch.setattr(Entry, "build", lambda entry: read.append(entry.key) or build(entry))
+    fake_op.edit("int a1;")
+    assert read == [] and [fake_op.get().key] == read
 
 
 def test_an_entry_that_was_removed_is_a_miss_and_built_again(fake_op):
@@ -88,39 +99,60 @@ def test_an_entry_that_was_removed_is_a_miss_and_built_again(fake_op):
 
 def test_a_layers_entry_is_found_by_its_description(fake_op, tmp_path):
     built, rejected = fake_op.build(), []
-    entry = fake_op.match(fake_op.as_layer(tmp_path / "mine"), rejected)
+    entry = fake_op.match(fake_op.as_layer(tmp_path / "mine").layers, rejected)
     assert (entry.library, entry.origin, rejected) == (built.library, str(fake_op.folder / "store"), [])
 
 
 def test_a_layers_entry_that_is_not_used_has_its_reason(fake_op, tmp_path):
     built, rejected = fake_op.build(), []
-    user_store = fake_op.as_layer(tmp_path / "mine")
-    paths = fake_op.root_paths
-    assert user_store.match("description", lambda _binary: "it needs torch 9", paths, (), rejected) is None
-    assert user_store.match("another", lambda _binary: None, paths, (), rejected) is None
+    (layer,) = fake_op.as_layer(tmp_path / "mine").layers
+    paths, disk = fake_op.root_paths, fake_op.store.disk
+    assert layer.find(DESCRIPTION, lambda _record: Fit("it needs torch 9"), paths, disk, rejected) is None
+    assert layer.find("another", lambda _record: Fit(), paths, disk, rejected) is None
     assert [tuple(entry) for entry in rejected] == [
         (built.folder, "it needs torch 9"),
         (str(fake_op.folder / "store"), "holds no entry for this description"),
     ]
 
 
-def test_the_users_own_store_is_matched_only_on_request(fake_op):
+def test_of_several_entries_the_one_with_the_highest_rank_is_used(fake_op, tmp_path):
     fake_op.build()
-    assert fake_op.match() is None
-    assert fake_op.match(own=True) is not None
+    fake_op.edit("int b;")
+    second = fake_op.build()
+    fake_op.edit("int a;")
+    (layer,) = fake_op.as_layer(tmp_path / "mine").layers
+    rejected = []
+
+    def fit(record):
+        return Fit(rank=2 if record["key"] == second.record["key"] else 1)
+
+    match = layer.find(DESCRIPTION, fit, fake_op.root_paths, fake_op.store.disk, rejected)
+    assert match.entry.key != second.key
+    assert [entry.where for entry in rejected] == [second.folder], "the better one was built from another source"
 
 
-def test_only_files_below_trusted_roots_may_differ_from_those_a_layers_entry_was_built_from(fake_op, tmp_path):
+def test_the_users_own_store_is_searched_by_description_too(fake_op):
+    built = fake_op.build()
+    entry = fake_op.match([fake_op.store.own])
+    assert (entry.key, entry.origin) == (built.key, "cache")
+
+
+def test_the_op_s_own_files_may_not_differ_from_those_a_layers_entry_was_built_from(fake_op, tmp_path):
     built, rejected = fake_op.build(), []
     fake_op.edit("int another;")
-    user_store = fake_op.as_layer(tmp_path / "mine")
-    assert fake_op.match(user_store, rejected) is None
+    assert fake_op.match(fake_op.as_layer(tmp_path / "mine").layers, rejected) is None
     assert [tuple(entry) for entry in rejected] == [(built.folder, f"{fake_op.folder}/src/a.cpp has changed")]
-    assert fake_op.match(user_store, rejected, trusted_roots=("own",)).library == built.library
 
 
 def test_a_missing_layer_is_reported(fake_op, tmp_path):
     user_store = store.Store(str(tmp_path / "mine"), fake_op.store.owners, (str(tmp_path / "typo"),))
     rejected = []
-    assert fake_op.match(user_store, rejected) is None
+    assert fake_op.match(user_store.layers, rejected) is None
     assert rejected == [store.Rejected(str(tmp_path / "typo"), "there is no such folder")]
+
+
+def test_a_layer_of_an_older_opforge_is_refused(fake_op, tmp_path):
+    (tmp_path / "old" / "v1" / "entries").mkdir(parents=True)
+    user_store, rejected = store.Store(str(tmp_path / "mine"), fake_op.store.owners, (str(tmp_path / "old"),)), []
+    assert fake_op.match(user_store.layers, rejected) is None
+    assert rejected == [store.Rejected(str(tmp_path / "old"), "it was made by an older opforge: build it again")]

@@ -52,7 +52,7 @@ def test_export_of_an_op_that_is_not_stored_names_those_that_are(users_store, tm
 def test_import_of_a_file_that_is_no_archive_fails_with_the_reason(users_store, tmp_path):
     (tmp_path / "ops.tar").write_text("no")
     done = run("import", str(tmp_path / "ops.tar"))
-    assert done.exit_code == 1 and done.stderr.startswith(f"error: The archive {tmp_path}/ops.tar was refused: ")
+    assert done.exit_code == 1 and done.stderr.startswith(f"error: The archive {tmp_path}/ops.tar cannot be imported: ")
     assert json.loads(run("import", str(tmp_path / "ops.tar"), "--json").stdout)["error"] == "ArchiveError"
 
 

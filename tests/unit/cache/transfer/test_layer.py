@@ -13,7 +13,7 @@ from support.store.fake_store import ME
 from opforge.cache.current import current_store
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.store import Store
+from opforge.cache.store import Fit, Source
 from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError
 
@@ -21,11 +21,11 @@ DESCRIPTION = key_of(["description", "relu"])
 
 
 def new_entry(fake_store, op, size=1000):
-    return fake_store.store.read_entry(fake_store.layout, fake_store.add(op, size=size), "cache")
+    return fake_store.store.own.read(fake_store.add(op, size=size), [])
 
 
 def modes(folder):
-    """The mode of each file and folder below `folder`."""
+    """Returns the mode of each file and folder below `folder`."""
     paths = [os.path.join(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files)]
     return {os.path.relpath(path, folder): stat.S_IMODE(os.lstat(path).st_mode) for path in paths}
 
@@ -35,23 +35,24 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
     entry, folder = new_entry(fake_store, "relu"), tmp_path / "new" / "layer"
     old = os.umask(umask)
     try:
-        added = layer.add(str(folder), entry, DESCRIPTION)
+        added = layer.add(str(folder), entry, DESCRIPTION, ME)
     finally:
         os.umask(old)
     by_name = modes(folder)
     assert {mode for name, mode in by_name.items() if os.path.isdir(folder / name)} == {0o755}
     assert {mode for name, mode in by_name.items() if name.endswith(".so")} == {0o555}
-    assert by_name[f"v1/entries/{entry.key}/manifest.json"] == 0o644
+    assert by_name[f"v2/entries/{entry.key}/record.json"] == 0o644
     assert "CACHEDIR.TAG" not in by_name, "backups and images are made of layers, and would leave a tagged folder out"
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
     assert stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o777 & ~umask, "not opforge's: as the user wants it"
     assert added.library.startswith(str(folder))
-    store = Store(str(tmp_path / "mine"), ME, (str(folder),))
-    assert store.match(DESCRIPTION, lambda _binary: None, fake_store.root_paths, (), []).key == entry.key
+    source = Source(Layout(str(folder)), ME)
+    match = source.find(DESCRIPTION, lambda _record: Fit(), fake_store.root_paths, fake_store.store.disk, [])
+    assert match.entry.key == entry.key
 
 
 def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp_path):
-    entries = tmp_path / "layer" / "v1" / "entries"
+    entries = tmp_path / "layer" / "v2" / "entries"
     old, new, foreign = "old.1.0a0a0a0a.tmp", "new.2.0a0a0a0a.tmp", "thesis.tmp"
     for name in (old, new, foreign):
         (entries / name).mkdir(parents=True)
@@ -59,7 +60,7 @@ def test_an_old_temporary_folder_is_removed_and_a_new_one_is_not(fake_store, tmp
     for name in (old, foreign):
         os.utime(entries / name, (1, 1))
     entry = new_entry(fake_store, "relu")
-    layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     assert sorted(child.name for child in entries.iterdir()) == sorted([entry.key, new, foreign])
 
 
@@ -80,7 +81,7 @@ def test_nobody_else_can_open_a_file_of_a_layer_before_it_is_complete(fake_store
     monkeypatch.setattr(shutil, "copyfileobj", watch)
     before = os.umask(0o002)
     try:
-        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     finally:
         os.umask(before)
     assert len(seen) == 2 and set(seen) == {(0o700, 0o600)}
@@ -93,16 +94,16 @@ def test_a_library_that_changes_while_it_is_copied_is_not_added(fake_store, tmp_
         target.write(original.read()[:-1] + b"?")
 
     monkeypatch.setattr(shutil, "copyfileobj", spoil)
-    with pytest.raises(CacheDirError, match=r"its library has changed while it was copied\. Build the op again"):
-        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
-    assert list((tmp_path / "layer" / "v1" / "entries").iterdir()) == []
+    with pytest.raises(CacheDirError, match=r"it cannot be copied: .*Build the op again"):
+        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
+    assert list((tmp_path / "layer" / "v2" / "entries").iterdir()) == []
 
 
 def test_an_entry_that_the_layer_has_is_left_alone(fake_store, tmp_path):
     entry = new_entry(fake_store, "relu")
-    first = layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    first = layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     before = os.stat(first.library)
-    layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     assert os.stat(first.library) == before
 
 
@@ -116,7 +117,7 @@ def test_many_threads_fill_one_layer_at_once(fake_store, tmp_path):
         for number in range(len(entries)):
             entry = entries[(number + start) % len(entries)]
             try:
-                layer.add(folder, entry, key_of(["description", entry.binary["op"]]))
+                layer.add(folder, entry, key_of(["description", entry.record["op"]]), ME)
             except Exception as error:
                 errors.append(error)
 
@@ -129,20 +130,20 @@ def test_many_threads_fill_one_layer_at_once(fake_store, tmp_path):
     layout, keys = Layout(folder), sorted(entry.key for entry in entries)
     assert sorted(os.listdir(layout.path("entries"))) == keys, "no temporary folder is left"
     for entry in entries:
-        assert sorted(os.listdir(layout.entry(entry.key))) == sorted(os.listdir(entry.folder))
+        assert sorted(os.listdir(layout.entry(entry.key))) == sorted(["record.json", entry.record["file"]])
 
 
 def test_a_layer_that_cannot_be_written_is_an_error(fake_store, tmp_path):
     entry = new_entry(fake_store, "relu")
     (tmp_path / "layer").write_text("a file")
-    with pytest.raises(CacheDirError, match=r"layer cannot be used: it cannot be written \(.*Choose another folder"):
-        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION)
+    with pytest.raises(CacheDirError, match=r"layer cannot be used: .*layer is not a folder\. Choose another folder"):
+        layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
 def test_a_layer_that_others_may_write_is_refused_with_the_fix(fake_store, tmp_path, monkeypatch, mode):
     folder = tmp_path / "layer"
-    layer.add(str(folder), new_entry(fake_store, "relu"), DESCRIPTION)
+    layer.add(str(folder), new_entry(fake_store, "relu"), DESCRIPTION, ME)
     os.chmod(folder, mode)
     if os.geteuid() == 0:
         os.chown(folder, -1, 12345)  # not the private group of this user

@@ -1,0 +1,177 @@
+"""Reads the sections, symbols and notes of a 64-bit little-endian ELF file.
+
+The format: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html, and for the versions of symbols
+https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .reader import FileFormatError, Reader
+
+MAGIC, FORM = b"\x7fELF", b"\x02\x01"
+"""FORM: 64 bits, little-endian."""
+HEADER = struct.Struct("<8xB7xHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+DYNAMIC = struct.Struct("<qQ")
+NEED, NEED_NAME = struct.Struct("<HHIII"), struct.Struct("<IHHII")
+NOTE = struct.Struct("<III")
+NOBITS, NOTES, LARGE_INDEX, LARGE_COUNT = 8, 7, 0xFFFF, 0
+"""Types of sections: without content, and notes. Values of the header that stand for a field of the first section."""
+NEEDED = 1
+"""The tag of a library that is needed."""
+UNDEFINED, DEFAULT, GLOBAL, WEAK, FUNCTION = 0, 0, 1, 2, 2
+"""Of a symbol: the section if another library defines it, a visibility, two bindings, and a type."""
+CUDA, AMDGPU = "cuda", "amdgpu"
+MACHINES = {0: "none", 21: "ppc64", 62: "x86_64", 183: "aarch64", 190: CUDA, 224: AMDGPU, 243: "riscv"}
+
+
+class Section(NamedTuple):
+    """A section's header. `link` is the section of its names; `info` depends on its kind."""
+
+    kind: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+class Symbol(NamedTuple):
+    """A symbol of a table."""
+
+    name: str
+    bind: int
+    kind: int
+    visibility: int
+    section: int
+    size: int
+
+
+class Note(NamedTuple):
+    """An entry of a section of notes."""
+
+    name: bytes
+    kind: int
+    content: Reader
+
+
+class ElfFile:
+    """An ELF file. Every method raises FileFormatError if what it reads is damaged."""
+
+    def __init__(self, file: Reader) -> None:
+        self._file = file
+        if not file.starts_with(MAGIC + FORM):
+            raise FileFormatError(f"{file.name} is not an ELF file of 64 bits, little-endian")
+        fields = file.unpack(HEADER, 0, "its header")
+        self.abi_version, _type, machine, _version, _entry, _segments, offset, self.flags, *sizes = fields
+        self.machine = MACHINES.get(machine, f"machine {machine}")
+        _header, _segment, _segment_count, entry_size, count, names_index = sizes
+        self._all: list[Section] = []
+        self.sections: dict[str, Section] = {}
+        """By name; of several with the same name the first."""
+        if offset:
+            self._read_sections(offset, entry_size, count, names_index)
+
+    def _read_sections(self, offset: int, entry_size: int, count: int, names_index: int) -> None:
+        if entry_size != SECTION.size:
+            raise self._file.damaged(f"its headers of sections have {entry_size} bytes, and not {SECTION.size}")
+        first = self._file.unpack(SECTION, offset, "its section table")
+        count = first[5] if count == LARGE_COUNT else count
+        names_index = first[6] if names_index == LARGE_INDEX else names_index
+        table = self._file.content(offset, count * SECTION.size, "its section table")
+        headers = list(SECTION.iter_unpack(table))
+        self._all = [Section(fields[1], *fields[4:8]) for fields in headers]
+        name_at = self._names(names_index)
+        for fields, section in zip(headers, self._all, strict=True):
+            self.sections.setdefault(name_at(fields[0]), section)
+
+    def content(self, section: Section | None) -> Reader:
+        """Returns the bytes of a section; empty if there is none, or if it has none in the file."""
+        if section is None or section.kind == NOBITS:
+            return self._file.part(0, 0, "an empty section")
+        return self._file.part(section.offset, section.size, f"a section of {self._file.name}")
+
+    def symbols(self, name: str) -> list[Symbol]:
+        """Returns the symbols of a table; none if the file has no such table."""
+        section = self.sections.get(name)
+        if section is None:
+            return []
+        table = self.content(section)
+        if len(table) % SYMBOL.size:
+            raise table.damaged(f"{name} has {len(table)} bytes, which is no multiple of {SYMBOL.size}")
+        name_at = self._names(section.link)
+        return [
+            Symbol(name_at(at), info >> 4, info & 15, other & 3, index, size)
+            for at, info, other, index, _value, size in SYMBOL.iter_unpack(table.content(0, len(table), name))
+        ]
+
+    def needed(self) -> list[str]:
+        """Returns the names of the libraries that have to be loaded first."""
+        section = self.sections.get(".dynamic")
+        if section is None:
+            return []
+        table, name_at, needed = self.content(section), self._names(section.link), []
+        for at in range(0, len(table), DYNAMIC.size):
+            tag, value = table.unpack(DYNAMIC, at, "its dynamic section")
+            if tag == 0:
+                break
+            if tag == NEEDED:
+                needed.append(name_at(value))
+        return needed
+
+    def needed_versions(self) -> list[str]:
+        """Returns the versions of other libraries' symbols that this one uses, such as GLIBC_2.14."""
+        section = self.sections.get(".gnu.version_r")
+        if section is None:
+            return []
+        table, name_at, versions = self.content(section), self._names(section.link), []
+        at = 0
+        for _library in range(section.info):
+            _version, count, _file, first, following = table.unpack(NEED, at, "its table of versions")
+            name_entry = at + first
+            for _name in range(count):
+                _hash, _flags, _index, name, step = table.unpack(NEED_NAME, name_entry, "its table of versions")
+                versions.append(name_at(name))
+                if not step:
+                    break
+                name_entry += step
+            if not following:
+                break
+            at += following
+        return versions
+
+    def notes(self) -> Iterator[Note]:
+        """Yields each note of every section of notes."""
+        for section in self._all:
+            if section.kind != NOTES:
+                continue
+            table, at = self.content(section), 0
+            while at + NOTE.size <= len(table):
+                name_size, size, kind = table.unpack(NOTE, at, "a note")
+                at += NOTE.size
+                name = table.content(at, name_size, "a note's name")
+                at += _aligned(name_size)
+                yield Note(name.rstrip(b"\0"), kind, table.part(at, size, "a note"))
+                at += _aligned(size)
+
+    def _names(self, index: int) -> Callable[[int], str]:
+        """Returns a function that returns the name at a position of a section of names."""
+        if not index < len(self._all):
+            raise self._file.damaged(f"its names are in section {index}, and there are {len(self._all)}")
+        table = self.content(self._all[index])
+        names: dict[int, str] = {}
+
+        def name_at(position: int) -> str:
+            if position not in names:  # many symbols have the same name
+                names[position] = table.text(position, "a name") if position else ""
+            return names[position]
+
+        return name_at
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3

@@ -1,0 +1,23 @@
+"""A piece of device code in a file."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .reader import Reader
+
+
+class Image(NamedTuple):
+    """A piece of device code. `code` is None if it could not be read."""
+
+    kind: str
+    """SASS, PTX or HSACO."""
+    arch: str
+    size: int
+    """The size in the file, in bytes."""
+    code: Reader | None
+    compression: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns everything but the code."""
+        return {"kind": self.kind, "arch": self.arch, "size": self.size, "compression": self.compression}

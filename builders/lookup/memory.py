@@ -1,0 +1,224 @@
+"""Remembers which entry a look-up led to, so that the next one neither makes a plan nor compares contents.
+
+The outcome of a look-up is a function of the spec, of environment variables, of the folders that are searched, of the
+compiler, of the files that the entry was built from, and of opforge's own code. The name of what is remembered covers
+the first three. It holds the stamps of all others, and of the folders on PATH in which an earlier compiler would
+appear. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge import settings
+from opforge.builders import toolchains
+from opforge.builders.spec import abi
+from opforge.builders.spec.installed_torch import torch_folder
+from opforge.cache import machine_folder
+from opforge.cache.filesystem.disk import ABSENT, Disk, is_racy
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.records.entry import Entry, is_record
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.store import Match, Source, Store
+
+FORMAT = 1
+MACHINE_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+"""The variables that decide which libraries of the system a prebuilt op meets."""
+
+
+class Snapshot(NamedTuple):
+    """What a look-up depends on besides its name, as it was before the look-up."""
+
+    at: int
+    """When the snapshot was taken, in the disk's nanoseconds."""
+    folders: list[tuple[str, tuple[int, ...]]]
+    """Where an earlier compiler, or an entry of a layer with this description, would appear; with their stamps."""
+    absent: list[str]
+    """Paths that must not exist: an earlier root would then provide a source."""
+
+
+class Lookup(NamedTuple):
+    """One look-up: what is requested, and where it is looked for."""
+
+    spec: OpSpec
+    store: Store
+    sources: Sequence[Source]
+    """The layers that are searched before the store, in order."""
+    root_paths: Mapping[str, str]
+    exact: bool = False
+
+    def name(self, programs: Mapping[str, object]) -> str:
+        """Returns the name under which the outcome is remembered.
+
+        `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
+        """
+        spec = self.spec
+        variables = [(name, os.environ.get(name)) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
+        requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
+        roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
+        value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
+        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact, _libc()]
+        value.append(abi.INTERFACE)
+        # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
+        return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
+    """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
+    name, store = lookup.name(programs), lookup.store
+    try:
+        memory: Any = machine_folder.recall(name)
+        if memory is None or memory["format"] != FORMAT or memory["name"] != name:
+            return None
+        paths, record = memory["paths"], memory["record"]
+        if memory["code"] != _code_stamps(lookup.spec) or memory["folders"] != _program_folders():
+            return None
+        if store.disk.flat_stamps(paths) != memory["stamps"] or any(map(os.path.exists, memory["absent"])):
+            return None
+        if any(os.environ.get(variable, "") != value for variable, value in memory["variables"]):
+            return None
+        source = lookup.sources[memory["source"]] if memory["source"] >= 0 else store.own
+        key = os.path.basename(memory["key"])
+        if not is_record(record):
+            return None
+        watched = tuple((paths[at], tuple(memory["stamps"][4 * at : 4 * at + 4])) for at in range(memory["watched"]))
+        entry = Entry(key, source.layout.entry(key), record, source.origin or source.layout.root, watched)
+        if source.problem(entry) is not None:
+            return None
+        if source is store.own and memory["pointer"]:
+            note_use(store, memory["pointer"])
+        return entry
+    except UNREADABLE:
+        return None
+
+
+def note_use(store: Store, pointer: str) -> None:
+    """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too.
+
+    A store that only has hits would otherwise never be swept.
+    """
+    if store.note_use(pointer):
+        from opforge.cache.maintenance import limits  # not on the path of a hit, except once an hour
+
+        limits.enforce_settings(store.layout)
+
+
+def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
+    """Returns what is remembered besides the entry. It must be taken before the look-up: later changes would be missed.
+
+    `description` is the key of the op's description, or empty if no layer is searched.
+    """
+    disk = lookup.store.disk
+    at = disk.now_ns()
+    folders = _program_folders()
+    for source in lookup.sources:
+        folders.append(_nearest(source.layout.description(description), source.layout.root, disk))
+    return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], _absent_paths(lookup.spec))
+
+
+def remember(
+    lookup: Lookup, programs: Mapping[str, object], used: Mapping[str, Sequence[int]], match: Match, snapshot: Snapshot
+) -> None:
+    """Remembers the outcome. If that fails, the next look-up is made in full, nothing else.
+
+    `used` are the programs that led to the plan, with their stamps; none if no plan was made.
+    """
+    disk, spec = lookup.store.disk, lookup.spec
+    code = _code_stamps(spec)
+    watched, folders = match.entry.watched, dict(snapshot.folders)
+    stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
+    stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
+    torch = torch_folder() if spec.abi != abi.PLAIN else None
+    if torch:  # its version decides whether the entry fits
+        path = os.path.join(torch, "version.py")
+        stamped.append((path, _stamp(path, disk)))
+    code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
+    if not match.stamped.is_complete or is_racy([*stamped, *code_stamps], snapshot.at):
+        return
+    entry = match.entry
+    origins = [source.origin or source.layout.root for source in lookup.sources]
+    record = {name: value for name, value in entry.record.items() if name != "inputs"}
+    name = lookup.name(programs)
+    memory = {
+        "format": FORMAT,
+        "name": name,
+        "key": entry.key,
+        "source": origins.index(entry.origin) if entry.origin in origins else -1,
+        "pointer": match.pointer,
+        "record": record | {"stamp": list(disk.stamp(entry.library) or ())},
+        "code": code,
+        "folders": _program_folders(),
+        "watched": len(watched),
+        "paths": [path for path, _stamp in stamped],
+        "stamps": [number for _path, stamp in stamped for number in stamp],
+        "absent": snapshot.absent,
+        "variables": match.stamped.variables,
+    }
+    machine_folder.remember(name, json.dumps(memory).encode())
+
+
+def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
+    return tuple(disk.stamp(path) or ABSENT)
+
+
+def _nearest(folder: str, root: str, disk: Disk) -> str:
+    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
+    while len(folder) > len(root) and not disk.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""  # not glibc
+
+
+def _working_folder() -> str:
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
+    compiler = os.environ.get("CXX", "")
+    starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
+    return "" if all(path.startswith("/") for path in starts) else os.getcwd()
+
+
+def _folders(variable: str, default: str = "") -> list[str]:
+    value = os.environ.get(variable, default)
+    return [folder or "." for folder in value.split(os.pathsep)] if value else []
+
+
+def _program_folders() -> list[str]:
+    """Returns the folders in which a compiler that takes precedence would appear: their stamps are remembered."""
+    return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
+
+
+_code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_stamps(toolchains.HOST_CODE)}
+"""The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
+
+
+def _code_stamps(spec: OpSpec) -> list[int]:
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
+    files = toolchains.plan_code(spec)
+    if files not in _code:
+        _code[files] = Disk().flat_stamps(files)
+    return _code[files]
+
+
+def _absent_paths(spec: OpSpec) -> list[str]:
+    """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
+    paths = []
+    for name in (*spec.sources, *spec.include_dirs):
+        if not os.path.isabs(name):
+            for root in spec.roots:
+                path = os.path.join(root.path, name)
+                if os.path.exists(path):
+                    break
+                paths.append(path)
+    headers = [os.path.join(root.path, root.include) for root in spec.roots if root.include]
+    return [*paths, *(folder for folder in headers if not os.path.isdir(folder))]

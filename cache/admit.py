@@ -1,0 +1,212 @@
+"""The one way into a store: builds, archives and layers are checked here, and published by one rename."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from typing import Any
+
+from opforge.errors import CacheDirError
+
+from . import staging
+from .filesystem.disk import digest_of
+from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
+from .keys import key_of
+from .layout import Layout, entry_name
+from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
+from .records.inputs import Inputs
+from .records.pins import pinned
+
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
+"""The fields of a record in which two builds of one entry may differ."""
+KEPT_POINTERS = 16
+"""How many entries a plan keeps: so many states of its sources can be returned to without a build."""
+
+
+def admit(layout: Layout, folder: str, owners: Collection[int], layer_description: str = "") -> tuple[Entry, bool]:
+    """Checks a finished folder and makes it an entry; returns it, and whether it is new.
+
+    An entry that the store has already is used instead, if it is intact; otherwise it is quarantined. Nothing that is
+    published is ever written to again.
+
+    Args:
+        layout: The store or the layer.
+        folder: Holds the library, its record and, unless the entry is for a layer, how it was built.
+        owners: The user ids that the files may belong to.
+        layer_description: For a layer, the key of the description by which the entry is found there; it may differ from
+            that of the builder that built it. Every user may read the entry.
+
+    Raises:
+        ValueError: Something in the folder is wrong; the text says what.
+        CacheDirError: The store does not read back what was written, or an entry in it cannot be changed.
+        OSError: The store cannot be written.
+    """
+    record = checked_record(folder, owners)
+    key = entry_name(record["key"], record["sha256"])
+    _set_modes(folder, record["file"], bool(layer_description))
+    names = os.listdir(folder)
+    for _attempt in range(3):
+        is_new = staging.publish(layout, folder, key)
+        entry = Entry(key, layout.entry(key), record, "built" if is_new else "cache")
+        problem = integrity_problem(entry, owners, full=True)
+        if not problem and not is_new:
+            problem = _difference(entry, names, owners)
+        if not problem:
+            _point(layout, entry, layer_description)
+            return entry, is_new
+        if not staging.quarantine(layout, key, problem):
+            raise CacheDirError(
+                layout.root,
+                f"{layout.entry(key)} cannot be changed ({problem})",
+                "Set OPFORGE_CACHE_DIR to a folder of your own: files of another user cannot be trusted",
+            )
+        if is_new:
+            break
+    raise CacheDirError(
+        layout.root,
+        f"an entry that was just written cannot be read back ({problem})",
+        "Check the disk, or set OPFORGE_CACHE_DIR to another",
+    )
+
+
+def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict[str, Any]:
+    """Returns the record of an entry's folder after checking everything in it, and that it may be called `name`.
+
+    Raises ValueError, OSError.
+    """
+    try:
+        record = _read(folder, RECORD)
+        if not is_record(record):
+            raise ValueError("its record is incomplete, or of a format that is not read")
+        names = set(os.listdir(folder))
+        if names - {BUILD} != {RECORD, record["file"]}:
+            raise ValueError("it does not hold a record and its library alone")
+        for field in ("plan", "description", "key"):
+            if not _is_key(record[field]):
+                raise ValueError(f"its {field} is no key")
+        if name and name != entry_name(record["key"], record["sha256"]):
+            raise ValueError("its record describes another entry")
+        Inputs.from_json(record["inputs"])
+        if BUILD in names:
+            _check_build(record, _read(folder, BUILD))
+    except ValueError:
+        raise
+    except UNREADABLE as error:
+        if isinstance(error, OSError):
+            raise
+        raise ValueError(f"its record is incomplete ({error})") from error
+    problem = _library_problem(os.path.join(folder, record["file"]), record, owners)
+    if problem:
+        raise ValueError(problem)
+    return dict(record)
+
+
+def _read(folder: str, name: str) -> Any:
+    """Returns the value in a file of an entry. Raises OSError, or ValueError that names the file."""
+    try:
+        return read_json(os.path.join(folder, name))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its {name} cannot be read") from error
+
+
+def _is_key(text: str) -> bool:
+    return len(text) == 32 and not text.strip("0123456789abcdef")
+
+
+def _check_build(record: dict[str, Any], build: Any) -> None:
+    """Raises ValueError if how the entry was built does not belong to its record."""
+    inputs = Inputs.from_json(build["inputs"])
+    if record["inputs_key"] != key_of(inputs.to_json()):
+        raise ValueError("the files that it was built from are not those of its record")
+    if record["key"] != inputs.result_key(record["plan"]):
+        raise ValueError("it has the record of another")
+
+
+def _library_problem(path: str, record: dict[str, Any], owners: Collection[int]) -> str | None:
+    """Returns what is wrong with a library before it is published; reads it through one descriptor."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners:
+            return "the library is no regular file of yours"
+        if status.st_size != record["size"]:
+            return f"the library has {status.st_size} bytes instead of {record['size']}"
+        if digest_of(handle) != record["sha256"]:
+            return "the library's digest differs from its record's"
+        return None
+    finally:
+        os.close(handle)
+
+
+def _set_modes(folder: str, library: str, is_layer: bool) -> None:
+    """Sets the modes whatever the umask. Until now nobody else could open the files."""
+    for name in os.listdir(folder):
+        private, shared = (0o500, 0o555) if name == library else (0o600, 0o644)
+        os.chmod(os.path.join(folder, name), shared if is_layer else private)
+    os.chmod(folder, 0o755 if is_layer else 0o700)
+
+
+def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -> str | None:
+    """Returns why an entry that was there already cannot stand for the one that was to be published, or None.
+
+    `names` are the files of the latter.
+    """
+    try:
+        stored = checked_record(entry.folder, owners, entry.key)
+        if set(os.listdir(entry.folder)) != set(names):
+            return "it has other files"
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
+    own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
+    return None if own == theirs else "its record describes another library"
+
+
+def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
+    """Makes the entry the one that its plan and its description name.
+
+    Another library with the same key was built from the same inputs: it is not found any more.
+    """
+    plan = layout.plan(entry.record["plan"])
+    description = layout.description(layer_description or entry.record["description"])
+    for folder in (description,) if layer_description else (description, plan):
+        _write_pointer(folder, entry.key, 0o644 if layer_description else 0o600)
+        names = os.listdir(folder)
+        for name in names:
+            if name != entry.key and name.startswith(entry.record["key"]):
+                _remove(os.path.join(folder, name))
+    if not layer_description and len(names) > KEPT_POINTERS:
+        kept = pinned(layout)
+        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
+        for path in paths[:-KEPT_POINTERS]:
+            _remove(path)
+
+
+def _time(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _write_pointer(folder: str, name: str, mode: int) -> None:
+    for is_last in (False, False, True):
+        make_folder(folder)
+        try:
+            write_file(os.path.join(folder, name), b"")
+            os.chmod(os.path.join(folder, name), mode)
+        except FileNotFoundError:
+            if is_last:
+                raise
+            continue  # an eviction has just removed the folder, which was empty
+        break
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

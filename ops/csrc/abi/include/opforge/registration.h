@@ -1,0 +1,135 @@
+// Registration at load: what a library's blocks define is data until the loader calls `opforge_register`.
+//
+// A library with at least one block exports two symbols:
+//   opforge_describe  returns what it will define, so that the loader can detect conflicts first;
+//   opforge_register  registers every block, and undoes everything on the first failure.
+#pragma once
+
+#include <cstring>
+#include <exception>
+#include <string>
+
+#define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"))) inline
+
+OPFORGE_EXPORT const char* opforge_describe();
+OPFORGE_EXPORT const char* opforge_register(const char* suffix);
+
+namespace opforge {
+
+// What a block registers. Deleting it removes the ops.
+class __attribute__((visibility("hidden"))) Registration {
+public:
+    virtual ~Registration() = default;
+
+    Registration* previous = nullptr;
+    std::string problem;  // the first failure; "" if there is none
+};
+
+// One block of a registration macro. The macro's static object is one; its constructor only adds it to the list.
+class __attribute__((visibility("hidden"))) Block {
+public:
+    Block(const char* ns, bool defines) : ns(ns), defines(defines) {
+        *end() = this;
+        end() = &next;
+    }
+    virtual ~Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    static const Block*& first() {
+        static const Block* block = nullptr;
+        return block;
+    }
+
+    // Returns a new registration in the namespace `ns`. The caller owns it.
+    virtual Registration* open(const char* ns) const = 0;
+
+    // Registers the ops. Stores the first failure in `registration.problem`, or throws it.
+    virtual void fill(Registration& registration) const = 0;
+
+    // Appends a line for each op that `fill` defines: `ns::schema`, or `ns` alone if the schemas cannot be listed.
+    virtual void describe(std::string& lines) const = 0;
+
+    const char* const ns;
+    const bool defines;  // false for kernels, which may be for another library's namespace, such as aten
+    const Block* next = nullptr;
+
+    // The compiler emits the two exported functions because of these: a library without a block has neither.
+    const char* (*const describe_all)() = &opforge_describe;
+    const char* (*const register_all)(const char*) = &opforge_register;
+
+private:
+    static const Block**& end() {
+        static const Block** place = &first();
+        return place;
+    }
+};
+
+// Returns `ns`, followed by `suffix` if one of the library's blocks defines ops in it.
+inline std::string suffixed(const char* ns, const char* suffix) {
+    for (const Block* block = Block::first(); block; block = block->next) {
+        if (block->defines && std::strcmp(block->ns, ns) == 0) {
+            return std::string(ns) + suffix;
+        }
+    }
+    return ns;
+}
+
+// Registers one block. `last` is the registration before it, and becomes its own.
+inline void register_block(const Block& block, const char* suffix, Registration*& last, std::string& problem) {
+    problem = "a registration block threw an exception without a message";
+    try {
+        Registration* registration = block.open(suffixed(block.ns, suffix).c_str());
+        registration->previous = last;
+        last = registration;
+        if (registration->problem.empty()) {
+            block.fill(*registration);
+        }
+        problem = registration->problem;
+    } catch (const std::exception& error) {
+        if (*error.what()) {
+            problem = error.what();
+        }
+    } catch (...) {  // no std::exception
+    }
+}
+
+}  // namespace opforge
+
+// The text is valid until the next call; the loader does not call it concurrently.
+OPFORGE_EXPORT const char* opforge_describe() {
+    static std::string lines;
+    lines.clear();
+    for (const opforge::Block* block = opforge::Block::first(); block; block = block->next) {
+        if (block->defines) {
+            block->describe(lines);
+        }
+    }
+    return lines.c_str();
+}
+
+// Registers every block, those of definitions first. The names of the library's own namespaces are followed by
+// `suffix`. Returns null, or the reason why nothing was registered.
+OPFORGE_EXPORT const char* opforge_register(const char* suffix) {
+    static std::string problem;
+    opforge::Registration* last = nullptr;  // never deleted if all goes well: deleting one would remove its ops
+    problem.clear();
+    for (const bool definitions : {true, false}) {
+        for (const opforge::Block* block = opforge::Block::first(); block; block = block->next) {
+            if (block->defines == definitions && problem.empty()) {
+                opforge::register_block(*block, suffix, last, problem);
+            }
+        }
+    }
+    if (problem.empty()) {
+        return nullptr;
+    }
+    while (last) {
+        opforge::Registration* previous = last->previous;
+        delete last;
+        last = previous;
+    }
+    return problem.c_str();
+}
+
+#undef OPFORGE_EXPORT

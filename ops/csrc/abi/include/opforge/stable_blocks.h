@@ -1,0 +1,162 @@
+// The blocks of STABLE_TORCH_LIBRARY, _FRAGMENT and _IMPL, which wait for the loader.
+//
+// Defines two classes with the names and the interfaces of torch's own, so that torch's macros, and functions that take
+// a `torch::stable::detail::StableLibrary&`, use them unchanged. torch's register ops as they are constructed, and
+// ignore torch's error codes.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/version.h>
+
+#include <opforge/exceptions.h>
+#include <opforge/registration.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// A call of the function is an error with this text, in the line of the call.
+#ifdef __clang__
+#define OPFORGE_UNAVAILABLE(text) __attribute__((unavailable(text)))
+#else
+#define OPFORGE_UNAVAILABLE(text) __attribute__((error(text)))
+#endif
+
+namespace torch::stable::detail {
+
+// The type of `m` inside a block. Stores the first failure; later calls do nothing.
+class __attribute__((visibility("hidden"))) StableLibrary final : public opforge::Registration {
+public:
+    enum class Kind { DEF, IMPL, FRAGMENT };
+    using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
+
+    // A library that only lists the schemas.
+    StableLibrary(const char* ns, std::string* lines) : ns_(ns), lines_(lines) {}
+
+    // A library that registers them. `key` is a dispatch key, or null for definitions.
+    StableLibrary(Kind kind, const char* ns, const char* key, const char* file, uint32_t line) : ns_(ns) {
+        // Never a DEF, since several libraries may define ops in one package's namespace.
+        const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(ns, key, file, line, &handle_)
+                                                       : aoti_torch_library_init_fragment(ns, file, line, &handle_);
+        if (code != AOTI_TORCH_SUCCESS) {
+            handle_ = nullptr;
+            fail("torch refused the namespace ", ns);
+        }
+    }
+
+    StableLibrary(const StableLibrary&) = delete;
+    StableLibrary& operator=(const StableLibrary&) = delete;
+
+    ~StableLibrary() override {
+        if (handle_) {
+            aoti_torch_delete_library_object(handle_);
+        }
+    }
+
+    // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
+    [[gnu::noinline]] StableLibrary& def(const char* schema) {
+        if (lines_) {
+            lines_->append(ns_).append("::").append(schema).append("\n");
+        } else if (ok() && aoti_torch_library_def(handle_, schema) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the definition ", schema);
+        }
+        return *this;
+    }
+
+#ifdef _LIBCPP_VERSION
+    StableLibrary& impl(const char* name, opforge::Guarded guarded) { return impl_boxed(name, guarded.kernel); }
+
+    // Deleted because the exceptions of a bare kernel would reach another C++ runtime: write TORCH_BOX(&kernel), or
+    // OPFORGE_BOXED(&kernel) for a kernel that is boxed by hand.
+    StableLibrary& impl(const char* name, Boxed kernel) = delete;
+#else
+    StableLibrary& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }
+#endif
+
+    [[gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
+        if (!lines_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the kernel of ", name);
+        }
+        return *this;
+    }
+
+// Headers older than a version do not define its name, and #if takes an undefined name as 0.
+#if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+    StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags) {
+        if (lines_) {
+            return def(schema);
+        }
+        std::vector<int32_t> values;
+        for (const at::Tag tag : tags) {
+            values.push_back(torch::stable::detail::to<int32_t>(torch::stable::detail::from(tag)));
+        }
+        const auto count = static_cast<int32_t>(values.size());
+        if (ok() && torch_library_def_with_tags(handle_, schema, values.data(), count) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the definition ", schema);
+        }
+        return *this;
+    }
+#elif defined(TORCH_VERSION_2_12_0)
+    OPFORGE_UNAVAILABLE("tags need torch_target=\"2.12\" or newer")
+    StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags);
+#endif
+
+#if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
+    StableLibrary& set_python_module(const char* module, const char* context = "") {
+        if (!lines_ && ok() && torch_library_set_python_module(handle_, module, context) != AOTI_TORCH_SUCCESS) {
+            fail("torch refused the Python module ", module);
+        }
+        return *this;
+    }
+#else
+    OPFORGE_UNAVAILABLE("set_python_module needs torch_target=\"2.13\" or newer")
+    StableLibrary& set_python_module(const char* module, const char* context = "");
+#endif
+
+private:
+    bool ok() const { return problem.empty(); }
+    void fail(const char* what, const char* which) { problem = std::string(what) + which; }
+
+    std::string ns_;
+    std::string* lines_ = nullptr;
+    TorchLibraryHandle handle_ = nullptr;
+};
+
+// One block, in place of torch's class of this name.
+class __attribute__((visibility("hidden"))) StableTorchLibraryInit final : public opforge::Block {
+public:
+    using Fill = void(StableLibrary&);
+
+    StableTorchLibraryInit(StableLibrary::Kind kind, Fill* fill, const char* ns, const char* key, const char* file,
+                           uint32_t line)
+        : Block(ns, kind != StableLibrary::Kind::IMPL), kind_(kind), fill_(fill), key_(key), file_(file), line_(line) {}
+
+    opforge::Registration* open(const char* in) const override {
+        return new StableLibrary(kind_, in, key_, file_, line_);
+    }
+    void fill(opforge::Registration& library) const override { fill_(static_cast<StableLibrary&>(library)); }
+    void describe(std::string& lines) const override {
+        StableLibrary library(ns, &lines);
+        fill_(library);
+    }
+
+private:
+    StableLibrary::Kind kind_;
+    Fill* fill_;
+    const char* key_;
+    const char* file_;
+    uint32_t line_;
+};
+
+}  // namespace torch::stable::detail
+
+#undef OPFORGE_UNAVAILABLE
+
+// If the library contains a C++ runtime of its own, no exception may leave a kernel: see opforge/exceptions.h.
+#ifdef _LIBCPP_VERSION
+#undef TORCH_BOX
+#define TORCH_BOX(function)                                                \
+    (::opforge::Guarded{&::opforge::guarded<&torch::stable::detail::boxer< \
+        std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>})
+#endif

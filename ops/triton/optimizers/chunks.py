@@ -1,0 +1,179 @@
+"""Tables that describe many tensors in chunks, so that one launch updates all tensors of one kernel.
+
+A row of a table describes one chunk: its address in each list (0 if there is no such list), the dtypes, the number of
+its values, and the index of its tensor in the call. Tables are cached by the tensors' addresses, so that a step with
+the same tensors copies nothing to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from opforge.builders.triton.optimizers import ANY, ELEMENTS, SIGNATURES, Dtypes
+from opforge.ops.triton import devices, registry
+
+SMALLEST_CHUNK, LARGEST_CHUNK = 1 << 12, 1 << 16
+"""The bounds of a row's number of values: multiples of every kernel's block."""
+ROWS_PER_MULTIPROCESSOR = 128
+"""The aim, unless chunks would become too small. It is several times what a multiprocessor runs at once, so that few
+multiprocessors idle while the last rows are processed."""
+CACHED_TABLES = 16
+"""The number of tables that are cached; the least recently used one is dropped first."""
+CODES = {dtype: code for code, dtype in enumerate(ELEMENTS)}
+"""A dtype's name -> its two bits in a row."""
+
+
+class Table(NamedTuple):
+    """The tensors of a call that one kernel updates. The table is on their device."""
+
+    dtypes: Dtypes
+    rows: Tensor
+    """int64 [chunks, lists + 3]: an address per list, the dtypes, the number of values, the tensor's index."""
+    spans: Tensor
+    """int64 [tensors, 3]: a tensor's first row, the row after its last one, and its index in the call."""
+    stream: int
+    """The stream on which the table was created. Its later allocations may reuse the table's memory."""
+
+
+_tables: dict[tuple[object, ...], Table] = {}
+captured_tables: list[Table] = []
+"""Tables that are never dropped: captured graphs read them at every replay."""
+
+
+def reset() -> None:
+    """Drops all tables, also those that captured graphs read."""
+    _tables.clear()
+    captured_tables.clear()
+
+
+def tables(op: str, lists: Mapping[str, Sequence[Tensor]]) -> list[Table]:
+    """Returns one table for each kernel that these lists need: params, grads, states, and copies or an empty list.
+
+    Tensors whose mix of dtypes has no kernel of its own, or whose addresses are not multiples of 16, share the kernel
+    for any mix.
+
+    Raises:
+        ValueError: the lists differ in length; tensors of the same index differ in shape or strides; a tensor has gaps;
+            or not all tensors are on one device.
+        TypeError: there are no kernels for a dtype.
+        RuntimeError: the table is not cached, and a graph is being captured.
+    """
+    _check(op, lists)
+    indices_by_kernel: dict[Dtypes, list[int]] = {}
+    for index, tensors in enumerate(zip(*(tensors for tensors in lists.values() if tensors), strict=True)):
+        if tensors[0].numel():
+            names = [registry.dtype_name(op, tensor) for tensor in tensors]
+            states, copies = names[2 : len(lists) - 1], names[len(lists) - 1 :]
+            dtypes = Dtypes(names[0], names[1], states[0], copies[0] if copies else "none")
+            aligned = not any(tensor.data_ptr() % 16 for tensor in tensors)
+            if len(set(states)) > 1 or not aligned or dtypes not in SIGNATURES:
+                dtypes = ANY
+            indices_by_kernel.setdefault(dtypes, []).append(index)
+    return [_table(dtypes, list(lists.values()), indices) for dtypes, indices in indices_by_kernel.items()]
+
+
+def _table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int]) -> Table:
+    """Returns the table of the tensors with these indices, from the cache if it is there."""
+    first = lists[0][indices[0]]
+    pointers = [tuple(tensors[index].data_ptr() for index in indices) for tensors in lists if tensors]
+    codes = [_dtype_codes(lists, index) for index in indices] if dtypes == ANY else [0]
+    sizes = [lists[0][index].numel() for index in indices]
+    key = (str(first.device), dtypes, tuple(indices), tuple(sizes), tuple(codes), len(lists), *pointers)
+    table = _tables.pop(key, None)
+    capturing = devices.is_capturing(first.device)
+    if table is None:
+        if capturing:
+            raise RuntimeError(
+                "the addresses of these tensors are not on the device yet, and nothing can be copied there while a"
+                " graph is captured: run one step with the same tensors first"
+            )
+        table = _new_table(dtypes, lists, indices, codes)
+        while len(_tables) >= CACHED_TABLES:
+            del _tables[next(iter(_tables))]
+    if capturing:
+        if not any(table is captured for captured in captured_tables):
+            captured_tables.append(table)
+    elif table.stream != devices.raw_stream(first.device):
+        # Otherwise the memory could be reused, once the table is dropped, while this stream still reads it.
+        for tensor in (table.rows, table.spans):
+            devices.record_stream(tensor)
+    _tables[key] = table
+    return table
+
+
+def _dtype_codes(lists: Sequence[Sequence[Tensor]], index: int) -> int:
+    """Returns the dtypes of the tensors with this index, two bits per list."""
+    codes = [CODES[registry.DTYPE_NAMES[tensors[index].dtype]] if tensors else 0 for tensors in lists]
+    return sum(code << 2 * column for column, code in enumerate(codes))
+
+
+def _new_table(dtypes: Dtypes, lists: Sequence[Sequence[Tensor]], indices: list[int], codes: list[int]) -> Table:
+    rows_by_tensor, spans, row = [], [], 0
+    device = lists[0][indices[0]].device
+    chunk = chunk_size(sum(lists[0][index].numel() for index in indices), devices.multiprocessor_count(device))
+    for number, index in enumerate(indices):
+        size = lists[0][index].numel()
+        starts = torch.arange(0, size, chunk, dtype=torch.int64)
+        addresses = [
+            tensors[index].data_ptr() + starts * tensors[index].element_size() if tensors else torch.zeros_like(starts)
+            for tensors in lists
+        ]
+        dtype_codes = torch.full_like(starts, codes[number % len(codes)])
+        counts, tensor_index = (size - starts).clamp_max(chunk), torch.full_like(starts, index)
+        rows_by_tensor.append(torch.stack([*addresses, dtype_codes, counts, tensor_index], 1))
+        spans.append((row, row + len(starts), index))
+        row += len(starts)
+    rows, ends = torch.cat(rows_by_tensor), torch.tensor(spans, dtype=torch.int64)
+    return Table(dtypes, _copied(rows, device), _copied(ends, device), devices.raw_stream(device))
+
+
+def chunk_size(values: int, multiprocessors: int) -> int:
+    """Returns the number of values of one row, a power of two, if a table has `values` values in all."""
+    size = values // (ROWS_PER_MULTIPROCESSOR * multiprocessors)
+    return min(LARGEST_CHUNK, max(SMALLEST_CHUNK, 1 << max(size, 1).bit_length() - 1))
+
+
+def _copied(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns the tensor on the device, without waiting for the device's queued work.
+
+    Another stream that updates the same parameters must wait for this stream, and so for the copy. torch keeps the
+    page-locked memory until the copy is done.
+    """
+    return devices.pin_memory(tensor, device).to(device, non_blocking=True)
+
+
+def _check(op: str, lists: Mapping[str, Sequence[Tensor]]) -> None:
+    names = list(lists)
+    first = lists[names[0]]
+    for name, tensors in lists.items():
+        if len(tensors) != len(first) and (tensors or name != "copies"):
+            raise ValueError(f"{op}: {name} holds {len(tensors)} tensors, expected {len(first)} as {names[0]} does")
+        for index, tensor in enumerate(tensors):
+            like = first[index]
+            if tensor.shape != like.shape or tensor.stride() != like.stride() or tensor.device != first[0].device:
+                raise ValueError(
+                    f"{op}: {name}[{index}] has shape {tuple(tensor.shape)}, strides {tensor.stride()}, on"
+                    f" {tensor.device}; expected those of {names[0]}[{index}]: {tuple(like.shape)}, {like.stride()},"
+                    f" {first[0].device}"
+                )
+            registry.dtype_name(op, tensor)
+            if not _is_dense(tensor):
+                raise ValueError(f"{op}: {name}[{index}] has gaps between its values: pass .contiguous() tensors")
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Returns whether the tensor's values are adjacent in memory, in any order of dimensions."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
