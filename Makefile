@@ -41,7 +41,7 @@ bench: $(STAMP)
 # Long runs of the tests that kill builders, corrupt the store and starve the machine. `make test` includes short ones.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
-	$(BIN)/python tests/fault/faults.py --rounds 1000 --processes 8
+	$(BIN)/python tests/fault/machine/faults.py --rounds 1000 --processes 8
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.

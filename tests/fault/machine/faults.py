@@ -1,6 +1,6 @@
 """Breaks the store and the machine at random while processes load ops: each load is right, or says what is wrong.
 
-    python tests/fault/faults.py --rounds 1000 --processes 8 [--seed 7] [--keep]
+    python tests/fault/machine/faults.py --rounds 1000 --processes 8 [--seed 7] [--keep]
 
 In each round, processes load one of five ops or run a command of `opforge cache`. Some run under limits on memory, open
 files, processes or file sizes. Meanwhile files and folders of the store are replaced by anything, and get other modes
@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
 
 from support import child_processes, sample_ops, text_files
 

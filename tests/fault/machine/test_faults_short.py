@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def test_a_broken_store_and_a_starved_machine_violate_nothing():
-    script = os.path.join(TESTS, "fault", "faults.py")
+    script = os.path.join(TESTS, "fault", "machine", "faults.py")
     done = subprocess.run(
         [sys.executable, script, "--rounds", "6", "--processes", "4", "--seed", "3"],
         env=child_processes.environment(),
