@@ -14,9 +14,9 @@ from .filesystem.disk import digest_of
 from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from .keys import key_of
 from .layout import Layout, entry_name
-from .maintenance.pins import pinned
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
+from .records.pins import pinned
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
 """The fields of a record in which two builds of one entry may differ."""

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
 
-from . import garbage, listing, pins, pointers
+from . import garbage, listing, pointers
 
 GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: a process may be about to load it."""
@@ -135,7 +135,9 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
     stored = [entry for entry in stored if entry.key not in kept]
     evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
     own_pins = {root.name for root in pins.roots(layout)}  # those of `opforge cache pin` are named as their entries
-    evicted += [_eviction("pins", layout.path("pins", entry.key), "cleared") for entry in stored if entry.key in own_pins]
+    evicted += [
+        _eviction("pins", layout.path("pins", entry.key), "cleared") for entry in stored if entry.key in own_pins
+    ]
     evicted += _orphans(layout, pointers.read(layout), {entry.key for entry in stored})
     if keys is None:
         for area in (name for name in garbage.MAX_AGE_SECONDS if name != "locks"):

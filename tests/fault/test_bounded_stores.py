@@ -12,8 +12,8 @@ from support import child_processes, sample_ops
 from opforge.builders import loader
 from opforge.cache import current, machine_folder, staging
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc, pins
-from opforge.cache.records import size_log
+from opforge.cache.maintenance import garbage, gc
+from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]

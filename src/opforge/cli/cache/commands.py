@@ -175,7 +175,8 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     Pinned entries stay, unless they are named or --pinned is given.
     """
     from opforge.cache.current import own_store
-    from opforge.cache.maintenance import gc, pins
+    from opforge.cache.maintenance import gc
+    from opforge.cache.records import pins
 
     if old and (names or pinned):
         raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")

@@ -9,8 +9,9 @@ import pytest
 from support import text_files
 
 from opforge.cache import admit
-from opforge.cache.maintenance import gc, limits, pins
+from opforge.cache.maintenance import gc, limits
 from opforge.cache.maintenance.garbage import DAY
+from opforge.cache.records import pins
 
 
 def collect(fake_store, days=1.0):
