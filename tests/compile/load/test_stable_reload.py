@@ -57,6 +57,7 @@ def test_a_hit_in_a_fresh_process_starts_no_process_reads_no_input_and_imports_n
     time.sleep(RACY_NS / 1e9 + 0.1)  # a source that was written just before the build would be hashed by each look-up
     cls().build()
     env = {"FOLDER": str(folder), "NAME": cls.name}
+    child_processes.run_python(HIT, env=env)  # the first look-up after a build compares contents, and is remembered
     lines = child_processes.run_python(HIT, env=env).splitlines()
     assert lines == ["cache [] []", "[]", "True"]
 
@@ -99,7 +100,7 @@ def test_two_versions_in_one_process_have_separate_state(tmp_path):
         assert [old(0), new(0), old(0), new(0)] == [1, 10, 2, 20], name
     namespace = first.__name__
     assert getattr(torch.ops, namespace).by_inline(0) == 3, "the first version keeps the public name"
-    assert second.by_inline.namespace == f"{namespace}_{second.result[:8]}"
+    assert second.by_inline.namespace == f"{namespace}_{second.result[-8:]}"
     text_files.write(folder, "step.h", "#define STEP 1\n")
     assert builder.load() is first
 
