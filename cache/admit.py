@@ -16,9 +16,12 @@ from .keys import key_of
 from .layout import Layout, entry_name
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
+from .records.pins import pinned
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
 """The fields of a record in which two builds of one entry may differ."""
+KEPT_POINTERS = 16
+"""How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
 
 def admit(layout: Layout, folder: str, owners: Collection[int], layer_description: str = "") -> tuple[Entry, bool]:
@@ -171,9 +174,22 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
     description = layout.description(layer_description or entry.record["description"])
     for folder in (description,) if layer_description else (description, plan):
         _write_pointer(folder, entry.key, 0o644 if layer_description else 0o600)
-        for name in os.listdir(folder):
+        names = os.listdir(folder)
+        for name in names:
             if name != entry.key and name.startswith(entry.record["key"]):
                 _remove(os.path.join(folder, name))
+    if not layer_description and len(names) > KEPT_POINTERS:
+        kept = pinned(layout)
+        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
+        for path in paths[:-KEPT_POINTERS]:
+            _remove(path)
+
+
+def _time(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _write_pointer(folder: str, name: str, mode: int) -> None:

@@ -17,7 +17,6 @@ from .filesystem import lock
 from .filesystem.disk import Stamp
 from .filesystem.files import write_file
 from .keys import key_of
-from .maintenance import pointers
 from .records import failures
 from .records.entry import BUILD, FORMAT, RECORD
 from .records.inputs import Inputs
@@ -143,6 +142,5 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
     write_file(os.path.join(result.folder, RECORD), json.dumps(record).encode())
     write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
     entry, _is_new = admit(store.layout, result.folder, store.owners)
-    pointers.trim(store.layout, plan_key)
     stamped = Observation(root_paths, store.disk, result.stamps).stamps(result.inputs)
-    return Match(entry._replace(watched=stamped.files), stamped, store.pointer(plan_key, entry.key))
+    return Match(entry._replace(watched=stamped.watched), stamped, store.pointer(plan_key, entry.key))

@@ -91,7 +91,7 @@ class Source(NamedTuple):
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.files), stamped)
+                return Match(entry._replace(watched=stamped.watched), stamped)
             rejected.append(Rejected(entry.folder, problem))
         return None
 
@@ -183,7 +183,7 @@ class Store:
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
             elif self._is_intact(entry, rejected):
-                return Match(entry._replace(watched=stamped.files), stamped, pointer)
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
         return None
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:

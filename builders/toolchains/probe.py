@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
 from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
 from . import PASSED_ENV, configuration, programs

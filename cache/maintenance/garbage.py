@@ -11,8 +11,9 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import INDEX, TAG_NAME, Layout
+from opforge.cache.records import pins
 
-from . import listing, pins, pointers
+from . import listing, pointers
 
 DAY = 24 * 3600.0
 MAX_AGE_SECONDS = {

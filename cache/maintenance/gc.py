@@ -15,11 +15,11 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.events import emit
 
-from . import garbage, listing, pins, pointers
+from . import garbage, listing, pointers
 
 GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: a process may be about to load it."""
@@ -44,13 +44,14 @@ KINDS = {
     "triton": "Triton kernel",
 }
 """What the contents of each area are called."""
+OLD_STORE = "old store"
 
 
 class Eviction(NamedTuple):
     """A file or folder to remove, and why."""
 
     kind: str
-    """`entry`, or one of KINDS."""
+    """`entry`, OLD_STORE, or one of KINDS."""
     path: str
     size: int
     """Bytes."""
@@ -123,19 +124,35 @@ def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_
     return sorted(folders, key=lambda folder: -folder.idle)
 
 
-def everything(layout: Layout, keys: Collection[str] | None = None) -> list[Eviction]:
+def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned: bool = False) -> list[Eviction]:
     """Returns what `clear` removes: the entries with these keys, or all that can be built again. Changes nothing.
 
-    Builds in progress are left alone.
+    Builds in progress are left alone, and so are pinned entries, unless their keys are given or `clear_pinned` is True.
     """
+    pinned = pins.pinned(layout)
+    kept = pinned if keys is None and not clear_pinned else ()
     stored = [entry for entry in listing.entries(layout) if keys is None or entry.key in keys]
+    stored = [entry for entry in stored if entry.key not in kept]
     evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
+    own_pins = {root.name for root in pins.roots(layout)}  # those of `opforge cache pin` are named as their entries
+    evicted += [
+        _eviction("pins", layout.path("pins", entry.key), "cleared") for entry in stored if entry.key in own_pins
+    ]
     evicted += _orphans(layout, pointers.read(layout), {entry.key for entry in stored})
     if keys is None:
         for area in (name for name in garbage.MAX_AGE_SECONDS if name != "locks"):
             evicted += [_eviction(area, child.path, "cleared") for child in listing.children(layout.path(area))]
         evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return evicted
+
+
+def old_stores(layout: Layout) -> list[Eviction]:
+    """Returns what `clear --old` removes: the stores of earlier formats in the same folder, with their pins."""
+    reason = "an older opforge made it"
+    return [
+        Eviction(OLD_STORE, os.path.join(layout.root, area.name), area.size, reason)
+        for area in listing.old_stores(layout)
+    ]
 
 
 def _orphans(layout: Layout, named: pointers.Pointers, evicted: Collection[str]) -> list[Eviction]:

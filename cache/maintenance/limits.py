@@ -11,10 +11,10 @@ from opforge import settings
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import now_in
 from opforge.cache.layout import Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
 
-from . import gc, pins
+from . import gc
 
 SWEEP_SECONDS = 24 * 3600.0
 """How long after a sweep for what is old the next one is made."""

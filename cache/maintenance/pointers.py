@@ -8,11 +8,7 @@ from typing import NamedTuple
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout
 
-from . import pins
-
 AREAS = ("plans", "descriptions")
-KEPT = 16
-"""How many entries a plan names: so many states of its sources can be returned to without a build."""
 
 
 class Pointer(NamedTuple):
@@ -63,23 +59,6 @@ def read(layout: Layout) -> Pointers:
         except OSError:
             is_complete = False
     return Pointers(files, empty, temp_files, is_complete)
-
-
-def trim(layout: Layout, plan_key: str) -> None:
-    """Removes a plan's pointers except those that were used last and those to pinned entries."""
-    pointers: list[Pointer] = []
-    try:
-        _read_folder("plans", layout.plan(plan_key), pointers, [])
-    except OSError:
-        return  # a sweep has removed the folder
-    if len(pointers) > KEPT:
-        pinned = pins.pinned(layout)
-        pointers.sort(key=lambda pointer: -pointer.used)
-        for pointer in [pointer for pointer in pointers if pointer.entry not in pinned][KEPT:]:
-            try:
-                os.unlink(pointer.path)
-            except FileNotFoundError:
-                continue
 
 
 def _folders(path: str) -> list[os.DirEntry[str]]:

@@ -10,9 +10,9 @@ from support import text_files
 
 from opforge.cache import current, machine_folder
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc, limits, pins
+from opforge.cache.maintenance import garbage, gc, limits
 from opforge.cache.maintenance.garbage import DAY
-from opforge.cache.records import objects, size_log
+from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
 

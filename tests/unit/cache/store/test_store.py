@@ -7,9 +7,8 @@ import shutil
 
 from support.store.fake_op import DESCRIPTION, PLAN
 
-from opforge.cache import store
+from opforge.cache import admit, store
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.maintenance import pointers
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Fit
 
@@ -69,10 +68,10 @@ def test_an_edit_that_changes_no_stamp_is_noticed(fake_op):
 
 
 def test_the_pointers_of_a_plan_are_bounded(fake_op):
-    for number in range(pointers.KEPT + 4):
+    for number in range(admit.KEPT_POINTERS + 4):
         fake_op.edit(f"int a{number};")
         fake_op.build()
-    assert len(fake_op.pointers()) == pointers.KEPT
+    assert len(fake_op.pointers()) == admit.KEPT_POINTERS
     assert fake_op.get() is not None
 
 

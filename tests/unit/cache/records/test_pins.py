@@ -8,8 +8,10 @@ import time
 import pytest
 from support import text_files
 
-from opforge.cache.maintenance import gc, limits, pins, pointers
+from opforge.cache import admit
+from opforge.cache.maintenance import gc, limits
 from opforge.cache.maintenance.garbage import DAY
+from opforge.cache.records import pins
 
 
 def collect(fake_store, days=1.0):
@@ -72,7 +74,7 @@ def test_what_the_user_pins_has_no_end(fake_store):
 
 def test_a_pinned_entry_stays_the_one_that_its_plan_finds(fake_op, monkeypatch):
     """A plan keeps the pointers that were used last. A pin is a reason too."""
-    monkeypatch.setattr(pointers, "KEPT", 2)
+    monkeypatch.setattr(admit, "KEPT_POINTERS", 2)
     pinned = fake_op.build()
     pins.pin(fake_op.store.layout, pinned.key)
     for number in range(4):
