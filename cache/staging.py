@@ -62,7 +62,7 @@ def abandoned(layout: Layout) -> list[str]:
                 modified = os.stat(path).st_mtime
             except OSError:
                 continue
-            now = now or now_in(folder)
+            now = now or now_in(layout.path())
             is_dead = now - modified >= ABANDONED_SECONDS
         if is_dead:
             paths.append(path)

@@ -67,13 +67,13 @@ def now_in(folder: str) -> float:
     path = temp_path(os.path.join(folder, "clock"))
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            os.unlink(path)
     except OSError:
         return time.time()  # read-only: nothing can be removed there either
-    try:
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        os.unlink(path)
 
 
 def renew(path: str, seconds: float) -> bool:
