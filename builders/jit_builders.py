@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import open_store, store_behind_layers, writable_store
-from opforge.cache.filesystem.files import make_folder, read_file, temp_path, write_file
+from opforge.cache.filesystem.files import make_folder, read_file, renew, temp_path, write_file
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from .base import OpBuilder
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from opforge.cache.store import Store
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
+
+RENEW_SECONDS = 15 * 24 * 3600.0
+"""How long after a noted use of inline sources the next one is noted. It is half of the time for which unused ones are
+kept: the new time makes one look-up compare contents."""
 
 
 def from_files(
@@ -135,6 +139,7 @@ def from_texts(
     try:
         for file, content in written.items():
             _write_source(os.path.join(folder, file), content.encode())
+        renew(folder, RENEW_SECONDS)
     except OSError as error:
         from .resources import exhausted_resource
 

@@ -217,7 +217,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
 
 
 def _describe(library: int) -> list[str]:
-    """Returns the `namespace::schema` of each op that a library registers; of a TORCH_LIBRARY block, the namespace."""
+    """Returns the `namespace::schema` of each op of the library; of a TORCH_LIBRARY block, its namespace."""
     text: bytes = _DESCRIBE(_ctypes.dlsym(library, "opforge_describe"))()
     return text.decode().splitlines()
 

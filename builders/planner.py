@@ -9,7 +9,7 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 from opforge.versions import version_of
 
-from .spec import abi, installed_torch, kernel_roots
+from .spec import abi, flag_paths, installed_torch, kernel_roots
 from .spec.build_plan import BuildPlan
 from .spec.op_spec import include_folders, root_paths
 from .toolchains.host import BASE_FLAGS
@@ -52,20 +52,27 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         include=(*include_folders(spec), *_root_includes(spec)),
         system_include=(*part.system_include, *(device.system_include if device else ())),
         defines=(*defines, *(device.defines if device else ()), *spec.defines),
-        compile_flags=(
-            *common,
-            *toolchain.target_flags(target.device, target.arch),
-            *spec.cxx_flags,
-            *spec.mode_flags,
-            *user_compile,
+        compile_flags=flag_paths.named(
+            (
+                *common,
+                *toolchain.target_flags(target.device, target.arch),
+                *spec.cxx_flags,
+                *spec.mode_flags,
+                *user_compile,
+            ),
+            spec.roots,
         ),
-        link_flags=(*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link),
+        link_flags=flag_paths.named(
+            (*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link), spec.roots
+        ),
         libraries=spec.libraries,
         stubs=stubs,
         requires=(*part.requires, *(device.requires if device else ())),
         environment=toolchain.environment(),
-        device_flags=(*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags),
-        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in spec.mode_flags else (),
+        device_flags=flag_paths.named(
+            (*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags), spec.roots
+        ),
+        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in compile_flags else (),
         kernels=spec.kernels,
     )
 

@@ -1,9 +1,11 @@
-"""What a machine can run out of while ops are built: disk, memory, processes, open files."""
+"""What stops a build from outside: disk, memory, processes or open files run out, or a signal ends a compiler."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
+import signal
 
 from opforge.errors import BuildResourceError
 
@@ -14,10 +16,22 @@ OUT_OF_MEMORY = (
 """What g++, clang++, mold and the shell print if memory is short, or if the kernel has killed a process for it."""
 RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     (
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "No space left on device|Disk quota exceeded|File too large",
+        (errno.EDQUOT,),
+        "Disk quota exceeded",
+        "the disk is full: your quota on it is used up",
+        "Free some space, or set OPFORGE_CACHE_DIR to another disk.",
+    ),
+    (
+        (errno.ENOSPC,),
+        "No space left on device",
         "the disk is full",
         "Free some space, or set OPFORGE_CACHE_DIR to another disk.",
+    ),
+    (
+        (errno.EFBIG,),
+        "File too large|File size limit exceeded",
+        "a file is larger than the disk or a limit allows",
+        "Raise the limit (`ulimit -f`), or set OPFORGE_CACHE_DIR to another disk.",
     ),
     (
         (errno.ENOMEM,),
@@ -45,6 +59,23 @@ RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     ),
 )
 """For each resource: error numbers, a pattern of the system's and the compilers' messages, the problem, what to do."""
+FEW_INODES = 16
+"""A disk with fewer free inodes counts as one that has none: the compilers have removed their temporary files since."""
+SIGNALS = {signal.strsignal(number) or "": number for number in signal.valid_signals()}
+"""The signals by the names that the shell and gcc print."""
+SIGNAL_NAME = rf"(?P<name>{'|'.join(map(re.escape, filter(None, SIGNALS)))})"
+ENDED_BY_SIGNAL = (
+    rf"^\S+: (?:fatal|internal compiler) error: {SIGNAL_NAME} signal terminated program (?P<program>\S+)",
+    rf"internal compiler error: {SIGNAL_NAME}$",
+    rf"error: unable to execute command: {SIGNAL_NAME}(?: \(core dumped\))?$",
+    rf"fatal error: (?P<program>\S+) terminated with signal \d+ \[{SIGNAL_NAME}",
+    r"error\s*: '(?P<program>\w+)' died due to signal (?P<number>\d+)",
+    rf"^{SIGNAL_NAME}(?: \(core dumped\))?$",
+    r"^FAILED: \[code=(?P<status>1[2-9]\d)\]",
+)
+"""What g++, clang++, the linker's driver, nvcc, the shell and ninja print about a process that a signal has ended."""
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+"""Signals that a program gets for what it does itself."""
 
 
 def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildResourceError | None:
@@ -63,3 +94,49 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
         if exhausted:
             return BuildResourceError.of(op, problem, advice, log)
     return None
+
+
+def no_inodes(op: str, folder: str, log: str = "") -> BuildResourceError | None:
+    """Returns the error for a folder on a disk that has no inode left, so that no file can be created; else None."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    if not status.f_files or status.f_favail > FEW_INODES:  # some file systems have no table of inodes
+        return None
+    problem = "the disk is full: it has no inodes left, so no file can be created"
+    return BuildResourceError.of(op, problem, "Delete some files there, or set OPFORGE_CACHE_DIR to another disk.", log)
+
+
+def ended_by_signal(op: str, step: str, output: str, log: str = "") -> BuildResourceError | None:
+    """Returns the error for a compiler that a signal has ended, or None if none was.
+
+    Args:
+        op: The op that is built.
+        step: The title of the step that failed.
+        output: The output of the build.
+        log: Where the whole output is kept; empty if it is not.
+    """
+    for pattern in ENDED_BY_SIGNAL:
+        match = re.search(pattern, output, re.MULTILINE)
+        if match is None:
+            continue
+        parts = match.groupdict()
+        number = SIGNALS.get(parts.get("name") or "") or int(parts.get("number") or int(parts.get("status") or 0) - 128)
+        if number not in signal.valid_signals():
+            continue
+        program = parts.get("program") or "the compiler"
+        problem = f"{program} was ended by signal {number} ({signal.strsignal(number)}) in the step {step!r}"
+        return BuildResourceError.of(op, problem, _signal_advice(number), log)
+    return None
+
+
+def _signal_advice(number: int) -> str:
+    name = next((member.name for member in signal.Signals if member == number), "")  # real-time signals have none
+    if name in CRASHES:
+        return "It crashed: try another version of it with CXX, or report this to those who make it."
+    if name == "SIGKILL":
+        return "Memory may have run out: lower the number of compilers with OPFORGE_JOBS=1."
+    if name == "SIGXCPU":
+        return "Raise the limit on processor time (`ulimit -t`)."
+    return "Something outside opforge has ended it: run the build again."

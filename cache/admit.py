@@ -16,7 +16,10 @@ from .keys import key_of
 from .layout import Layout, entry_name
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
+from .records.pins import pinned
 
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
+"""The fields of a record in which two builds of one entry may differ."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
@@ -157,8 +160,8 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
         return str(error)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    # Two builders of one plan may have another name for the op's folders, and so another description.
-    own, theirs = ({**record, "seconds": 0.0, "description": ""} for record in (entry.record, stored))
+    # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
+    own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
     return None if own == theirs else "its record describes another library"
 
 
@@ -176,7 +179,8 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             if name != entry.key and name.startswith(entry.record["key"]):
                 _remove(os.path.join(folder, name))
     if not layer_description and len(names) > KEPT_POINTERS:
-        paths = sorted((os.path.join(plan, name) for name in names), key=_time)
+        kept = pinned(layout)
+        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
         for path in paths[:-KEPT_POINTERS]:
             _remove(path)
 

@@ -24,9 +24,14 @@ def bytes_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def entry_key(plan_key: str, files: Iterable[tuple[str, str, str]]) -> str:
+def entry_key(
+    plan_key: str,
+    files: Iterable[tuple[str, str, str]],
+    answers: Iterable[tuple[str, tuple[tuple[str, str], ...]]] = (),
+) -> str:
     """Returns the result key.
 
-    It depends on the plan and on the (root, path, digest) of every file that the compiler read, in any order.
+    It depends on the plan, on the (root, path, digest) of every file that the compiler read, in any order, and on the
+    answer to every question that was asked without reading a file.
     """
-    return key_of([plan_key, sorted(set(files))])
+    return key_of([plan_key, sorted(set(files)), sorted(set(answers))])

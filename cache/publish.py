@@ -78,14 +78,15 @@ def build(
         CacheDirError: The store cannot be written.
         LockTimeoutError: Another process was building for longer than `timeout`.
     """
-    began, since, path = time.time_ns(), time.monotonic(), store.layout.path("locks", plan_key)
+    since, path = time.monotonic(), store.layout.path("locks", plan_key)
+    earlier_failure = failures.latest_id(store.layout, plan_key)
     while True:
         with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
             match = look_again()
             if match:
                 return match
             if result is not lock.LockResult.FREE:
-                failure = failures.since(store.layout, plan_key, began, state)
+                failure = failures.after(store.layout, plan_key, earlier_failure, state)
                 if failure:
                     raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.

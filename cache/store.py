@@ -98,7 +98,7 @@ class Source(NamedTuple):
     def _ranked(
         self, description: str, fit: Callable[[Mapping[str, Any]], Fit], rejected: list[Rejected]
     ) -> list[Entry]:
-        """The entries with this description that fit, the best first."""
+        """Returns the entries with this description that fit, the best first."""
         ranked: list[tuple[int, Entry]] = []
         for name in self._names(self.layout.description(description), rejected):
             entry = self.read(name, rejected)
@@ -175,7 +175,7 @@ class Store:
             if entry is None:
                 continue
             try:
-                stamped, problem = _compare(entry, seen)
+                stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record)
             except UNREADABLE:
                 rejected.append(Rejected(entry.folder, "what it was built from cannot be read"))
@@ -183,12 +183,28 @@ class Store:
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
             elif self._is_intact(entry, rejected):
-                self.note_use(pointer)
                 return Match(entry._replace(watched=stamped.watched), stamped, pointer)
         return None
 
+    def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
+        """Returns the stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
+
+        The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
+        """
+        from .filesystem.packages import KEPT_ANSWERS, PackageFiles
+        from .records.inputs import Inputs
+        from .records.trusted_trees import reassigned
+
+        own = Inputs.from_json(entry.record["inputs"])
+        stamped, problem = seen.stamps(own), seen.problem(own)
+        if problem:
+            return stamped, problem
+        packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
+        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages)
+        return seen.stamps(inputs), seen.problem(inputs)
+
     def _pointers(self, plan_key: str) -> list[str]:
-        """The paths of a plan's pointers to entries, the last used first."""
+        """Returns the paths of a plan's pointers to entries, the last used first."""
         folder = self.layout.plan(plan_key)
         try:
             with os.scandir(folder) as files:
@@ -201,13 +217,19 @@ class Store:
         """Returns the path of the file by which a plan names an entry."""
         return os.path.join(self.layout.plan(plan_key), entry_key)
 
-    def note_use(self, pointer: str) -> None:
-        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first."""
+    def note_use(self, pointer: str) -> bool:
+        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
+
+        Returns whether it did.
+        """
         try:
-            if self.disk.now_ns() - os.stat(pointer).st_mtime_ns > USE_INTERVAL_NS:
+            # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
+            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
                 os.utime(pointer)
+                return True
         except OSError:
-            return  # a read-only store, or a pointer that has just been removed
+            return False  # a read-only store, or a pointer that has just been removed
+        return False
 
     def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
         """Returns whether the entry's library is intact; otherwise quarantines the entry."""
@@ -220,18 +242,3 @@ class Store:
 
             quarantine(self.layout, entry.key, problem)
         return False
-
-
-def _compare(entry: Entry, seen: Observation) -> tuple[Stamped, str | None]:
-    """The stamps of an entry's inputs, and what has changed. Raises one of UNREADABLE.
-
-    The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
-    """
-    from .records.inputs import Inputs
-
-    own = Inputs.from_json(entry.record["inputs"])
-    stamped, problem = seen.stamps(own), seen.problem(own)
-    if problem:
-        return stamped, problem
-    inputs = Inputs.from_json(entry.build()["inputs"])
-    return seen.stamps(inputs), seen.problem(inputs)

@@ -1,4 +1,4 @@
-"""The limits that control groups set on this process: memory and processor time, in version 1 and 2.
+"""The limits that control groups set on this process: memory, processor time and processes, in version 1 and 2.
 
 A limit applies to all groups below it, so every group from the process's own up to the top of the mount is read.
 """
@@ -63,6 +63,16 @@ def cpu_quota(root: str = "/") -> float | None:
         if quota_us is not None and period_us and quota_us > 0:
             quotas.append(quota_us / period_us)
     return min(quotas, default=None)
+
+
+def processes_left(root: str = "/") -> int | None:
+    """Returns how many processes and threads may be started until the tightest limit. None if there is no limit."""
+    left = []
+    for folder in _folders(root, "pids"):
+        limit = read_number(root, f"{folder}/pids.max")
+        if limit is not None:
+            left.append(max(0, limit - (read_number(root, f"{folder}/pids.current") or 0)))
+    return min(left, default=None)
 
 
 def cap_cores(count: int, quota: float | None) -> int:

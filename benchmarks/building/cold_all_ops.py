@@ -56,10 +56,10 @@ def run(scratch: Scratch) -> Report:
 
 
 def _build_record(library: str) -> dict[str, Any]:
-    """Returns what the manifest beside a library records of its build."""
-    with open(os.path.join(os.path.dirname(library), "manifest.json"), encoding="utf-8") as file:
-        record: dict[str, Any] = json.load(file)["built"]
-    return record
+    """Returns what the file beside a library says of its build."""
+    with open(os.path.join(os.path.dirname(library), "build.json"), encoding="utf-8") as file:
+        build: dict[str, Any] = json.load(file)
+    return build
 
 
 def _run_bare(scratch: Scratch, builders: dict[str, str]) -> dict[str, float]:

@@ -79,4 +79,4 @@ def _build(builder: OpBuilder, store: Store) -> tuple[float, list[str]]:
     seconds = time.perf_counter() - began
     if entry.origin != "built":
         raise AssertionError(f"{builder.name}: origin is {entry.origin!r}, expected 'built'")
-    return seconds, entry.manifest()["built"]["reused"]
+    return seconds, entry.build()["reused"]

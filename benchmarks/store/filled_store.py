@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 
+RECORD = "record.json"
+
 
 def fill(root: str, size: int) -> None:
-    """Adds copies of a store's only entry until it has `size` entries, each with a stat record and a description.
+    """Adds copies of a store's only entry until it has `size` entries, each with its pointers.
 
-    Libraries and manifests are hard links: 100,000 copies would fill the disk, and a link takes as long to read. The
-    store's objects stay as they are.
+    A copy has a record of its own, as a record names its entry. The other files are hard links: 100,000 copies would
+    fill the disk, and a link takes as long to read. The store's objects stay as they are.
 
     Args:
         root: The folder of the store's version.
         size: The number of entries.
     """
-    (plan,) = os.listdir(os.path.join(root, "plans"))
     (entry,) = os.listdir(os.path.join(root, "entries"))
-    (record,) = os.listdir(os.path.join(root, "plans", plan))
-    with open(os.path.join(root, "plans", plan, record), "rb") as file:
-        content = file.read()
     entry_folder = os.path.join(root, "entries", entry)
-    links = [Link(os.path.join(entry_folder, name)) for name in os.listdir(entry_folder)]
+    links = [Link(os.path.join(entry_folder, name)) for name in os.listdir(entry_folder) if name != RECORD]
+    with open(os.path.join(entry_folder, RECORD), encoding="utf-8") as file:
+        record = json.load(file)
     for number in range(size - 1):
         key = f"{number:032x}"
-        folders = [os.path.join(root, area, key) for area in ("plans", "entries", "descriptions")]
-        for folder in folders:
+        name = key + entry[len(key) :]
+        folders = {area: os.path.join(root, area, key) for area in ("plans", "descriptions")}
+        folders["entries"] = os.path.join(root, "entries", name)
+        for folder in folders.values():
             os.mkdir(folder, 0o700)
-        with open(os.path.join(folders[0], record.replace(entry, key)), "wb") as file:
-            file.write(content)
         for link in links:
-            link.create(folders[1])
-        with open(os.path.join(folders[2], key), "wb"):
-            pass
+            link.create(folders["entries"])
+        with open(os.path.join(folders["entries"], RECORD), "w", encoding="utf-8") as file:
+            json.dump({**record, "key": key, "plan": key, "description": key}, file)
+        for area in ("plans", "descriptions"):
+            with open(os.path.join(folders[area], name), "wb"):
+                pass
 
 
 class Link:

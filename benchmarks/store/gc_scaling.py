@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opforge.cache.maintenance import gc
 
 SIZES, LONG_SIZES = {1_000: 3, 10_000: 1}, {100_000: 1}
-"""Entries -> rounds of what reads every manifest."""
+"""Entries -> rounds of what reads every record."""
 WALKS = 5
 LATER = 3600.0
 """Seconds that are added to gc's clock. Otherwise it would keep the entries, which were made a moment ago."""
@@ -29,7 +29,7 @@ OURS, CEILING = "opforge", "ceiling"
 READ_ALL = """
 import json, os, sys
 for entry in os.scandir(sys.argv[1]):
-    with open(os.path.join(entry.path, "manifest.json"), "rb") as file:
+    with open(os.path.join(entry.path, "record.json"), "rb") as file:
         json.load(file)
 """
 
@@ -38,7 +38,7 @@ def run(scratch: Scratch) -> Report:
     """Stores of several sizes, one after another. Few rounds, because what is removed is gone."""
     report = Report(
         "the check after each build, `opforge cache ls`, choosing half of all entries, removing them",
-        "bare Python that gets each file's size; that parses every manifest, as a process and in this one; that "
+        "bare Python that gets each file's size; that parses every record, as a process and in this one; that "
         "removes as many entries",
     )
     if not scratch.long:
@@ -92,7 +92,7 @@ def _measure(scratch: Scratch, report: Report, tables: list[Table], size: int, r
     def choose() -> None:
         chosen[:] = gc.over_limit(layout, now, max_size=half)
 
-    choices = _add(tables[2], size, choose, lambda: _read_manifests(entries), rounds)
+    choices = _add(tables[2], size, choose, lambda: _read_records(entries), rounds)
     removal = _measure_removal(tables[3], layout, size, chosen)
     report.figure(f"{size} entries: the check after a build", ratio(checks, [build]), "of CPUAdam's cold build", 0.1)
     report.figure(f"{size} entries: gc down to half", min(choices) + removal, "s")
@@ -144,17 +144,17 @@ def _total_size(folder: str) -> int:
     return total
 
 
-def _read_manifests(folder: str) -> None:
-    """Parses every manifest."""
+def _read_records(folder: str) -> None:
+    """Parses every record."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            with open(os.path.join(entry.path, "manifest.json"), "rb") as file:
+            with open(os.path.join(entry.path, "record.json"), "rb") as file:
                 json.load(file)
 
 
 def _remove(layout: Layout, folders: list[str]) -> None:
-    """Removes copied entries, their stat records and descriptions, without regard for other processes."""
+    """Removes copied entries and their pointers, without regard for other processes."""
     for folder in folders:
-        key = os.path.basename(folder)
+        key = os.path.basename(folder).partition("-")[0]
         for path in (folder, layout.plan(key), layout.description(key)):
             shutil.rmtree(path, ignore_errors=True)

@@ -65,7 +65,7 @@ class ElfFile:
     def __init__(self, file: Reader) -> None:
         self._file = file
         if not file.starts_with(MAGIC + FORM):
-            raise FileFormatError(f"{file.name} is no ELF file of 64 bits, little-endian")
+            raise FileFormatError(f"{file.name} is not an ELF file of 64 bits, little-endian")
         fields = file.unpack(HEADER, 0, "its header")
         self.abi_version, _type, machine, _version, _entry, _segments, offset, self.flags, *sizes = fields
         self.machine = MACHINES.get(machine, f"machine {machine}")

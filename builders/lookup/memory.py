@@ -59,7 +59,7 @@ class Lookup(NamedTuple):
         `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
         """
         spec = self.spec
-        variables = [os.environ.get(name) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
+        variables = [(name, os.environ.get(name)) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
         requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
@@ -81,6 +81,8 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
             return None
         if store.disk.flat_stamps(paths) != memory["stamps"] or any(map(os.path.exists, memory["absent"])):
             return None
+        if any(os.environ.get(variable, "") != value for variable, value in memory["variables"]):
+            return None
         source = lookup.sources[memory["source"]] if memory["source"] >= 0 else store.own
         key = os.path.basename(memory["key"])
         if not is_record(record):
@@ -90,10 +92,21 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         if source.problem(entry) is not None:
             return None
         if source is store.own and memory["pointer"]:
-            store.note_use(memory["pointer"])
+            note_use(store, memory["pointer"])
         return entry
     except UNREADABLE:
         return None
+
+
+def note_use(store: Store, pointer: str) -> None:
+    """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too.
+
+    A store that only has hits would otherwise never be swept.
+    """
+    if store.note_use(pointer):
+        from opforge.cache.maintenance import limits  # not on the path of a hit, except once an hour
+
+        limits.enforce_settings(store.layout)
 
 
 def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
@@ -118,9 +131,9 @@ def remember(
     """
     disk, spec = lookup.store.disk, lookup.spec
     code = _code_stamps(spec)
-    watched = match.entry.watched
+    watched, folders = match.entry.watched, dict(snapshot.folders)
     stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
-    stamped += [(path, tuple(stamp)) for path, stamp in used.items()]
+    stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
     torch = torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
@@ -145,6 +158,7 @@ def remember(
         "paths": [path for path, _stamp in stamped],
         "stamps": [number for _path, stamp in stamped for number in stamp],
         "absent": snapshot.absent,
+        "variables": match.stamped.variables,
     }
     machine_folder.remember(name, json.dumps(memory).encode())
 
@@ -154,7 +168,7 @@ def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
 
 
 def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """The folder, or the nearest above it that exists, down to `root`: its stamp changes if the folder appears."""
+    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
@@ -168,7 +182,7 @@ def _libc() -> str:
 
 
 def _working_folder() -> str:
-    """The working folder, if PATH or CXX is relative to it; otherwise empty."""
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = os.environ.get("CXX", "")
     starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
     return "" if all(path.startswith("/") for path in starts) else os.getcwd()
@@ -180,7 +194,7 @@ def _folders(variable: str, default: str = "") -> list[str]:
 
 
 def _program_folders() -> list[str]:
-    """The folders in which a compiler that takes precedence would appear: their stamps are remembered."""
+    """Returns the folders in which a compiler that takes precedence would appear: their stamps are remembered."""
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
@@ -189,7 +203,7 @@ _code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_sta
 
 
 def _code_stamps(spec: OpSpec) -> list[int]:
-    """The stamps of opforge's own files that shape plans for this spec, as they were when this process first asked."""
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
         _code[files] = Disk().flat_stamps(files)
@@ -197,7 +211,7 @@ def _code_stamps(spec: OpSpec) -> list[int]:
 
 
 def _absent_paths(spec: OpSpec) -> list[str]:
-    """The paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
+    """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *spec.include_dirs):
         if not os.path.isabs(name):

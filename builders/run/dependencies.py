@@ -8,11 +8,13 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from opforge.builders.inspection import archives
 from opforge.builders.spec.build_plan import Step
 from opforge.cache.records.inputs import Inputs
 
 from .job import Job
 from .provenance import Provenance, Read
+from .reads.depfile import read_depfile
 
 ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b")
 """The directives by which the assembler reads further files. No compiler lists these files."""
@@ -21,6 +23,7 @@ PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
 """What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
+FOLDER_VARIABLES = ("LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
 FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--embed-dir=", "-Wa,-I")
 """The flags that name a folder to be searched, in the same word or in the next one."""
 
@@ -43,33 +46,38 @@ def reads_of_step(
         resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
         paths = {path for path in resolved if path is not None}
     elif step.depfile:
-        with open(os.path.join(work, step.depfile), "rb") as file:
-            listed = (os.path.join(work, name) for name in parse_depfile(os.fsdecode(file.read())))
-            paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
+        listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
+        paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
     elif step.unit:  # the compiler lists no headers: only the sources are known
         paths = set(step.inputs)
     if step.unit and step.output not in reused:
+        if step.assembled:
+            listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
+            paths |= {path for path in listed if not path.startswith(work + os.sep)}  # not the compiler's own output
         untrusted = [path for path in paths if not provenance.locate(path).tree]
-        paths |= assembled_files(untrusted, step.argv, search_folders(job))
-    flags = {*job.plan.compile_flags, *job.plan.device_flags, *job.plan.link_flags}
+        folders = [*search_folders(job), *job.toolchain.search_folders()]
+        paths |= assembled_files(untrusted, step.argv, folders)
+    if not step.unit:
+        paths |= archives.files_of_link(step.argv, paths, search_folders(job), bool(step.depfile))
+    plan = job.located_plan
+    flags = {*plan.compile_flags, *plan.device_flags, *plan.link_flags}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
 
 def search_folders(job: Job) -> list[str]:
-    """Returns the folders in which a new header or library would be found: the plan's, its flags', the compiler's."""
-    plan = job.plan
+    """Returns the folders that are searched before the compiler's own: the plan's, those of flags and of variables."""
+    plan = job.located_plan
     include = [os.path.join(job.roots[folder.root], folder.path) for folder in (*plan.include, *plan.system_include)]
     flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))
-    libraries = dict(plan.environment).get("LIBRARY_PATH", "").split(os.pathsep)
-    return [*include, *flags, *filter(os.path.isabs, libraries), *job.toolchain.search_folders()]
+    values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
+    named = [folder for value in values for folder in value if os.path.isabs(folder)]
+    return [*include, *flags, *named, *map(os.path.realpath, named)]
 
 
-def parse_depfile(text: str) -> list[str]:
-    """Returns the prerequisites of the first rule in a make-style dependency file; -MP adds an empty rule for each."""
-    body = text.replace("\\\n", " ").lstrip().partition("\n")[0].partition(":")[2]
-    names = re.findall(r"(?:\\[ \t#:\\]|\S)+", body)
-    return [re.sub(r"\\([ \t#:\\])", r"\1", name).replace("$$", "$") for name in names]
+def compiler_folders(job: Job) -> list[str]:
+    """Returns the folders that the compiler searches by itself, in order, after all others."""
+    return [folder for folder in job.toolchain.search_folders() if folder not in search_folders(job)]
 
 
 def folders_in_flags(flags: Sequence[str]) -> list[str]:

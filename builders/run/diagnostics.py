@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from opforge.builders.resources import exhausted_resource
+from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes
 from opforge.builders.spec.build_plan import Step
 from opforge.errors import BuildError, BuildResourceError, CompileError
 
@@ -34,7 +34,7 @@ LONGEST_OUTPUT = 64 << 10
 """The number of characters of the compilers' output that an entry keeps."""
 
 
-def build_error(op: str, status: int, output: str, log: str) -> BuildError:
+def build_error(op: str, status: int, output: str, log: str, folder: str = "") -> BuildError:
     """Returns the error for a build that failed.
 
     Args:
@@ -42,14 +42,19 @@ def build_error(op: str, status: int, output: str, log: str) -> BuildError:
         status: ninja's exit status, 128 + signal if it was killed.
         output: What ninja and the compilers printed.
         log: The path at which the output is kept; empty if it is not.
+        folder: The folder in which the compilers wrote; empty if it is not known.
     """
     lines = output.splitlines()
     exhausted = exhausted_resource(op, output, log)
     if exhausted:
-        return exhausted
+        return (no_inodes(op, folder, log) or exhausted) if "No space left on device" in output else exhausted
     if status > 128 and "FAILED:" not in output:  # with "FAILED:" it is a compiler's own status, such as 255
-        return BuildResourceError.of(op, f"ninja was ended by signal {status - 128}", "Run it again.", log)
+        program = "ninja or a compiler" if "interrupted by user" in output else "ninja"
+        return BuildResourceError.of(op, f"{program} was ended by signal {status - 128}", "Run it again.", log)
     title, command = _failed_step(lines)
+    ended = ended_by_signal(op, title, output, log)
+    if ended:
+        return ended
     argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
@@ -61,6 +66,9 @@ def build_error(op: str, status: int, output: str, log: str) -> BuildError:
     if link_lines:
         message = link_lines[0].strip() + _advice(link_lines[0])
         return CompileError.of(op, title, message, "", argv, log, [*diagnostics, *map(_unlocated, link_lines)])
+    exhausted = no_inodes(op, folder, log)
+    if exhausted:
+        return exhausted
     printed = [line for line in lines if line.strip() not in ("", command) and not NINJA_LINE.match(line)]
     likely = [line for line in printed if "error" in line.lower()] or printed[-3:]
     message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"

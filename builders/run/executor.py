@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from opforge.builders.spec.build_plan import Step
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import UnstableInputError
 
 from . import diagnostics, library_record, ninja, object_reuse, precompiled_header, timeline
-from .dependencies import reads_of_step, search_folders
+from .dependencies import compiler_folders, reads_of_step, search_folders
 from .job import Job
-from .provenance import Provenance
+from .provenance import Provenance, Read
+from .reads import questions
+from .reads.questions import Questions
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
@@ -47,7 +50,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     os.mkdir(work, 0o700)
     began = time.time()
     library = f"{job.plan.op}.so"
-    steps = job.toolchain.steps(job.plan, job.roots, library)
+    steps = job.toolchain.steps(job.located_plan, job.roots, library)
     run = _build_until_stable(job, work, steps, disk)
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
@@ -70,25 +73,25 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
-    """Run the build until no file that it read has changed meanwhile.
+    """Runs the build until no file that it read has changed meanwhile.
 
     The disk's clock decides: a file changed since the build file was written may have been read half way through the
     change, unless its stamp is the same before and after another whole run.
     """
-    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots())
+    packages = PackageFiles(disk, job.layout.path(*KEPT_ANSWERS))
+    provenance = Provenance(job.roots, disk, job.toolchain.trusted_roots(), packages)
     previous: dict[tuple[str, str], Stamp] = {}
     changed: list[str] = []
     written: list[str] = []
     for attempt in range(ATTEMPTS):
         started = _touch(os.path.join(work, "started"))
-        taken = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
-        run = [step for step in steps if step.output not in taken]
+        reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
+        run = [step for step in steps if step.output not in reused]
         if job.toolchain.precompiles:
             run = precompiled_header.apply(job.plan, run, job.jobs, job.roots, work)
-        ninja.write_build_file(work, run)
         output = _run_steps(job, work, run)
-        done = [*run, *(step for step in steps if step.output in taken)]
-        reads = {step.output: reads_of_step(job, work, step, provenance, taken, written) for step in done}
+        done = [*run, *(step for step in steps if step.output in reused)]
+        reads = {step.output: reads_of_step(job, work, step, provenance, reused, written) for step in done}
         for step in run:
             header = precompiled_header.header_step(step, run)
             if header:
@@ -102,11 +105,12 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             or (stamp.ctime_ns >= started and previous.get(read.location) != stamp)
         ]
         if not changed:
-            inputs = provenance.collect(everything, search_folders(job))
+            queries = _questions(job, work, steps, reads, reused)
+            inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
             if provenance.stamps(everything) == stamps:
-                object_reuse.keep(job, work, steps, taken, reads, inputs)
-                reused = [step.title for step in steps if step.output in taken]
-                return Run(inputs.without([OPFORGE_ABI.name]), stamps, reused, output)
+                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                titles = [step.title for step in steps if step.output in reused]
+                return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
             changed = ["a file changed while it was being read"]
         if attempt == ATTEMPTS - 2:
             # A file that a flag names and that every run changes is an output of the compiler, not an input.
@@ -118,15 +122,38 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     raise UnstableInputError.of(job.plan.op, changed)
 
 
+def _questions(
+    job: Job, work: str, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], reused: Mapping[str, Inputs]
+) -> Questions:
+    """Returns what the files that were read ask, after running the preprocessor if macros name the headers."""
+    queries = questions.in_files({read.path for of_step in reads.values() for read in of_step})
+    names = set(queries.names)
+    for inputs in reused.values():
+        names.update(inputs.asked_names())
+    for step in steps:
+        expressions = {text for read in reads[step.output] for text in queries.expressions.get(read.path, ())}
+        if expressions and step.unit and step.output not in reused:
+            macros = questions.macros_step(step)
+            _run_steps(job, work, [macros])
+            expansion = questions.expansion_step(
+                getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
+            )
+            _run_steps(job, work, [expansion])
+            names |= questions.expanded_names(os.path.join(work, expansion.output))
+    dated = queries.dated or any(questions.is_dated(os.fsencode(word)) for step in steps for word in step.argv)
+    return queries._replace(names=frozenset(names), dated=dated)
+
+
 def _touch(path: str) -> int:
-    """Create or touch a file. Returns its new ctime in the disk's nanoseconds."""
+    """Creates or touches a file. Returns its new ctime in the disk's nanoseconds."""
     with open(path, "wb"):
         os.utime(path)
     return os.stat(path).st_ctime_ns
 
 
 def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
-    """Run the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+    ninja.write_build_file(work, steps)
     began, log_bytes = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
     if outcome.status == KILLED:
@@ -144,12 +171,12 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
             log = ""  # the error message alone has to do
         if missing:
             raise diagnostics.missing_output(job.plan.op, *missing, log)
-        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log)
+        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log, work)
     return diagnostics.compiler_output(outcome.output)
 
 
 def _missing_output(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
-    """The first step that succeeded without writing one of its files, and that file's name; None if there is none.
+    """Returns the first step that succeeded without writing one of its files, and that file's name; or None.
 
     If a step failed, only the steps that wrote its inputs are known to have succeeded: its own message about a missing
     input would not help.

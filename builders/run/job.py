@@ -27,6 +27,11 @@ class Job(NamedTuple):
     on_progress: ninja.Progress | None = None
 
     @property
+    def located_plan(self) -> BuildPlan:
+        """The plan with the paths of this machine in its flags."""
+        return self.plan.located(self.roots)
+
+    @property
     def log(self) -> str:
         """The path at which the whole output of a failed build is kept."""
         return self.layout.path("logs", self.plan.key + ".log")

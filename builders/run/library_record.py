@@ -7,6 +7,7 @@ from typing import Any
 
 from opforge.builders.inspection import elf
 from opforge.builders.spec.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
+from opforge.builders.spec.installed_torch import torch_folder, torch_version
 from opforge.builders.spec.user_flags import user_flags
 
 from . import diagnostics
@@ -43,8 +44,15 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         "torch_target": job.torch_target,
         "requires": dict(plan.requires),
         "interface": INTERFACE,
+        "built_with_torch": _torch_version(plan.abi),
         "portable": job.portable,
         "user_flags": user_flags(),
         "python_module": plan.abi == TORCH and plan.op in modules,
         **symbols,
     }
+
+
+def _torch_version(abi: str) -> str:
+    """Returns the version of the torch whose headers were compiled against; empty if none were."""
+    folder = torch_folder() if abi != PLAIN else None
+    return torch_version(folder) if folder else ""

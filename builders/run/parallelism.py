@@ -1,4 +1,4 @@
-"""How many compilers run at once: as many as cores and memory allow."""
+"""How many compilers run at once: as many as cores, memory and limits on processes allow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from opforge import settings
 from opforge.accelerator.host.cgroup import memory_left
+from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.spec import abi
 from opforge.builders.spec.build_plan import BuildPlan
@@ -18,6 +19,9 @@ from . import jobserver, ninja
 COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.TORCH: 2 << 30}
 """Memory that one compiler may need, in bytes by ABI, until an op's own peak has been measured."""
 
+OWN_PROCESSES, COMPILER_PROCESSES = 3, 4
+"""Processes of a build (supervisor, ninja, a thread), and of one compiler (sh, g++, cc1plus, as)."""
+
 
 def jobserver_for(jobs: int | None, plans: Iterable[BuildPlan], layout: Layout) -> jobserver.Jobserver:
     """Returns the jobserver for building these plans together: as many compilers as the hungriest plan allows.
@@ -28,14 +32,16 @@ def jobserver_for(jobs: int | None, plans: Iterable[BuildPlan], layout: Layout) 
 
 
 def compiler_jobs(jobs: int | None, plan: BuildPlan, layout: Layout) -> int:
-    """Returns how many compilers to run at once: `jobs`, or as many as cores, cgroup and free memory allow.
+    """Returns how many compilers to run at once: `jobs`, or as many as cores, cgroup, memory and `ulimit -u` allow.
 
     The memory of one compiler is what it took when the op was last built.
     """
     chosen = jobs or settings.jobs()
     if chosen:
         return chosen
-    cores, left = Topology.read().threads, memory_left()
+    cores, processes, left = Topology.read().threads, processes_left(), memory_left()
+    if processes is not None:
+        cores = max(1, min(cores, (processes - OWN_PROCESSES) // COMPILER_PROCESSES))
     if left is None:
         return cores
     try:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.cache.records.inputs import Dependency, Inputs, RootedPath, may_be_in
-
-HAS_INCLUDE = re.compile(rb"__has_(?:include(?:_next)?|embed)\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
-PACKAGE_DATABASES = (
-    "var/lib/dpkg/status",
-    "var/lib/rpm/rpmdb.sqlite",
-    "usr/lib/sysimage/rpm/rpmdb.sqlite",
-    "lib/apk/db/installed",
-    "var/lib/pacman/local",
+from opforge.cache.filesystem.packages import PackageFiles
+from opforge.cache.records.inputs import (
+    INCLUDE,
+    VARIABLE,
+    Answer,
+    Dependency,
+    Inputs,
+    RootedPath,
+    below,
+    may_be_in,
+    names_before,
+    places,
 )
+from opforge.cache.records.trusted_trees import stamp_file
+
+from .reads.questions import DATE, Questions
+
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
+PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
+"""The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
 LIBRARIES = (".so", ".a")
-PACKAGED, UNPACKAGED = ("usr/", "lib/", "lib64/", "etc/", "bin/"), ("usr/local/",)
-"""The folders whose files the package database lists, and those below them whose files it does not list."""
+NO_QUESTIONS = Questions()
 
 
 class Read(NamedTuple):
@@ -33,98 +40,136 @@ class Read(NamedTuple):
     location: RootedPath
     tree: str
     """The trusted tree that it belongs to; empty if none."""
+    spelled: str = ""
+    """The path as the compiler has it: `folder/../x.h` shows that `../x.h` was looked for in `folder`."""
 
 
 class Provenance:
-    """Assigns paths to the roots and trusted trees of one plan.
+    """Assigns paths to the roots of one plan, and to the packages that have installed them.
 
     Args:
         roots: The paths of the plan's roots, by name.
         disk: The disk.
-        trusted_roots: The roots of a toolchain that are trusted trees, each with its stamp file.
+        trusted_roots: The roots of a toolchain that change with its version only, each with its stamp file.
+        packages: The lists of installed packages.
     """
 
-    def __init__(self, roots: Mapping[str, str], disk: Disk, trusted_roots: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        roots: Mapping[str, str],
+        disk: Disk,
+        trusted_roots: Mapping[str, str] | None = None,
+        packages: PackageFiles | None = None,
+    ) -> None:
         self.roots, self._disk = roots, disk
         bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._bases = sorted(bases, key=lambda base: -len(base[1]))
-        self._stamp_files = self._find_stamp_files(trusted_roots or {})
-
-    def _find_stamp_files(self, trusted_roots: Mapping[str, str]) -> dict[str, RootedPath]:
-        """Returns the stamp file of each trusted tree: while it is unchanged, so are the files of the tree."""
-        files = {root: RootedPath(root, path) for root, path in trusted_roots.items() if root in self.roots}
-        if "torch" in self.roots:
-            import glob
-
-            packages = os.path.dirname(self.roots["torch"])
-            records = sorted(glob.glob(os.path.join(glob.escape(packages), "torch-*.dist-info", "RECORD")))
-            if len(records) == 1:
-                files["torch"] = RootedPath("torch", os.path.join("..", os.path.relpath(records[0], packages)))
-        if "python" in self.roots and self._disk.exists(os.path.join(self.roots["python"], PYTHON_STAMP)):
-            files["python"] = RootedPath("python", PYTHON_STAMP)
-        for database in PACKAGE_DATABASES:
-            if self._disk.exists("/" + database):
-                files["system"] = RootedPath("system", database)
-                break
-        return files
+        self._packages = packages or PackageFiles(disk)
+        self._toolchain_trees = {
+            name: RootedPath(name, path)
+            for name, path in (trusted_roots or {}).items()
+            if name in roots and not self._packages.is_in_wheels(roots[name])
+        }
+        if "python" in roots and disk.exists(os.path.join(roots["python"], PYTHON_STAMP)):
+            self._toolchain_trees["python"] = RootedPath("python", PYTHON_STAMP)
+        self._trees = dict(self._toolchain_trees)
+        # Roots in which every header is a package's: their folders are searched as the compiler's own are.
+        self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
 
     def locate(self, path: str) -> Read:
         """Returns a file with the nearest root above it and the trusted tree that it belongs to."""
-        path = _plain(path)
-        for name, base in self._bases:
-            if path.startswith(base):
-                return Read(path, RootedPath(name, path[len(base) :]), name if name in self._stamp_files else "")
-        inside = path.lstrip("/")
-        trusted = "system" in self._stamp_files and inside.startswith(PACKAGED) and not inside.startswith(UNPACKAGED)
-        return Read(path, RootedPath("system", inside), "system" if trusted else "")
+        spelled, path = path, _plain(path)
+        name = self._root_of(path)
+        location = RootedPath(name, path[len(self.roots[name].rstrip("/")) + 1 :] if name in self.roots else path[1:])
+        listed = self._packages.find(path)
+        if listed:
+            self._trees[listed.package] = stamp_file(listed.package, listed.stamp_file, name, self.roots)
+            return Read(path, location, listed.package, spelled)
+        is_others = name == "python" and os.path.dirname(location.path) not in PYTHON_FOLDERS
+        return Read(path, location, name if name in self._toolchain_trees and not is_others else "", spelled)
+
+    def _root_of(self, path: str) -> str:
+        return next((name for name, base in self._bases if f"{path}/".startswith(base)), "system")
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""
         stamps = ((read, self._disk.stamp(read.path)) for read in reads)
         return {read.location: stamp for read, stamp in stamps if stamp}
 
-    def collect(self, reads: Iterable[Read], search: Iterable[str]) -> Inputs:
+    def collect(
+        self,
+        reads: Iterable[Read],
+        search: Iterable[str],
+        compiler_folders: Iterable[str] = (),
+        questions: Questions = NO_QUESTIONS,
+    ) -> Inputs:
         """Hashes the files, and works out where a new file could change the outcome.
 
-        `search` are the include folders in order. Raises OSError if a file is gone.
+        Args:
+            reads: The files.
+            search: The folders that the command names, in which headers and libraries were looked for.
+            compiler_folders: The folders that the compiler searches by itself, in order.
+            questions: What the files ask.
+
+        Raises:
+            OSError: A file is gone.
         """
         reads = tuple(reads)
-        files, queried = [], set[str]()
-        for read in reads:
-            with open(read.path, "rb") as file:
-                content = file.read()
-            files.append(Dependency(*read.location, hashlib.sha256(content).hexdigest(), read.tree))
-            if b"__has_" in content:
-                queried |= {os.fsdecode(name) for name in HAS_INCLUDE.findall(content)}
-        folders = list(dict.fromkeys(os.path.normpath(folder) for folder in search))
+        files = {read.location: self._dependency(read) for read in reads}
+        own = list(dict.fromkeys(os.path.normpath(folder) for folder in compiler_folders))
+        folders = [folder for folder in dict.fromkeys(map(os.path.normpath, search)) if folder not in own]
         quoting = sorted({os.path.dirname(read.path) for read in reads if not read.tree})
-        names = queried | _names_below([*folders, *quoting], [read.path for read in reads])
+        spelled = {path for read in reads for path in (read.path, read.spelled) if path}
+        bases = {*folders, *own, *quoting, *(os.path.dirname(read.spelled) for read in reads if not read.tree)}
+        names = questions.names | _names_below(bases, spelled)
         # The linker takes either for -lfoo, from the first folder that has one: both names are watched.
         stems = [os.path.splitext(name) for name in names]
         names |= {stem + suffix for stem, end in stems if end in LIBRARIES for suffix in LIBRARIES}
-        located = (self.locate(folder + "/-") for folder in dict.fromkeys([*quoting, *folders]))
-        return self._absences(files, sorted(names), [os.path.dirname(read.path) for read in located if not read.tree])
+        searched = [
+            folder for folder in dict.fromkeys([*quoting, *folders]) if self._root_of(folder) not in self._trusted
+        ]
+        own = [*(folder for folder in folders if folder not in searched), *own]  # those of trusted trees come first
+        return self._absences(tuple(sorted(files.values())), sorted(names), searched, own, questions)
 
-    def _absences(self, files: list[Dependency], names: list[str], searched: list[str]) -> Inputs:
+    def _dependency(self, read: Read) -> Dependency:
+        with open(read.path, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+        return Dependency(*read.location, digest, read.tree)
+
+    def _absences(
+        self,
+        files: tuple[Dependency, ...],
+        names: list[str],
+        searched: Sequence[str],
+        own: Sequence[str],
+        questions: Questions,
+    ) -> Inputs:
         """Returns the inputs: the files, and which of the names are present in the searched folders now."""
-        present, watched = set[RootedPath](), set[str]()
-        for folder in searched:
-            watched.add(self._nearest(folder))
-            listing = self._disk.names(folder)
-            for name in names:
-                if may_be_in(listing, name):
-                    path = os.path.normpath(os.path.join(folder, name))
-                    watched.add(self._nearest(os.path.dirname(path)))
-                    if self._disk.exists(path):
-                        present.add(self._folder(folder).join(name))
+        present, watched = set[RootedPath](), {self._nearest(folder) for folder in (*searched, *own)}
+        compiler_folders = tuple(map(self._folder, own))
+        looked_for = [(self._folder(folder), set(names)) for folder in searched]
+        looked_for += names_before(compiler_folders, files, self.roots)
+        asked_in = (*map(self._folder, searched), *compiler_folders)
+        for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
+            base = folder.resolve(self.roots) or ""
+            listing = self._disk.names(base)
+            possible = [name for name in candidates if may_be_in(listing, name)]
+            watched |= {self._nearest(os.path.dirname(os.path.join(base, name))) for name in possible}
+            present |= {folder.join(name) for name in below(folder, possible, self.roots, self._disk)}
+        answers = [Answer(INCLUDE + name, places(name, asked_in, self.roots, self._disk)) for name in questions.names]
+        if questions.dated:
+            answers.append(Answer(VARIABLE + DATE, (("", os.environ.get(DATE, "")),)))
+        self._packages.save()
         trees = {file.tree for file in files if file.tree}
         return Inputs(
-            files=tuple(sorted(files)),
+            files=files,
             names=tuple(names),
-            searched=tuple(self._folder(folder) for folder in searched),
+            searched=tuple(map(self._folder, searched)),
             present=tuple(sorted(present)),
-            folders=tuple(sorted(self._folder(folder) for folder in watched)),
-            trusted_trees=tuple(sorted((tree, file) for tree, file in self._stamp_files.items() if tree in trees)),
+            folders=tuple(sorted({self._folder(folder) for folder in watched})),
+            trusted_trees=tuple(sorted((tree, file) for tree, file in self._trees.items() if tree in trees)),
+            compiler_folders=compiler_folders,
+            answers=tuple(sorted(answers)),
         )
 
     def _folder(self, path: str) -> RootedPath:
@@ -141,11 +186,11 @@ class Provenance:
 def _plain(path: str) -> str:
     """Returns the path without `.` and `..`.
 
-    If `..` follows a linked folder, text alone would lead elsewhere: then links are resolved.
+    If `..` follows a linked folder, text alone would lead elsewhere: then they stay.
     """
     plain = os.path.normpath(path)
     if "/../" in path and os.path.realpath(path) != os.path.realpath(plain):
-        return os.path.realpath(path)
+        return path  # as it is: if the link is switched, it leads to another file
     return plain
 
 

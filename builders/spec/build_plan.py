@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import RootedPath
+
+from . import flag_paths
 
 FORMAT = 2
 
@@ -40,6 +43,14 @@ class BuildPlan(NamedTuple):
     kernels: tuple[tuple[str, str], ...] = ()
     """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
 
+    def located(self, root_paths: Mapping[str, str]) -> BuildPlan:
+        """Returns the plan with the paths of roots in its flags, for commands. In the plan itself flags name roots."""
+        return self._replace(
+            compile_flags=flag_paths.located(self.compile_flags, root_paths),
+            link_flags=flag_paths.located(self.link_flags, root_paths),
+            device_flags=flag_paths.located(self.device_flags, root_paths),
+        )
+
     @property
     def key(self) -> str:
         """The plan key."""
@@ -68,3 +79,5 @@ class Step(NamedTuple):
     """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
     unit: RootedPath | None = None
     """The source that it compiles, if it compiles one."""
+    assembled: str = ""
+    """Where the assembler writes what it read: no compiler lists what `.incbin` includes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi, kernel_roots
+from . import abi, flag_paths, kernel_roots
 from .identity import IDENTITY
 from .op_spec import include_folders
 
@@ -36,7 +36,7 @@ def description_key(spec: OpSpec) -> str:
 
 
 def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
-    """(root, path, SHA-256) of each source."""
+    """Returns (root, path, SHA-256) of each source."""
     disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
     located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
     return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]
@@ -48,6 +48,9 @@ _VALUES: dict[str, Callable[[OpSpec], object]] = {
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
     "include_dirs": include_folders,
+    "cxx_flags": lambda spec: flag_paths.named(spec.cxx_flags, spec.roots),
+    "device_flags": lambda spec: flag_paths.named(spec.device_flags, spec.roots),
+    "link_flags": lambda spec: flag_paths.named(spec.link_flags, spec.roots),
     "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
 }
 """The fields whose value in the description is not the spec's own."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from opforge import settings
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.store import Store
 
@@ -32,10 +36,31 @@ PASSED_ENV = (
     "LD_RUN_PATH",
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
-    "SOURCE_DATE_EPOCH",
     "CCC_OVERRIDE_OPTIONS",
 )
-"""The variables that the host's compilers read. Their values are part of the plan key."""
+"""The variables that the host's compilers read. Their values are part of the plan key.
+
+SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
+"""
+WRAPPER_ENV = ("OMPI_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
+"""Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
+_BEGINNINGS = frozenset(prefix[:3].encode() for prefix in WRAPPER_ENV)
+LAUNCHER_ENV = (
+    "OMPI_APP_CTX_",
+    "OMPI_ARGV",
+    "OMPI_COMMAND",
+    "OMPI_COMM_WORLD_",
+    "OMPI_FILE_LOCATION",
+    "OMPI_FIRST_RANKS",
+    "OMPI_MCA_",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_UNIVERSE_SIZE",
+    "NIX_BUILD_CORES",
+    "NIX_BUILD_TOP",
+    "NIX_LOG_FD",
+)
+"""Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
+"""
 PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
 """Every variable that the plan of a host op may depend on. They are here so that a hit need not import host.py."""
 _BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -45,11 +70,13 @@ HOST_CODE = tuple(
         "planner.py",
         "spec/abi.py",
         "spec/build_plan.py",
+        "spec/flag_paths.py",
         "spec/kernel_roots.py",
         "spec/op_spec.py",
         "toolchains/__init__.py",
         "toolchains/host.py",
         "toolchains/probe.py",
+        "toolchains/programs.py",
         "toolchains/toolchain.py",
     )
 )
@@ -84,7 +111,17 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
 def plan_environment(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that the spec's plan may depend on."""
     import_path = _import_path(spec)
-    return PLAN_ENV if import_path in ("", HOST) else (*PLAN_ENV, *_import(import_path, spec).plan_env)
+    own = () if import_path in ("", HOST) else _import(import_path, spec).plan_env
+    return (*PLAN_ENV, *own, *settings.compiler_variables(), *wrapper_variables())
+
+
+def wrapper_variables() -> list[str]:
+    """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
+    # Iterating over os.environ decodes each name, and comparing each with every prefix takes as long again: together a
+    # tenth of a hit.
+    encoded: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
+    names = [os.fsdecode(name) for name in encoded if name[:3] in _BEGINNINGS]
+    return sorted(name for name in names if name.startswith(WRAPPER_ENV) and not name.startswith(LAUNCHER_ENV))
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:
@@ -98,7 +135,7 @@ def plan_code(spec: OpSpec) -> tuple[str, ...]:
     modules = {
         kind.__module__ for kind in _import(import_path, spec).__mro__ if kind.__module__ not in ("builtins", "typing")
     }
-    modules.add("opforge.accelerator.archs")
+    modules |= {"opforge.accelerator.archs", "opforge.builders.toolchains.cuda_toolkits"}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return (*code, *sorted(path for path in files if path))
 

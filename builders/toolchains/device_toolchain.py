@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 
-from . import probe, source_translation
+from . import probe, programs, source_translation
 from .host import HostToolchain, absolute, objects_of
 from .toolchain import DevicePart, Toolchain
 
-SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+
+SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.
 
-`root` is the folder that it is installed in, `seal` a file below it whose stamp is compared for all its files,
+`root` is the folder that it is installed in, `stamp_file` a file below it whose stamp is compared for all its files,
 `include` and `lib` are its folders of headers and libraries.
 """
 
@@ -47,6 +50,13 @@ class DeviceToolchain(Toolchain):
         self.host = HostToolchain(layout, disk, self.host_variable)
         self.argv = self._find()
         self._checked_info: probe.CompilerInfo | None = None
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
+        toolchain = super().find(spec, layout, disk)
+        if isinstance(toolchain, DeviceToolchain):
+            toolchain.host.op_flags = (*spec.cxx_flags, *spec.link_flags)
+        return toolchain
 
     def _find(self) -> tuple[str, ...]:
         """Returns the command that starts the device compiler. Raises ToolchainNotFoundError."""
@@ -97,11 +107,12 @@ class DeviceToolchain(Toolchain):
         return tuple(sorted([*self.host.identity(), *own]))
 
     def programs(self) -> Mapping[str, list[int]]:
-        return {**self.host.programs(), **self.info["stamps"]}
+        return {**self.host.programs(), **self.info["stamps"], **self.info.get("folders", {})}
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        own = ((name, os.environ[name]) for name in self.passed_env if os.environ.get(name))
-        return tuple(sorted([*self.host.environment(), *own]))
+        names = (*self.passed_env, *programs.own_variables(self.argv))
+        own = {name: os.environ[name] for name in names if os.environ.get(name)}
+        return tuple(sorted({**dict(self.host.environment()), **own}.items()))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return self.host.flags()
@@ -117,7 +128,7 @@ class DeviceToolchain(Toolchain):
 
     def trusted_roots(self) -> Mapping[str, str]:
         # The headers that state a version are among its programs: other headers are another toolchain.
-        return {self.root: self.info["seal"]}
+        return {self.root: self.info["stamp_file"]}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())

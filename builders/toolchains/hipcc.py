@@ -11,9 +11,10 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe
+from . import probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
-from .host import absolute, launcher, prefix_maps, which
+from .host import absolute, launcher, prefix_maps
+from .programs import which
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str, "known": list}
@@ -56,7 +57,8 @@ class Hipcc(DeviceToolchain):
         return (path,)
 
     def _load_info(self) -> probe.CompilerInfo:
-        name = ("hipcc", *self.argv, *(os.environ.get(variable, "") for variable in ("PATH", *self.passed_env)))
+        values = (os.environ.get(variable, "") for variable in self.passed_env)
+        name = ("hipcc", *self.argv, *values, *programs.state(self.argv))
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
@@ -72,17 +74,17 @@ class Hipcc(DeviceToolchain):
         clangs = (which(os.path.join(folders.get("HIP_CLANG_PATH", ""), name)) for name in CLANGS)
         library = folders.get("DEVICE_LIB_PATH", "")
         bitcode = sorted(name for name in self._disk.names(library) if name.endswith(".bc"))
-        programs = [self.argv[0], next(filter(None, clangs), ""), *(os.path.join(library, name) for name in bitcode)]
-        programs = [os.path.realpath(path) for path in programs if path and os.path.isfile(path)]
-        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs}
+        files = [self.argv[0], next(filter(None, clangs), ""), *(os.path.join(library, name) for name in bitcode)]
+        files = [os.path.realpath(path) for path in files if path and os.path.isfile(path)]
+        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in files}
         codes = (re.fullmatch(r"oclc_isa_version_(\w+)\.bc", name) for name in bitcode)
         return {
             "identity": {"version": f"hip {version[1]}, {clang[1] if clang else ''}"}
             | {f"{name} sha256": digest for name, digest in digests.items()},
-            "stamps": {path: list(self._disk.stamp(path) or ()) for path in programs},
+            "stamps": {path: list(self._disk.stamp(path) or ()) for path in files},
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(programs[0], root),
+            "stamp_file": os.path.relpath(files[0], root),
             "include": [] if root == "/usr" else [os.path.join(root, "include")],
             "lib": list(filter(os.path.isdir, (folders.get("HIP_LIB_PATH", ""), os.path.join(root, "lib")))),
             "release": version[1],

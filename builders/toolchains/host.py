@@ -12,7 +12,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from . import PASSED_ENV, probe
+from . import PASSED_ENV, probe, programs
+from .programs import which
 from .toolchain import Toolchain
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 CANDIDATES = ("g++", "clang++")
 LINKERS = ("ld.mold", "ld.lld")
 """The first one that is installed is used: these link an op in half the time of the system's linker."""
-PATH_FLAGS = ("-B", "--gcc-toolchain=", "-specs=", "--sysroot=")
-"""Prefixes of flags that select other programs or folders of headers than the compiler's own."""
+PATH_FLAGS = ("-B", "--gcc-toolchain=", "-specs=", "--specs=", "--sysroot=", "--config")
+"""Prefixes of flags that select other programs, folders of headers or files of flags than the compiler's own."""
 MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 ARCH_FLAGS = {"aarch64": "-march=armv8-a"}
 BASE_FLAGS = (
@@ -31,6 +32,8 @@ BASE_FLAGS = (
     "-fvisibility-inlines-hidden",
     "-fdiagnostics-color=never",
 )
+GCC_FLAGS = ("-fno-gnu-unique", "-fno-canonical-system-headers")
+"""The second makes gcc list headers by the paths at which it found them: a link on the way may be switched."""
 INSTALL = "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX to its path"
 
 
@@ -43,6 +46,8 @@ class HostToolchain(Toolchain):
 
     shared_flags: tuple[str, ...] = ("-fsanitize", "-m", "-g")
     """Prefixes of the compile flags that the linker gets too."""
+    op_flags: tuple[str, ...] = ()
+    """The flags of the op itself: those among them that begin with PATH_FLAGS are part of the compiler's identity."""
 
     def __init__(self, layout: Layout, disk: Disk, variable: str = "") -> None:
         self._layout, self._disk = layout, disk
@@ -56,21 +61,29 @@ class HostToolchain(Toolchain):
     def _info(self) -> probe.CompilerInfo:
         """The compiler's info, checked once for this object, which lives no longer than one load."""
         if self._checked_info is None:
-            flags = (*env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
-            path_flags = [
-                flag
-                for before, flag in zip(("", *flags), (*flags, ""), strict=True)
-                if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
-            ]
-            self._checked_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, path_flags)
+            self._checked_info = probe.host_info(self.argv, self.linker, self._layout, self._disk, self._path_flags())
         return self._checked_info
+
+    def _path_flags(self) -> list[str]:
+        flags = (*self.op_flags, *env_words("CPPFLAGS"), *env_words("CXXFLAGS"), *env_words("LDFLAGS"))
+        return [
+            flag
+            for before, flag in zip(("", *flags), (*flags, ""), strict=True)
+            if flag.startswith(PATH_FLAGS) or before in PATH_FLAGS
+        ]
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
         """Returns the toolchain that CXX and PATH name. Raises ToolchainNotFoundError."""
-        return cls(layout, disk)
+        toolchain = cls(layout, disk)
+        toolchain.op_flags = (*spec.cxx_flags, *spec.link_flags)
+        return toolchain
 
     def programs(self) -> Mapping[str, list[int]]:
+        return {**self.stamps(), **self._info["folders"]}
+
+    def stamps(self) -> Mapping[str, list[int]]:
+        """Returns the paths of the compiler's programs, with links resolved, and their stamps."""
         stamps: Mapping[str, list[int]] = self._info["stamps"]
         return stamps
 
@@ -94,7 +107,8 @@ class HostToolchain(Toolchain):
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, os.environ[name]) for name in PASSED_ENV if os.environ.get(name))
+        names = dict.fromkeys((*PASSED_ENV, *programs.own_variables(self.argv)))
+        return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         # LDFLAGS comes last, so that a linker that it names takes precedence.
@@ -107,12 +121,12 @@ class HostToolchain(Toolchain):
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:
         flags = tuple(ARCH_FLAGS.get(level, f"-march={level}") for level in arch)
-        return flags if self.is_clang else (*flags, "-fno-gnu-unique")
+        return flags if self.is_clang else (*flags, *GCC_FLAGS)
 
     def search_folders(self) -> tuple[str, ...]:
         values = [os.environ.get("CPATH", ""), os.environ.get("CPLUS_INCLUDE_PATH", "")]
         user = [os.path.realpath(folder) for value in values for folder in value.split(os.pathsep) if folder]
-        return (*user, *self._info["search"])
+        return (*user, *self._info["search"], *self._info["libraries"])
 
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [self.compile(plan, roots, source, name) for name, source in objects_of(plan)]
@@ -127,6 +141,8 @@ class HostToolchain(Toolchain):
         """Returns the command that compiles one source to an object."""
         path = absolute(source, roots)
         depfile = output + ".d"
+        # A launcher may take the object from a cache, and write no list.
+        assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""
         argv = [
             *launcher(),
             *self.argv,
@@ -135,9 +151,11 @@ class HostToolchain(Toolchain):
             *(option for folder in plan.system_include for option in ("-isystem", absolute(folder, roots))),
             *plan.compile_flags,
             *prefix_maps(plan, roots),
-            *("-MD", "-MF", depfile, "-c", path, "-o", output),
+            *("-MD", "-MF", depfile),
+            *([f"-Wa,--MD,{assembled}"] if assembled else []),
+            *("-c", path, "-o", output),
         ]
-        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source)
+        return Step(output, (path,), tuple(argv), f"compile {source.path}", depfile, source, assembled)
 
     def _stub(self, soname: str) -> Step:
         """Returns the command that links a library with a name and no content.
@@ -182,6 +200,8 @@ def prefix_maps(plan: BuildPlan, roots: Mapping[str, str]) -> list[str]:
     if "-g" in plan.compile_flags:
         return []
     used = {path.root for path in (*plan.sources, *plan.include, *plan.system_include)}
+    flags = (*plan.compile_flags, *plan.device_flags)
+    used |= {name for name, path in roots.items() if any(path in flag for flag in flags)}
     return [f"-ffile-prefix-map={roots[name]}={name}" for name in sorted(used) if name in roots and name != "system"]
 
 
@@ -229,16 +249,3 @@ def launcher() -> tuple[str, ...]:
         searched = [f"OPFORGE_COMPILER_LAUNCHER={words[0]}"]
         raise ToolchainNotFoundError("compiler launcher", searched, "Install it, or unset the variable.")
     return (path, *words[1:]) if path else ()
-
-
-def which(name: str) -> str | None:
-    """Returns the absolute path of a program, or None if there is none.
-
-    It is called for every plan: shutil.which does the same and takes several times as long.
-    """
-    folders = [""] if os.path.dirname(name) else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    for folder in folders:
-        path = os.path.join(folder, name)
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return os.path.abspath(path)
-    return None

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.accelerator import archs
@@ -16,10 +17,16 @@ from opforge.builders.spec.installed_torch import torch_folder, torch_states
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe
+from . import cuda_toolkits, probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain
-from .host import absolute, launcher, prefix_maps, which
-from .toolchain import DevicePart
+from .host import absolute, launcher, prefix_maps
+from .programs import which
+from .toolchain import DevicePart, Toolchain
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.filesystem.disk import Disk
+    from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")
@@ -46,6 +53,17 @@ class Nvcc(DeviceToolchain):
     passed_env = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
     plan_env = (*passed_env, "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN")
 
+    need: cuda_toolkits.Need | None = None
+    """What the devices here need; None if the op is built for another machine's."""
+
+    @classmethod
+    def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
+        toolchain, need = super().find(spec, layout, disk), cuda_toolkits.need_of(spec)
+        if need and isinstance(toolchain, Nvcc):
+            toolchain.need = need
+            toolchain.argv = (cuda_toolkits.choose(find_all(), need, layout, disk),)
+        return toolchain
+
     def _find(self) -> tuple[str, ...]:
         return (find(),)
 
@@ -54,7 +72,9 @@ class Nvcc(DeviceToolchain):
             "nvcc",
             *self.argv,
             *self.host.argv,
-            *(os.environ.get(variable, "") for variable in ("PATH", *self.passed_env)),
+            *(os.environ.get(variable, "") for variable in self.passed_env),
+            *programs.state(self.argv),
+            *programs.state(self.host.argv),
         )
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
@@ -66,15 +86,15 @@ class Nvcc(DeviceToolchain):
             raise ToolchainError(self.argv[0], f"`nvcc --version` prints {first!r}, not a release", ADVICE)
         folders = _dry_run_folders(self.argv)
         root = os.path.realpath(folders["TOP"][0]) if folders["TOP"] else os.path.dirname(os.path.dirname(self.argv[0]))
-        programs = [os.path.join(root, name) for name in PROGRAMS]
-        programs += [os.path.join(folder, "cicc") for folder in folders["CICC_PATH"]]
+        files = [os.path.join(root, name) for name in PROGRAMS]
+        files += [os.path.join(folder, "cicc") for folder in folders["CICC_PATH"]]
         include = list(dict.fromkeys(os.path.realpath(folder) for folder in folders["-I"] + folders["-isystem"]))
-        programs += [os.path.join(folder, name) for folder in include for name in HEADERS]
-        programs = [path for path in dict.fromkeys(map(os.path.realpath, programs)) if os.path.isfile(path)]
-        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in programs}
+        files += [os.path.join(folder, name) for folder in include for name in HEADERS]
+        files = [path for path in dict.fromkeys(map(os.path.realpath, files)) if os.path.isfile(path)]
+        digests = {os.path.basename(path): self._disk.digest(path) or "" for path in files}
         # argv[0] may be a wrapper, which says where the toolkit is: sources are compiled by the toolkit's own nvcc.
         own = os.path.join(root, "bin", "nvcc")
-        watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *programs]))
+        watched = list(dict.fromkeys([os.path.realpath(self.argv[0]), *files]))
         # PyPI's packages have their libraries in a folder that their own nvcc does not search.
         libraries = [*folders["-L"], os.path.join(root, "lib")]
         codes = probe.run(self.argv, "--list-gpu-arch", advice=ADVICE).split()
@@ -82,10 +102,10 @@ class Nvcc(DeviceToolchain):
         return {
             "identity": {"version": f"nvcc {version[2]}"}
             | {f"{name} sha256": digest for name, digest in digests.items()},
-            "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.programs()),
+            "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.stamps()),
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(programs[0] if programs else watched[0], root),
+            "stamp_file": os.path.relpath(files[0] if files else watched[0], root),
             "compiler": own if os.path.isfile(own) else self.argv[0],
             "include": include,
             "lib": [os.path.realpath(folder) for folder in libraries if os.path.isdir(folder)],
@@ -108,6 +128,8 @@ class Nvcc(DeviceToolchain):
         return str(self.info["release"])
 
     def arch_problem(self, arch: Sequence[str]) -> str | None:
+        if self.need and (problem := self.need.problem(self.release)):
+            return problem
         if self.info["refuses_host"]:
             advice = "set NVCC_CCBIN (for CUDA alone) or CXX to an older compiler, or install a newer CUDA toolkit"
             return f"nvcc {self.release} does not accept {self.host.argv[0]}: {self.info['refuses_host']}; {advice}"
@@ -194,31 +216,39 @@ class Nvcc(DeviceToolchain):
 
 
 def find() -> str:
-    """Returns the path of nvcc. Raises ToolchainNotFoundError."""
+    """Returns the path of the first nvcc. Raises ToolchainNotFoundError."""
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return (None if named else which("nvcc")) or find_all()[0]
+
+
+def find_all() -> list[str]:
+    """Returns the nvcc that a variable names, or all on this machine. Raises ToolchainNotFoundError."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(variable)
         if home:
             path = which(os.path.join(home, "bin", "nvcc"))
             if path:
-                return path
+                return [path]
             searched = [f"{variable}={home}, which has no bin/nvcc"]
             advice = f"Correct {variable}, or unset it."
             raise ToolchainNotFoundError("CUDA compiler", searched, advice, searched[0])
-    path = which("nvcc") or next(filter(None, map(which, packaged_paths())), None)
-    if path is None:
+    names = [os.path.join(folder, "nvcc") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    paths = list(dict.fromkeys(filter(None, map(which, [*names, *packaged_paths()]))))
+    if not paths:
         searched = ["CUDA_HOME and CUDA_PATH, which are not set", "nvcc on PATH", *packaged_paths()]
         raise ToolchainNotFoundError("CUDA compiler", searched, INSTALL)
-    return path
+    return paths
 
 
 def packaged_paths() -> list[str]:
-    """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by the toolkit in /usr/local/cuda."""
+    """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by toolkits in /usr/local."""
     paths: list[str] = []
     for folder in sys.path:
         vendor = os.path.join(folder, "nvidia")
         names = sorted((name for name in _names(vendor) if name.startswith("cu")), reverse=True)
         paths += filter(os.path.isfile, (os.path.join(vendor, name, "bin", "nvcc") for name in names))
-    return [*paths, "/usr/local/cuda/bin/nvcc"]
+    others = sorted((name for name in _names("/usr/local") if name.startswith("cuda-")), reverse=True)
+    return [*paths, *(f"/usr/local/{name}/bin/nvcc" for name in ("cuda", *others))]
 
 
 def _names(folder: str) -> list[str]:

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 def find_for_cpu(spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
     """Returns the toolchain for the host code of this spec. Raises ToolchainNotFoundError, SettingError."""
-    return find_portable(spec.target.arch, spec.sysroot, layout, disk) if spec.portable else HostToolchain(layout, disk)
+    if not spec.portable:
+        return HostToolchain.find(spec, layout, disk)
+    toolchain = find_portable(spec.target.arch, spec.sysroot, layout, disk)
+    toolchain.op_flags = (*spec.cxx_flags, *spec.link_flags)
+    return toolchain
 
 
 def find_portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk) -> HostToolchain:

@@ -7,29 +7,37 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.disk import RACY_NS, Disk
-from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
+from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
 
-FORMAT = 7
+from . import PASSED_ENV, configuration, programs
+
+FORMAT = 9
 PROGRAMS = ("cc1plus", "as", "ld")
-PROBE_ENV = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
-"""The variables that decide which programs and folders a compiler uses. If one changes, it is probed again."""
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+RENEW_SECONDS = 24 * 3600.0
+"""How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
+NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
+"""Options that assemble an empty source."""
 CompilerInfo = dict[str, Any]
 """What a compiler reports about itself, JSON-able.
 
 Every kind of compiler has `identity` (name -> text, for the plan key), `stamps` (path of a program -> its stamp) and
-`absent` (paths at which another program would be found first).
+`absent` (paths at which another program would be found first). `cached_info` adds `folders`: the stamps of the folders
+in which such a program would appear, or in which a link to the compiler lies.
 """
-HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list}
+VARYING = re.compile(r"(/[^\s\"=,]+)?/(cc\w{6}|null-\w+)\.\w+|-f[\w-]+-compilation-dir=[^\s\"]*")
+"""In the output of -###: the names of temporary files, and the working folder."""
+HOST_SHAPE = {"machine": str, "version": str, "search": list, "linker_flags": list, "libraries": list}
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[tuple[str, ...], CompilerInfo] = {}
 _unsaved: set[tuple[str, ...]] = set()
@@ -44,10 +52,11 @@ def reset() -> None:
 def host_info(
     argv: Sequence[str], linker: str, layout: Layout, disk: Disk, path_flags: Sequence[str] = ()
 ) -> CompilerInfo:
-    """Returns the info of a C++ compiler: HOST_SHAPE, and `tells_archives`.
+    """Returns the info of a C++ compiler: HOST_SHAPE, `tells_archives` and `lists_assembled`.
 
     `machine` is a triple, `search` lists the folders of headers, `linker_flags` select `linker`, and `tells_archives`
-    is true if the linker lists the archives that it reads.
+    is true if the linker lists the archives that it reads. If it does not, `libraries` lists the folders of libraries.
+    `lists_assembled` is true if the assembler lists the files that it reads.
 
     Args:
         argv: The compiler and the arguments that always go with it.
@@ -60,7 +69,10 @@ def host_info(
         ToolchainError: The compiler does not work.
         BuildResourceError: The machine ran out of memory, processes or files.
     """
-    name = (*argv, "", *path_flags, "", linker, *(os.environ.get(variable, "") for variable in PROBE_ENV))
+    started = [programs.started_by_compiler(name) for name in PROGRAMS]
+    words = [programs.which(word) or word for word in argv]
+    values = [os.environ.get(variable, "") for variable in PASSED_ENV]
+    name = (*words, "", *path_flags, "", linker, *started, *values, *programs.state(argv))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, linker, disk, path_flags))
 
 
@@ -69,31 +81,40 @@ def cached_info(
 ) -> CompilerInfo:
     """Returns a compiler's info, from the store if it still holds, otherwise from `probe`.
 
-    It holds while the stamp of every program is the same and no path in `absent` exists.
+    It holds while the stamp of every program is the same, no path in `absent` exists, and every absolute path in `name`
+    leads to the same file.
 
     Args:
-        name: Everything besides the programs that the info depends on.
+        name: Everything besides the programs' contents that the info depends on. A program is named by the path at
+            which it was found: the links on the way to it count.
         shape: The entries that the info must have besides those of every compiler, with their types.
         layout: The store that keeps the info.
         disk: The disk.
         probe: Runs the compiler.
     """
-    file = layout.path("toolchains", key_of([FORMAT, name]) + ".json")
-    info = _infos.get(name) or _read(file, shape)
+    key = (*name, "", *programs.reached(name))
+    file = layout.path("toolchains", key_of([FORMAT, key]) + ".json")
+    info = _infos.get(key) or _read(file, shape)
     if not info or _has_changed(info, disk):
         info = {"format": FORMAT, **probe()}
         racy = disk.now_ns() - RACY_NS
-        if any(time > racy for stamp in info["stamps"].values() for time in stamp[1:3]):
-            return info  # a program could change again and keep its stamp: probe again next time
-        _unsaved.add(name)
-    _infos[name] = info
-    if name in _unsaved:
+        changes_now = any(time > racy for stamp in info["stamps"].values() for time in stamp[1:3])
+        if changes_now or key != (*name, "", *programs.reached(name)):
+            return _with_folders(info, name, disk)  # it could change again and keep its stamp: probe again next time
+        _unsaved.add(key)
+    _infos[key] = info
+    if key in _unsaved:
         try:
             write_file(file, json.dumps({**info, "digest": key_of(info)}).encode())
-            _unsaved.discard(name)
+            _unsaved.discard(key)
         except OSError:
-            return info  # there is no store before the first build; the next call tries again
-    return info
+            pass  # there is no store before the first build; the next call tries again
+    return _with_folders(info, name, disk)
+
+
+def _with_folders(info: CompilerInfo, name: Sequence[str], disk: Disk) -> CompilerInfo:
+    folders = programs.link_folders(name) | {os.path.dirname(path) for path in info["absent"]}
+    return {**info, "folders": {path: list(disk.stamp(path) or ABSENT) for path in sorted(folders)}}
 
 
 def _has_changed(info: CompilerInfo, disk: Disk) -> bool:
@@ -107,6 +128,7 @@ def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
     """Returns the info that is stored at `path`, or None if there is none or it is damaged."""
     try:
         info = read_json(path)
+        renew(path, RENEW_SECONDS)
         # A changed letter of a version or a path would lead to a wrong plan, and to a wrong error.
         intact = info["format"] == FORMAT and info.pop("digest") == key_of(info)
         return info if intact and all(isinstance(info[name], kind) for name, kind in shape.items()) else None
@@ -174,36 +196,34 @@ def _raise_if_exhausted(argv: Sequence[str], cause: OSError | str) -> None:
 
 
 def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
-    import shutil  # not needed by a hit, which probes nothing
-
     version = run(argv, "--version")
     machine = _last_line(run(argv, "-dumpmachine"))
-    programs = {os.path.basename(os.path.realpath(argv[0])): os.path.realpath(argv[0])}
-    absent = []
+    files = {os.path.basename(os.path.realpath(argv[0])): argv[0]}
     for word in argv[1:]:  # of "ccache g++" or "env wrapper": programs that argv[0] starts
-        path = None if word.startswith("-") else shutil.which(word)
+        path = None if word.startswith("-") else programs.which(word)
         if path:
-            absent += [] if os.path.dirname(word) else _earlier_paths(word)
-            programs[word] = os.path.realpath(path)
+            files[word] = path
     for name in PROGRAMS:
-        absent += _earlier_paths(name)
         path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
-        if not os.path.isabs(path):
-            path = shutil.which(path) or ""
+        path = path if os.path.isabs(path) else programs.started_by_compiler(path)
         if path:
-            programs[name] = os.path.realpath(path)
+            files[name] = path
     linker_flags = _linker_flags(argv, linker)
     if linker_flags:
-        programs["linker"] = os.path.realpath(linker)
-    stamps = {path: list(disk.stamp(path) or ()) for path in programs.values()}
-    digests = {name: disk.digest(path) or "" for name, path in programs.items()}
-    folders = header_folders([*argv, *path_flags])
+        files["linker"] = linker
+    report = run([*argv, *path_flags], "-x", "c++", "-E", "-v", os.devnull)
+    folders = header_folders(report)
+    files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
+    files = {name: os.path.realpath(path) for name, path in files.items()}
+    missing = configuration.missing_files(argv, machine, path_flags, folders, PROGRAMS)
+    lists = _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
     identity: Mapping[str, str] = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
         "arguments": " ".join(argv[1:]),
         "search": key_of(folders),
-        **{f"{name} sha256": digest for name, digest in digests.items()},
+        **({"commands": _commands(argv, path_flags)} if programs.is_wrapper(argv) else {}),
+        **{f"{name} sha256": disk.digest(path) or "" for name, path in files.items()},
     }
     return {
         "identity": dict(identity),
@@ -211,27 +231,27 @@ def _probe_host(argv: Sequence[str], linker: str, disk: Disk, path_flags: Sequen
         "version": version,
         "search": folders,
         "linker_flags": linker_flags,
-        "tells_archives": _accepts(argv, *linker_flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
-        "stamps": stamps,
-        "absent": absent,
+        "tells_archives": lists,
+        "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
+        "libraries": [] if lists else _library_folders(argv, path_flags),
+        "stamps": {path: list(disk.stamp(path) or ()) for path in files.values()},
+        "absent": [path for path in missing if path not in files.values()],
     }
+
+
+def _commands(argv: Sequence[str], path_flags: Sequence[str]) -> str:
+    """Returns the digest of the commands that a wrapper starts: its own variables and files are in them."""
+    outputs = [
+        try_run([*argv, *path_flags], "-###", *options, "-x", "c++", os.devnull, "-o", os.devnull)
+        for options in (("-c",), ("-shared",))
+    ]
+    lines = [line for _status, out, err in outputs for line in (out + err).splitlines()]
+    return key_of([VARYING.sub("", line) for line in lines if line.startswith(" ")])
 
 
 def _last_line(output: str) -> str:
     """Returns the last line: a wrapper may print lines of its own before the compiler does."""
     return output.strip().rpartition("\n")[2]
-
-
-def _earlier_paths(program: str) -> list[str]:
-    """Returns the paths at which a program of this name would be found before the present one."""
-    paths = []
-    searched = [os.environ.get("COMPILER_PATH", ""), os.environ.get("PATH", os.defpath)]
-    for folder in os.pathsep.join(filter(None, searched)).split(os.pathsep):
-        path = os.path.abspath(os.path.join(folder, program))
-        if os.path.exists(path):
-            break
-        paths.append(path)
-    return paths
 
 
 def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
@@ -242,6 +262,13 @@ def _linker_flags(argv: Sequence[str], linker: str) -> list[str]:
     return [flag] if _accepts(argv, flag, "-Wl,--version") else []
 
 
+def _library_folders(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:
+    """Returns the folders that the compiler searches for libraries by itself, in order."""
+    _status, out, _err = try_run(argv, *path_flags, "-print-search-dirs")
+    folders = next((line for line in out.splitlines() if line.startswith("libraries: =")), "").partition("=")[2]
+    return list(dict.fromkeys(os.path.realpath(path) for path in folders.split(os.pathsep) if os.path.isdir(path)))
+
+
 def _accepts(argv: Sequence[str], *options: str) -> bool:
     """Returns whether the compiler and its linker accept these options."""
     try:
@@ -250,11 +277,10 @@ def _accepts(argv: Sequence[str], *options: str) -> bool:
         return False
 
 
-def header_folders(argv: Sequence[str]) -> list[str]:
-    """Returns the folders that the compiler searches for headers by itself, in order, as `-v` lists them."""
-    output = run(argv, "-x", "c++", "-E", "-v", os.devnull)
+def header_folders(report: str) -> list[str]:
+    """Returns the folders that the compiler searches for headers by itself, in order, from what it prints with -v."""
     folders, inside = [], False
-    for line in output.splitlines():
+    for line in report.splitlines():
         if line.startswith("#include <...>"):
             inside = True
         elif line.startswith("End of search list"):

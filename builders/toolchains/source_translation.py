@@ -112,11 +112,12 @@ def _write(path: str, text: str) -> None:
 
 
 def name_originals(depfile: str, translations: dict[str, str]) -> None:
-    """Adds the originals to a depfile. The translations in it are in the build folder, and so are not inputs."""
-    with open(depfile, encoding="utf-8", errors="surrogateescape") as file:
-        rule = file.read().rstrip()
-    originals = (path.replace(" ", "\\ ").replace("$", "$$") for path in sorted(set(translations.values())))
-    _write(depfile, " \\\n  ".join([rule, *originals]) + "\n")
+    """Adds a rule for each original to a depfile. The translations are in the build folder: no inputs."""
+    with open(depfile, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rules = file.read()
+    _write(
+        depfile, "\n".join([rules.rstrip("\n"), *(f"{name}:" for name in sorted(set(translations.values())))]) + "\n"
+    )
 
 
 def main(arguments: list[str]) -> int:

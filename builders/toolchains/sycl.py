@@ -11,9 +11,10 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe
+from . import probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain
-from .host import absolute, launcher, prefix_maps, which
+from .host import absolute, launcher, prefix_maps
+from .programs import which
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str}
@@ -40,7 +41,8 @@ class Sycl(DeviceToolchain):
         return (path,)
 
     def _load_info(self) -> probe.CompilerInfo:
-        name = ("icpx", *self.argv, *(os.environ.get(variable, "") for variable in ("PATH", *self.plan_env)))
+        values = (os.environ.get(variable, "") for variable in self.plan_env)
+        name = ("icpx", *self.argv, *values, *programs.state(self.argv))
         return probe.cached_info(name, INFO_SHAPE, self._layout, self._disk, self._probe)
 
     def _probe(self) -> probe.CompilerInfo:
@@ -56,7 +58,7 @@ class Sycl(DeviceToolchain):
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(program, root),
+            "stamp_file": os.path.relpath(program, root),
             "include": [folder for folder in (os.path.join(root, "include"),) if os.path.isdir(folder)],
             "lib": [folder for folder in (os.path.join(root, "lib"),) if os.path.isdir(folder)],
             "release": version[1],

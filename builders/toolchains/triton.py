@@ -92,7 +92,7 @@ class TritonToolchain(Toolchain):
         return tuple(sorted([*self.host.identity(), *own]))
 
     def programs(self) -> Mapping[str, list[int]]:
-        return {**self.host.programs(), **self._info["stamps"]}
+        return {**self.host.programs(), **self._info["stamps"], **self._info["folders"]}
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         if device not in DEVICES:

@@ -10,8 +10,9 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 
-from . import probe
-from .host import MACHINES, HostToolchain, which
+from . import PASSED_ENV, probe, programs
+from .host import MACHINES, HostToolchain
+from .programs import which
 
 GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs on every system that torch runs on."""
@@ -37,7 +38,8 @@ class ZigToolchain(HostToolchain):
     @property
     def _info(self) -> probe.CompilerInfo:
         if self._checked_info is None:
-            name = (*self.argv, *(os.environ.get(variable, "") for variable in probe.PROBE_ENV))
+            values = (os.environ.get(variable, "") for variable in PASSED_ENV)
+            name = (*self.argv, *values, *programs.state((self.zig,)))
             self._checked_info = probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
         return self._checked_info
 
@@ -52,9 +54,10 @@ class ZigToolchain(HostToolchain):
             },
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
-            "search": probe.header_folders(self.argv),
+            "search": probe.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
             "linker_flags": [],
             "tells_archives": False,
+            "libraries": [],
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
         }

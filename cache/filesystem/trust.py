@@ -36,37 +36,63 @@ def is_private_group(gid: int) -> bool:
     return gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
+MAX_LINKS = 40
+"""How many symbolic links one path may lead through, as for the kernel."""
+
+
 def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None:
     """Returns why a folder cannot be trusted and what to do about it, or None. A missing folder is no problem.
 
-    Each parent must belong to one of `owners`, and others may write it only if its sticky bit keeps them from renaming
-    what is not theirs. The folder itself must be writable by its owner alone.
+    Each component of its path, every symbolic link and what it leads to included, must belong to one of `owners`, and
+    nobody else may write it. Others may write a parent if its sticky bit keeps them from renaming what is not theirs:
+    what lies below it on the path belongs to one of `owners`.
     """
-    parts = os.path.abspath(path).split(os.sep)
-    for depth in range(1, len(parts) + 1):
-        folder = os.sep.join(parts[:depth]) or os.sep
-        is_last = depth == len(parts)
+    ahead = [part for part in reversed(os.path.abspath(path).split(os.sep)) if part]
+    at, links = os.sep, 0
+    while True:
         try:
-            status = os.lstat(folder)
+            status = os.lstat(at)
         except FileNotFoundError:
             return None
         except OSError as error:
-            return f"{folder} cannot be read ({error.strerror})", "Choose another folder"
-        if stat.S_ISLNK(status.st_mode) and os.path.exists(folder):
-            return folder_problem(os.path.realpath(path), owners)  # the target is what counts
-        if not stat.S_ISDIR(status.st_mode):
-            return f"{folder} is not a folder", "Choose another folder, or give that file another name"
-        if status.st_uid not in owners:
-            return (
-                f"{folder} belongs to user {status.st_uid}, not to you (user {os.geteuid()})",
-                "Choose a folder of your own"
-                if not is_last
-                else f"Choose a folder of your own, or take it over: sudo chown -R {os.geteuid()} {folder}",
-            )
-        write_bits = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
-        if write_bits == stat.S_IWGRP and is_private_group(status.st_gid):
-            write_bits = 0
-        if write_bits and (is_last or not status.st_mode & stat.S_ISVTX):
-            who = "everybody" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
-            return f"{folder} can be written by {who}", f"Run: chmod go-w {folder}"
+            return f"{at} cannot be read ({error.strerror})", "Choose another folder"
+        is_last = not ahead
+        problem = _component_problem(at, status, owners, is_last)
+        if problem:
+            return problem
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > MAX_LINKS:
+                return f"{path} leads through more than {MAX_LINKS} links", "Choose another folder"
+            target = os.readlink(at)
+            ahead += [part for part in reversed(target.split(os.sep)) if part]
+            at = os.sep if target.startswith(os.sep) else os.path.dirname(at)
+            if not ahead:
+                continue
+        elif is_last:
+            return None
+        part = ahead.pop()
+        at = os.path.dirname(at) if part == ".." else at if part == "." else os.path.join(at, part)
+
+
+def _component_problem(
+    path: str, status: os.stat_result, owners: Collection[int], is_last: bool
+) -> tuple[str, str] | None:
+    """Returns why one component of a path cannot be trusted and what to do about it, or None."""
+    is_link = stat.S_ISLNK(status.st_mode)
+    if not is_link and not stat.S_ISDIR(status.st_mode):
+        return f"{path} is not a folder", "Choose another folder, or give that file another name"
+    if status.st_uid not in owners:
+        what = "the link " if is_link else ""
+        reason = f"{what}{path} belongs to user {status.st_uid}, not to you (user {os.geteuid()})"
+        return reason, "Choose a folder of your own: files that another user made cannot be trusted"
+    if not is_link and (bits := others_bits(status)) and (is_last or not status.st_mode & stat.S_ISVTX):
+        who = "everybody" if bits & stat.S_IWOTH else f"group {status.st_gid}"
+        return f"{path} can be written by {who}", f"Run: chmod go-w {path}"
     return None
+
+
+def others_bits(status: os.stat_result) -> int:
+    """Returns the mode bits by which other users may write a file; a private group is the user."""
+    bits = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+    return 0 if bits == stat.S_IWGRP and is_private_group(status.st_gid) else bits

@@ -1,6 +1,6 @@
 """A line for each entry, so that a listing need not read their records.
 
-    v1/summaries    JSON lines: [entry key, stamp of the record, op, abi, target, plan, seconds, file]
+    v2/summaries    JSON lines: [entry key, stamp of the record, op, abi, target, plan, seconds, file]
 
 A line is used only while the record's stamp is as recorded. Without the file, the next listing reads the records.
 """

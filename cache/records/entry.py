@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import PathStamp
 from opforge.cache.filesystem.files import read_json
+from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
 
 RECORD, BUILD = "record.json", "build.json"
@@ -99,11 +100,11 @@ def integrity_problem(
     """
     record = entry.record
     try:
-        folder = os.lstat(entry.folder)
+        problem = _folders_problem(entry.folder, owners, allowed_write_bits)
     except (OSError, ValueError) as error:  # ValueError: a damaged record has a zero byte in its key
-        return f"its folder cannot be read ({getattr(error, 'strerror', error)})"
-    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid not in owners:
-        return "its folder is a link, a file, or another user's"
+        problem = f"its folder cannot be read ({getattr(error, 'strerror', error)})"
+    if problem:
+        return problem
     try:
         # Without O_NONBLOCK a pipe in the library's place would block for ever.
         handle = os.open(entry.library, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -115,7 +116,7 @@ def integrity_problem(
             return "the library is not a regular file"
         if status.st_uid not in owners:
             return f"the library belongs to user {status.st_uid}, who is not trusted here"
-        if status.st_mode & 0o022 & ~allowed_write_bits:
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
             return f"the library can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
@@ -128,3 +129,21 @@ def integrity_problem(
         return None if digest.hexdigest() == record["sha256"] else "the library's digest differs from its record's"
     finally:
         os.close(handle)
+
+
+def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: int) -> str | None:
+    """Returns why somebody else could put another file in a library's place, or None.
+
+    The entry's folder, `entries` and the folder of the format are looked at; the store's root and what is above it are
+    checked when the store is opened.
+    """
+    path = folder
+    for _depth in range(3):
+        status = os.lstat(path)
+        whose = "its folder" if path == folder else path
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in owners:
+            return f"{whose} is a link, a file, or another user's"
+        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+            return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+        path = os.path.dirname(path)
+    return None

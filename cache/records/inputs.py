@@ -1,13 +1,16 @@
-"""What a build read, and what it looked for and did not find: both decide whether its entry is still valid."""
+"""What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
+
+INCLUDE, VARIABLE = "include ", "variable "
+"""How the questions of answers begin."""
 
 
 class RootedPath(NamedTuple):
@@ -41,6 +44,15 @@ class Dependency(NamedTuple):
         return None if base is None else os.path.join(base, self.path)
 
 
+class Answer(NamedTuple):
+    """What a source asked the preprocessor without reading a file, and what the answer was."""
+
+    question: str
+    """`include NAME` for __has_include and __has_embed; `variable NAME` for an environment variable."""
+    values: tuple[tuple[str, str], ...]
+    """The paths below roots at which the name was; or one pair of an empty root and the variable's value."""
+
+
 class Inputs(NamedTuple):
     """Everything outside its plan that the outcome of a build depends on."""
 
@@ -57,6 +69,15 @@ class Inputs(NamedTuple):
     trusted_trees: tuple[tuple[str, RootedPath], ...] = ()
     """(tree, stamp file): while the stamp file is unchanged, so are the files of that tree. An example is torch's
     wheel, whose stamp file is its RECORD."""
+    compiler_folders: tuple[RootedPath, ...] = ()
+    """The folders of trusted trees and those that the compiler searches by itself: searched in this order, after
+    `searched`."""
+    answers: tuple[Answer, ...] = ()
+    """They are part of the entry's key."""
+
+    def result_key(self, plan_key: str) -> str:
+        """Returns the key of the entry that was built from these inputs by a plan."""
+        return entry_key(plan_key, [file[:3] for file in self.files], self.answers)
 
     def to_json(self) -> dict[str, object]:
         """Returns a JSON-able form that `from_json` reads back."""
@@ -67,6 +88,8 @@ class Inputs(NamedTuple):
             "present": sorted(self.present),
             "folders": sorted(self.folders),
             "trusted_trees": sorted((tree, *stamp_file) for tree, stamp_file in self.trusted_trees),
+            "compiler_folders": list(self.compiler_folders),
+            "answers": sorted(self.answers),
         }
 
     @classmethod
@@ -81,11 +104,9 @@ class Inputs(NamedTuple):
             trusted_trees=tuple(
                 (tree, RootedPath(root, path)) for tree, root, path in map(_texts, data["trusted_trees"])
             ),
+            compiler_folders=tuple(RootedPath(*_texts(fields)) for fields in data["compiler_folders"]),
+            answers=tuple(_answer(*fields) for fields in data["answers"]),
         )
-
-    def result_key(self, plan_key: str) -> str:
-        """Returns the key of what is built from these inputs by a plan."""
-        return entry_key(plan_key, [(file.root, file.path, file.digest) for file in self.files])
 
     def checked_singly(self) -> Inputs:
         """Returns these inputs with no file in a trusted tree: all are checked one by one."""
@@ -94,44 +115,120 @@ class Inputs(NamedTuple):
 
     def without(self, roots: Collection[str]) -> Inputs:
         """Returns these inputs without those below the named roots."""
+
+        def outside(answer: Answer) -> Answer:
+            return answer._replace(values=tuple(value for value in answer.values if value[0] not in roots))
+
         return self._replace(
             files=tuple(file for file in self.files if file.root not in roots),
             searched=tuple(folder for folder in self.searched if folder.root not in roots),
             present=tuple(name for name in self.present if name.root not in roots),
             folders=tuple(folder for folder in self.folders if folder.root not in roots),
+            compiler_folders=tuple(folder for folder in self.compiler_folders if folder.root not in roots),
+            answers=tuple(map(outside, self.answers)),
         )
 
     def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
         """Returns what the record of an entry holds of these inputs: those below the op's own roots.
 
         Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
-        in none of them either: nothing below it can appear before that part does.
+        in none of them either: nothing below it can appear before that part does. Variables are left out: what is
+        shipped keeps the date of its build.
         """
         own = self.without(trusted_roots).checked_singly()
         bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
         names = {_shortest_absent(name, bases, disk) for name in own.names}
-        return own._replace(names=tuple(sorted(names)))
+        answers = tuple(answer for answer in own.answers if answer.question.startswith(INCLUDE))
+        return own._replace(names=tuple(sorted(names)), answers=answers)
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
         present = set(self.present)
+        firsts = [(name.partition("/")[0], name) for name in self.names]
         for folder in self.searched:
             base = folder.resolve(root_paths)
             if base is None:
                 continue
-            listing = disk.names(base)  # one listing rules out nearly all of the names
-            for name in self.names:
+            listing = disk.names(base).union(("", ".", ".."))  # one listing rules out nearly all of the names
+            for name in [name for first, name in firsts if first in listing]:
                 path = os.path.join(base, name)
-                if may_be_in(listing, name) and disk.exists(path) and folder.join(name) not in present:
+                if disk.exists(path) and folder.join(name) not in present:
                     return path
+        for folder, names in names_before(self.compiler_folders, self.files, root_paths):
+            for name in sorted(below(folder, names, root_paths, disk)):
+                if folder.join(name) not in present:
+                    return os.path.join(folder.resolve(root_paths) or "", name)
+        return None
+
+    def asked_names(self) -> list[str]:
+        """Returns the names that sources ask for by __has_include and __has_embed."""
+        questions = [answer.question for answer in self.answers]
+        return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
+
+    def variables(self) -> list[tuple[str, str]]:
+        """Returns the environment variables whose values are a part of the library, with the values at the build."""
+        answers = [answer for answer in self.answers if answer.question.startswith(VARIABLE)]
+        return [(answer.question[len(VARIABLE) :], answer.values[0][1]) for answer in answers]
+
+    def changed_answer(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
+        """Returns what is answered otherwise now than at the build; None if nothing is."""
+        for name, value in self.variables():
+            if os.environ.get(name, "") != value:
+                return f"the variable {name} has changed"
+        folders = (*self.searched, *self.compiler_folders)
+        recorded = dict(self.answers)
+        for name in self.asked_names():
+            now, before = places(name, folders, root_paths, disk), recorded[INCLUDE + name]
+            if now != before:
+                verb = "is gone" if len(now) < len(before) else "has appeared"
+                return f"{name}, which a source asks for by __has_include, {verb}"
         return None
 
 
 def _texts(fields: Any) -> list[str]:
     """Returns a list of texts as it is. Raises TypeError for anything else: a damaged field would fail much later."""
     if not isinstance(fields, list) or not all(isinstance(field, str) for field in fields):
-        raise TypeError(f"{fields!r} is no list of texts")
+        raise TypeError(f"{fields!r} is not a list of texts")
     return fields
+
+
+def _answer(question: str, values: Any) -> Answer:
+    (text,) = _texts([question])
+    return Answer(text, tuple((root, path) for root, path in map(_texts, values)))
+
+
+def places(
+    name: str, folders: Iterable[RootedPath], root_paths: Mapping[str, str], disk: Disk
+) -> tuple[tuple[str, str], ...]:
+    """Returns the paths below roots at which a name is in these folders, in order."""
+    paths = list[tuple[str, str]]()
+    for folder in folders:
+        base = folder.resolve(root_paths)
+        if base is not None and disk.exists(os.path.join(base, name)):
+            joined = folder.join(name)
+            paths.append((joined.root, joined.path))
+    return tuple(dict.fromkeys(paths))
+
+
+def names_before(
+    folders: Sequence[RootedPath], files: Iterable[Dependency], root_paths: Mapping[str, str]
+) -> list[tuple[RootedPath, set[str]]]:
+    """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
+    paths = [path for file in files if (path := file.resolve(root_paths))]
+    bases = [os.path.join(base, "") if (base := folder.resolve(root_paths)) else "" for folder in folders]
+    result, names = [], set[str]()
+    for folder, base in zip(reversed(folders), reversed(bases), strict=True):
+        result.append((folder, set(names)))
+        if base:
+            names |= {path[len(base) :] for path in paths if path.startswith(base)}
+    return result[::-1]
+
+
+def below(folder: RootedPath, names: Iterable[str], root_paths: Mapping[str, str], disk: Disk) -> set[str]:
+    """Returns those of the names that exist in a folder."""
+    base = folder.resolve(root_paths)
+    listing = disk.names(base) if base is not None else frozenset[str]()
+    return {name for name in names if may_be_in(listing, name) and disk.exists(os.path.join(base or "", name))}
 
 
 def may_be_in(listing: frozenset[str], name: str) -> bool:

@@ -25,6 +25,8 @@ class Stamped(NamedTuple):
     """Those that are checked one by one: files in no trusted tree."""
     others: tuple[PathStamp, ...]
     """The folders in which a header could appear, and the stamp file of each trusted tree."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The environment variables whose values are a part of the library, with these values."""
 
     @property
     def watched(self) -> tuple[PathStamp, ...]:
@@ -67,7 +69,8 @@ class Observation:
             return tuple((path, self._stamp(path)) for file in where if (path := self._path(file)))
 
         files = stamped(file for file in inputs.files if not file.tree)
-        return Stamped(files, stamped([*inputs.folders, *(file for _tree, file in inputs.trusted_trees)]))
+        others = stamped([*inputs.folders, *(file for _tree, file in inputs.trusted_trees)])
+        return Stamped(files, others, tuple(inputs.variables()))
 
     def problem(self, inputs: Inputs) -> str | None:
         """Returns the first thing that differs from what an entry was built from, or None. Hashes every file."""
@@ -81,7 +84,9 @@ class Observation:
             if digest != dependency.digest:
                 return f"{path} has changed"
         appeared = inputs.appeared(self._root_paths, self._disk)
-        return f"{appeared} has appeared, and may shadow a header" if appeared else None
+        if appeared:
+            return f"{appeared} has appeared, and may shadow a header"
+        return inputs.changed_answer(self._root_paths, self._disk)
 
     def _path(self, file: RootedPath | Dependency) -> str | None:
         base = self._root_paths.get(file.root)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path
+from opforge.cache.filesystem.trust import folder_problem
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import RECORD, Entry
@@ -31,6 +32,7 @@ def add(folder: str, entry: Entry, description: str, owners: Collection[int]) ->
     """
     layer = Layout(os.path.abspath(folder))
     try:
+        _refuse_planted(layer, description, owners)
         for path in (layer.path("entries"), layer.description(description)):
             _make_folder(path, layer.root)
         _sweep(layer.path("entries"))
@@ -47,6 +49,19 @@ def add(folder: str, entry: Entry, description: str, owners: Collection[int]) ->
     except OSError as error:
         raise CacheDirError(layer.root, f"it cannot be written ({error.strerror})", "Choose another folder") from error
     return added._replace(origin=entry.origin)
+
+
+def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) -> None:
+    """Raises CacheDirError if somebody else could change what is put into the layer.
+
+    A layer is trusted by its owner, who may be another user: a container fills the folder of a user of the host.
+    """
+    if os.path.isdir(layer.root):
+        owners = {*owners, os.stat(layer.root).st_uid}
+    for path in (layer.path("entries"), layer.description(description)):
+        problem = folder_problem(path, owners)
+        if problem:
+            raise CacheDirError(layer.root, *problem)
 
 
 def _sweep(entries: str) -> None:

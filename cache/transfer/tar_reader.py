@@ -114,7 +114,7 @@ class TarReader:
                 yield long_name or name, size
                 long_name = ""
             else:
-                raise ValueError(f"{name!r} is no file of an entry")
+                raise ValueError(f"{name!r} is not a file of an entry")
 
     def content(self) -> Iterator[bytes]:
         """Yields what is left of the current file, in parts of at most CHUNK bytes."""
@@ -193,6 +193,6 @@ def _long_name(record: bytes, name: str) -> str:
         if keyword == "path":
             path = record[match.end() : end - 1].decode("utf-8", "backslashreplace")
         elif keyword not in ("mtime", "atime", "ctime"):
-            raise ValueError(f"{name!r} is no file of an entry: it sets {keyword!r}")
+            raise ValueError(f"{name!r} is not a file of an entry: it sets {keyword!r}")
         position = end
     return path

@@ -34,7 +34,7 @@ class LoadedOp(NamedTuple):
     builder: str
     origin: str  # "built", "cache", or the path of a layer
     seconds: float  # of this process's load, including a build
-    build_seconds: float  # of the build, in this process or earlier, as the entry's manifest records it
+    build_seconds: float  # of the build, in this process or earlier, as the entry's record says
 
 
 class WarmLoad(NamedTuple):
@@ -75,7 +75,7 @@ def _load(name: str, progress: Progress) -> LoadedOp:
     total = progress.tasks[-1].total or 1
     progress.update(bar, completed=total, total=total, title=entry.origin)
     progress.stop_task(bar)
-    return LoadedOp(name, entry.origin, seconds, float(entry.manifest()["built"]["seconds"]))
+    return LoadedOp(name, entry.origin, seconds, float(entry.record["seconds"]))
 
 
 def warm_load() -> WarmLoad:

@@ -62,6 +62,15 @@ def cache_layers() -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
 
 
+def compiler_variables() -> tuple[str, ...]:
+    """Returns the names of further variables that the compiler reads."""
+    value = os.environ.get("OPFORGE_COMPILER_ENV", "")
+    names = tuple(value.replace(",", " ").split()) if value else ()
+    if not all(name.isidentifier() for name in names):
+        raise SettingError("OPFORGE_COMPILER_ENV", value, "names of variables, separated by commas")
+    return names
+
+
 def cpp_extension() -> bool:
     """Returns whether the BuildExtension of setup scripts uses opforge, also in processes that pip starts."""
     return _flag("OPFORGE_CPP_EXTENSION")

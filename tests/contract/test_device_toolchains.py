@@ -59,13 +59,13 @@ def test_device_and_host_sources_become_one_library(name, missing_compilers, tmp
     attributes = {"sources": ["scale.cu", "binding.cpp"], "devices": ["cuda", "hip"]}
     builder = sample_ops.builder_class(tmp_path, op, **attributes)(DEVICES[name])
     entry = builder.build()
-    assert entry.binary["target"] == DEVICES[name]
-    assert {"opforge_describe", "opforge_register"} <= set(entry.binary["exports"])
-    assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.binary["needs"]
-    assert not any("cudart" in library for library in entry.binary["needs"]), "the runtime is linked in"
-    read = {(root, path) for root, path, *_ in entry.manifest()["inputs"]["files"]}
+    assert entry.record["target"] == DEVICES[name]
+    assert {"opforge_describe", "opforge_register"} <= set(entry.record["exports"])
+    assert ("libtorch_cuda.so" if name == "nvcc" else "libtorch_hip.so") in entry.record["needs"]
+    assert not any("cudart" in library for library in entry.record["needs"]), "the runtime is linked in"
+    read = {(root, path) for root, path, *_ in entry.build()["inputs"]["files"]}
     assert {("own", "scale.cu"), ("own", "binding.cpp"), ("own", "scale.h")} <= read
-    assert str(tmp_path) not in str(entry.manifest()["components"])
+    assert str(tmp_path) not in str(entry.build()["components"])
     assert find(builder.spec()).entry.origin == "cache"
     text_files.write(tmp_path, "scale.h", HEADER + "// changed\n")
     assert find(builder.spec()).entry is None, "the header that both sources include is an input"
@@ -103,8 +103,7 @@ def test_a_cuda_source_is_loaded_by_opforge_load(missing_compilers, tmp_path, mo
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0+PTX")
     kernel, _ = text_files.write(tmp_path, "scale.cu", KERNEL), text_files.write(tmp_path, "scale.h", HEADER)
     loaded = opforge.load(sample_ops.unique_name("own"), kernel, extra_cuda_cflags=["-lineinfo"])
-    manifest = os.path.join(os.path.dirname(loaded.path), "manifest.json")
-    with open(manifest) as file:
+    with open(os.path.join(os.path.dirname(loaded.path), "build.json")) as file:
         plan = json.load(file)["components"]
     assert plan["target"] == "cuda:sm_90+ptx" and "-lineinfo" in plan["device_flags"]
 
@@ -115,7 +114,7 @@ def test_opencl_sources_are_in_the_library_unchanged(tmp_path):
     op = sample_ops.unique_name("twice")
     cls = sample_ops.builder_class(tmp_path, op, abi="c", sources=["twice.cl", "binding.cpp"], devices=["opencl"])
     entry = cls().build()
-    assert entry.binary["needs"][0] == "libOpenCL.so.1"
+    assert entry.record["needs"][0] == "libOpenCL.so.1"
     with open(entry.library, "rb") as file:
         assert OPENCL.encode() in file.read()
     text_files.write(tmp_path, "twice.cl", OPENCL + "// more\n")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 
 import pytest
-from support import sample_ops, text_files
+from support import fake_disk, sample_ops, text_files
 from support.compilers.installed_compilers import toolchain_of
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.toolchains import find_toolchain, nvcc
-from opforge.cache.current import current_store
+from opforge.builders.toolchains import find_toolchain, nvcc, probe, zig
+from opforge.cache.current import current_store, prepare
+from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
 pytestmark = pytest.mark.compile
@@ -78,8 +80,6 @@ def test_an_nvcc_that_does_not_work_is_an_error(body, message, bin):
 
 
 def test_a_compiler_that_hangs_is_stopped(bin, monkeypatch):
-    from opforge.builders.toolchains import probe
-
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.2)
     text_files.write_script(bin, "nvcc", "exec sleep 30")
     with pytest.raises(ToolchainError, match="--version` failed"):
@@ -109,6 +109,57 @@ def test_a_cuda_home_without_nvcc_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match="which has no bin/nvcc\nCorrect CUDA_HOME, or unset it"):
         nvcc.find()
+
+
+ICPX = "echo 'Intel(R) oneAPI DPC++/C++ Compiler 2031.@.0'"
+HIPCC = """\
+top="$(dirname "$(dirname "$(realpath "$0")")")"
+case "$*" in
+  *--version*) echo "HIP version: 6.@.0";;
+  *) printf 'ROCM_PATH=%s\\n' "$top";;
+esac
+"""
+ZIG = """\
+case "$*" in
+  version) echo 0.@.0;;
+  *-v*) printf '#include <...> search starts here:\\n /usr/include\\nEnd of search list.\\n' >&2;;
+esac
+"""
+BEHIND_LINKS = {
+    "nvcc": ("nvcc", NVCC.replace("@BUILD@", "@").replace("@HOST@", "exit 0")),
+    "sycl": ("icpx", ICPX),
+    "hipcc": ("hipcc", HIPCC),
+    "zig": ("zig", ZIG),
+}
+
+
+@pytest.mark.parametrize("linked", ["program", "folder"])
+@pytest.mark.parametrize("name", BEHIND_LINKS)
+def test_a_switched_link_is_another_compiler(name, linked, tmp_path, monkeypatch, bin):
+    program, script = BEHIND_LINKS[name]
+    for number in ("1", "2"):
+        (tmp_path / number / "bin").mkdir(parents=True)
+        text_files.write_script(tmp_path / number / "bin", program, script.replace("@", number))
+    prepare(current_store().layout.root, frozenset({0, os.geteuid()}))
+    os.rmdir(bin)
+    if linked == "program":
+        bin.mkdir()
+    link = bin / program if linked == "program" else bin
+    monkeypatch.setattr(zig, "find", lambda: str(bin / program))
+    monkeypatch.setattr(Disk, "now_ns", lambda _self: time.time_ns() + 10 * fake_disk.SECOND)
+    states = []
+    for number in ("1", "2", "1"):
+        target = tmp_path / number / "bin" / (program if linked == "program" else "")
+        os.symlink(target, tmp_path / "new")
+        os.replace(tmp_path / "new", link)
+        for _process in range(2):
+            probe.reset()
+            toolchain = toolchain_of(name)
+            states.append((toolchain.identity(), toolchain.programs()))
+    identities, programs = zip(*states, strict=True)
+    assert identities[0] == identities[1] == identities[4] == identities[5]
+    assert identities[2] == identities[3] != identities[0]
+    assert programs[0] == programs[1] and programs[1] != programs[2] == programs[3] != programs[4]
 
 
 def test_sycl_compiles_with_icpx_and_links_with_it(bin, tmp_path):

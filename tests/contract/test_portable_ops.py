@@ -55,9 +55,9 @@ def test_every_op_of_the_host_is_built_for_older_systems(name):
     from opforge.accelerator.registry import make_accelerator
 
     cls = make_accelerator("cpu", "the test").get_op_builder(name)
-    binary = cls(LEVEL, portable=True).build().binary
-    assert not any("stdc++" in library or "gcc" in library for library in binary["needs"])
-    assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
+    record = cls(LEVEL, portable=True).build().record
+    assert not any("stdc++" in library or "gcc" in library for library in record["needs"])
+    assert tuple(map(int, record["floors"]["GLIBC"].split("."))) <= (2, 28)
 
 
 def test_a_portable_optimizer_computes_as_torch_does_and_raises_in_python():

@@ -87,11 +87,11 @@ def test_a_portable_library_needs_no_cxx_runtime_and_an_old_glibc(missing_compil
     skip_if_missing(missing_compilers, "zig")
     skip_if_zig_is_slow()
     cls = sample_ops.builder_class(relu_folder, relu_folder.name, sources=["relu.cpp"])
-    binary = cls("cpu:x86-64-v2", portable=True).build().binary
-    assert not any("stdc++" in library or "gcc" in library for library in binary["needs"])
-    assert "GLIBCXX" not in binary["floors"]
-    assert tuple(map(int, binary["floors"]["GLIBC"].split("."))) <= (2, 28)
-    assert "torch_call_dispatcher" in binary["shims"], "the functions of torch that it calls are recorded"
+    record = cls("cpu:x86-64-v2", portable=True).build().record
+    assert not any("stdc++" in library or "gcc" in library for library in record["needs"])
+    assert "GLIBCXX" not in record["floors"]
+    assert tuple(map(int, record["floors"]["GLIBC"].split("."))) <= (2, 28)
+    assert "torch_call_dispatcher" in record["shims"], "the functions of torch that it calls are recorded"
 
 
 def test_a_device_without_a_toolchain_is_an_error_that_names_the_others(tmp_path):
@@ -142,7 +142,7 @@ def test_a_library_for_another_processor_runs_in_an_emulator(missing_compilers, 
     import subprocess
 
     entry = sample_ops.plain_op(tmp_path, value=7)("cpu:aarch64", portable=True).build()
-    assert entry.binary["machine"] == "aarch64"
+    assert entry.record["machine"] == "aarch64"
     program_source = (
         "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char** a) { void* h = dlopen(a[1], RTLD_NOW);"
     )

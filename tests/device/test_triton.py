@@ -8,8 +8,9 @@ import pytest
 import torch
 from support import child_processes
 from support.gpu import triton_parts
+from support.store.fake_store import ME
 
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 from opforge.ops import triton as ops
 from opforge.ops.triton import references
 
@@ -180,7 +181,7 @@ def test_a_prebuilt_op_runs_without_triton_and_without_a_compiler(tmp_path):
     from opforge.cache.transfer import layer
 
     builder = TritonSoftmaxBuilder()
-    layer.add(str(tmp_path / "layer"), builder.build(), describe(builder.spec()).key)
+    layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)
     path, mark = triton_parts.forbidden_compilers(tmp_path)
     env = {"PATH": path, "MARK": mark, "OPFORGE_CACHE_LAYERS": str(tmp_path / "layer")}
     env |= {"OPFORGE_CACHE_DIR": str(tmp_path / "own"), "OPFORGE_PREBUILT": "require"}

@@ -86,8 +86,8 @@ def no_library(entry):
     os.unlink(entry.library)
 
 
-def no_manifest(entry):
-    os.unlink(os.path.join(entry.folder, "manifest.json"))
+def no_record(entry):
+    os.unlink(os.path.join(entry.folder, "record.json"))
     os.chmod(entry.library, 0o700)
     os.truncate(entry.library, 1)
 
@@ -103,8 +103,8 @@ def entry_as_link_to_another(entry):
     os.symlink(other.folder, entry.folder)
 
 
-def writable_by_the_group(entry):
-    os.chmod(entry.library, 0o570)
+def writable_by_others(entry):
+    os.chmod(entry.library, 0o572)
 
 
 DAMAGES = [
@@ -117,10 +117,10 @@ DAMAGES = [
     library_as_pipe,
     library_of_another_op,
     no_library,
-    no_manifest,
+    no_record,
     entry_as_file,
     entry_as_link_to_another,
-    writable_by_the_group,
+    writable_by_others,
 ]
 
 

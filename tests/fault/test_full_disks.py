@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from support import child_processes, sample_ops
+from support.store.fake_store import ME
 
 import opforge
 from opforge.cache.transfer import layer
@@ -43,7 +44,7 @@ def mount_tmpfs(tmp_path):
 
 @pytest.mark.parametrize("pages", [8, 12, 16, 20, 24, 28, 32, 40])
 def test_a_full_disk_is_reported_at_every_step_and_nothing_is_left(tmp_path, mount_tmpfs, monkeypatch, pages):
-    """With each size the build fails at a later step: build file, object, library, entry, manifest."""
+    """With each size the build fails at a later step: build file, object, library, record, entry."""
     store = mount_tmpfs(f"size={pages * 4}k")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
     cls = sample_ops.plain_op(tmp_path / "op", source=BIG)
@@ -66,7 +67,7 @@ def test_a_layer_on_a_full_disk_holds_no_part_of_the_entry(tmp_path, mount_tmpfs
     folder = mount_tmpfs("size=32k")
     entry = sample_ops.plain_op(tmp_path / "op", source=BIG)().build()
     with pytest.raises(CacheDirError, match=r"it cannot be written \(No space left on device\). Choose another folder"):
-        layer.add(str(folder / "layer"), entry, "description")
+        layer.add(str(folder / "layer"), entry, "description", ME)
     assert os.listdir(folder / "layer" / "v2" / "entries") == []
     assert os.listdir(folder / "layer" / "v2" / "descriptions" / "description") == []
 
@@ -91,6 +92,7 @@ def test_the_op_is_built_once_there_is_space_again(tmp_path, mount_tmpfs, monkey
 LIMITED = """
 import os, resource
 from support import sample_ops
+from support.store.fake_store import ME
 from opforge.errors import BuildResourceError
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:

@@ -168,8 +168,8 @@ def test_without_locks_the_first_publisher_wins_and_the_entry_is_intact(folder, 
     assert [value for value, *_rest in lines] == ["5"] * 4
     (key,) = os.listdir(own_store / "v2" / "entries")
     entry = own_store / "v2" / "entries" / key
-    binary = json.loads((entry / "manifest.json").read_text())["binary"]
-    assert hashlib.sha256((entry / binary["file"]).read_bytes()).hexdigest() == binary["sha256"]
+    record = json.loads((entry / "record.json").read_text())
+    assert hashlib.sha256((entry / record["file"]).read_bytes()).hexdigest() == record["sha256"]
     assert os.listdir(own_store / "v2" / "staging") == []
 
 

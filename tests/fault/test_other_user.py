@@ -8,7 +8,7 @@ import stat
 import pytest
 from support import child_processes, other_user
 from support.owners import as_root
-from support.store.fake_store import FakeStore
+from support.store.fake_store import ME, FakeStore
 
 from opforge.cache.keys import key_of
 from opforge.cache.transfer import layer
@@ -40,9 +40,9 @@ def load(folder, **env):
 
 
 def the_source(store):
-    """The path of the one source of load_inline in a store, relative to it."""
-    (key,) = os.listdir(os.path.join(store, "v1", "sources"))
-    return os.path.join("v1", "sources", key, "main.cpp")
+    """Returns the path of the one source of load_inline in a store, relative to it."""
+    (key,) = os.listdir(os.path.join(store, "v2", "sources"))
+    return os.path.join("v2", "sources", key, "main.cpp")
 
 
 def test_the_other_user_really_is_another_one(shared):
@@ -57,7 +57,7 @@ def test_a_failing_attack_fails_the_test(shared):
         pytest.fail("the block ran without an attack")
 
 
-@pytest.mark.parametrize("planted", ["opforge", "opforge/v1", "opforge/v1/sources/0a/x"])
+@pytest.mark.parametrize("planted", ["opforge", "opforge/v2", "opforge/v2/sources/0a/x"])
 def test_a_store_that_the_other_user_has_made_is_refused(shared, planted):
     other_user.run_shell(f"mkdir -p {planted}; chmod -R 0777 opforge", shared)
     answer = load(shared)
@@ -121,8 +121,8 @@ def test_a_user_of_the_same_group_opens_no_file_of_a_layer_while_it_is_made(tmp_
     try:
         with other_user.attacking(open_everything, group=os.getegid()):
             for number in range(40):
-                entry = fake_store.store.read_entry(fake_store.layout, fake_store.add(f"op{number}"), "cache")
-                layer.add(folder, entry, key_of(["description", f"op{number}"]))
+                entry = fake_store.store.own.read(fake_store.add(f"op{number}", size=1 << 20), [])
+                layer.add(folder, entry, key_of(["description", f"op{number}"]), ME)
     finally:
         os.umask(old)
     with open(opened) as file:

@@ -147,6 +147,8 @@ def work(folder: str, seed: int, count: int) -> int:
     started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, status = time.perf_counter(), 0
     for number in range(count):
+        if number and number % 50_000 == 0:
+            print(f"seed {seed}: {number} of {count} after {time.perf_counter() - began:.0f} s", flush=True)
         content = worker.mutator.archive()
         problems = worker.run(content)
         if problems:

@@ -2,9 +2,10 @@
 
     python tests/fuzz/fuzz_lookups.py -runs=100000 [CORPUS_FOLDER]
 
-The first byte of an input chooses the file: stat record, manifest, lookup memo, or what a compiler reported. The second
-chooses the damage: the rest of the input as the file's content, as changes of its bytes, or as the seed of damage to
-the JSON in it. Whatever the input, a look-up returns the right entry or none, and raises nothing.
+The first byte of an input chooses the file: an entry's record, how it was built, what a look-up remembered, or what a
+compiler reported. The second chooses the damage: the rest of the input as the file's content, as changes of its bytes,
+or as the seed of damage to the JSON in it. Whatever the input, a look-up returns the right entry or none, and raises
+nothing.
 """
 
 from __future__ import annotations
@@ -24,40 +25,42 @@ from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge.builders.lookup.finder import TRUSTED_ROOTS, entry_problem, find
-from opforge.builders.spec.description import describe
+from opforge.builders.lookup.finder import find
+from opforge.builders.lookup.fit import fit_of
+from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import host, probe
+from opforge.cache import machine_folder
+from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.store import Store
 
-FILES = ("stat record", "manifest", "memo", "compiler")
+FILES = ("record", "build", "memory", "compiler")
 CHANGED_BYTES, CHANGED_JSON = 0, 1
 
 
 class LookupTarget:
-    """An op that is stored, with its stat record, its manifest and its lookup memo."""
+    """An op that is stored, with what an earlier look-up has remembered."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "caches")
         os.environ["CXX"] = fake_compiler.create(os.path.join(folder, "bin"))
         host.LINKERS = ()
         self.cls = sample_ops.plain_op(os.path.join(folder, "op"))
         self.root = os.path.join(folder, "store")
         self.key = publish_op(self.cls(), self._store())
         assert self._find() == self.key
-        v1 = os.path.join(self.root, "v2")
-        (plan,) = os.listdir(os.path.join(v1, "plans"))
-        (record,) = os.listdir(os.path.join(v1, "plans", plan))
-        (memo,) = os.listdir(os.path.join(v1, "answers"))
-        (compiler,) = os.listdir(os.path.join(v1, "toolchains"))
+        layout = self._store().layout
+        entry, memories = layout.entry(self.key), os.path.join(machine_folder.folders()[0], machine_folder.LOOKUPS)
+        (memory,) = os.listdir(memories)
+        (compiler,) = os.listdir(layout.path("toolchains"))
         self.paths = {
-            "stat record": os.path.join(v1, "plans", plan, record),
-            "manifest": os.path.join(v1, "entries", self.key, "manifest.json"),
-            "memo": os.path.join(v1, "answers", memo),
-            "compiler": os.path.join(v1, "toolchains", compiler),
+            "record": os.path.join(entry, RECORD),
+            "build": os.path.join(entry, BUILD),
+            "memory": os.path.join(memories, memory),
+            "compiler": layout.path("toolchains", compiler),
         }
         self.contents = {name: self._read(path) for name, path in self.paths.items()}
-        entry = os.path.dirname(self.paths["manifest"])
         self.library = next(os.path.join(entry, name) for name in os.listdir(entry) if name.endswith(".so"))
         self.library_content = self._read(self.library)
 
@@ -75,7 +78,7 @@ class LookupTarget:
             return file.read()
 
     def _restore(self) -> None:
-        shutil.rmtree(os.path.join(self.root, "v2", "quarantine"), ignore_errors=True)
+        shutil.rmtree(self._store().layout.path("quarantine"), ignore_errors=True)
         for path in (*self.paths.values(), self.library):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         if not os.path.exists(self.library):
@@ -100,22 +103,22 @@ class LookupTarget:
     def run(self, data: bytes) -> str | None:
         """Looks the op up after an input has changed a file; returns the entry key. Raises AssertionError."""
         self._restore()
-        name = FILES[data[0] % len(FILES)] if data else "stat record"
-        if name != "memo":
-            os.unlink(self.paths["memo"])
+        name = FILES[data[0] % len(FILES)] if data else "record"
+        if name != "memory":
+            os.unlink(self.paths["memory"])
         with open(self.paths[name], "wb") as file:
             file.write(self.content_of(name, data[1:]))
         key = self._find()
         assert key in (None, self.key), key
-        if name == "manifest":
+        if name == "record":
             self._find_without_compiler()
         return key
 
     def _find_without_compiler(self) -> None:
         """Looks the op up by its description, as an entry of a layer is found."""
-        spec = self.cls().spec()
-        entry = self._store().match(describe(spec).key, entry_problem, root_paths(spec), TRUSTED_ROOTS, [], own=True)
-        assert entry is None or entry.key == self.key
+        spec, store = self.cls().spec(), self._store()
+        match = store.own.find(description_key(spec), fit_of(spec, exact=False), root_paths(spec), store.disk, [])
+        assert match is None or match.entry.key == self.key
 
 
 def main() -> None:

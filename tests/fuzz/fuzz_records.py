@@ -16,20 +16,25 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from support.fuzzing import json_mutations, mutations
 from support.store.fake_store import ME, FakeStore
 
+from opforge.builders.lookup.fit import entry_problem
 from opforge.builders.run.pipeline import shared_error
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.keys import root_paths_digest
+from opforge.cache.keys import key_of
 from opforge.cache.maintenance import explain, listing, verify
 from opforge.cache.records import failures, objects, size_log
+from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.cache.records.validity import Observation
+from opforge.cache.store import Fit, Rejected
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
 
@@ -43,7 +48,7 @@ class RecordTarget:
         layout = self.layout = self.store.layout
         self.key = self.store.add("relu")
         self.store.add("adam")
-        (self.plan,) = [name for name in os.listdir(layout.path("plans")) if self._record_name(name)]
+        self.plan = str((listing.record_of(layout, self.key) or {})["plan"])
         self.object = os.path.join(folder, "a.o")
         self._write(self.object, b"object")
         objects.keep(layout, "unit", self.object, self._inputs())
@@ -54,8 +59,8 @@ class RecordTarget:
         size_log.measure(layout)
         (record,) = [name for name in os.listdir(layout.path("objects", "unit")) if name.endswith(".json")]
         self.files: dict[str, tuple[str, Callable[[], object]]] = {
-            "manifest": (os.path.join(layout.entry(self.key), "manifest.json"), self._read_manifest),
-            "stat record": (layout.path("plans", self.plan, self._record_name(self.plan)), self._read_stat_record),
+            "record": (os.path.join(layout.entry(self.key), RECORD), self._read_record),
+            "build": (os.path.join(layout.entry(self.key), BUILD), self._read_build),
             "failure": (failures.path(layout, "plan"), self._read_failure),
             "sizes": (layout.path(size_log.FILE), lambda: str(size_log.total(layout))),
             "summaries": (layout.path("summaries"), self._list),
@@ -64,10 +69,6 @@ class RecordTarget:
         }
         self.contents = {name: self._content(path) for name, (path, _read) in self.files.items()}
         self.outside = self._outside()
-
-    def _record_name(self, plan: str) -> str:
-        """Returns the name of the stat record of the entry `key` in a plan's folder; empty if it has none."""
-        return next((name for name in os.listdir(self.layout.path("plans", plan)) if name.startswith(self.key)), "")
 
     def _inputs(self) -> Inputs:
         path = os.path.join(self.folder, "src", "relu.cpp")
@@ -87,29 +88,45 @@ class RecordTarget:
     def _outside(self) -> list[str]:
         return sorted(os.listdir(self.folder)) + sorted(os.listdir(os.path.join(self.folder, "src")))
 
-    def _read_manifest(self) -> object:
-        entry = self.store.store.read_entry(self.layout, self.key, "cache")
-        near = explain.nearest(self.layout, "relu", {"op": "relu"}, self.store.root_paths, self.disk)
-        rejected = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, (), self.disk)
-        by_plan = self._read_stat_record()
+    def _read_record(self) -> object:
+        store, rejected = self.store.store, list[Rejected]()
+        entry = store.own.read(self.key, rejected)
+        rejected += self._find(lambda record: Fit(entry_problem(record) or "")) + self._find(lambda _record: Fit())
+        others = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, self.disk)
         checked = [result.to_json() for result in verify.verify(self.layout, ME)]
-        return [entry and dict(entry.binary), near and str(near), rejected, by_plan, checked, self._list()]
+        return [
+            entry and dict(entry.record),
+            list(map(str, rejected)),
+            others,
+            self._read_build(),
+            checked,
+            self._list(),
+        ]
 
-    def _read_stat_record(self) -> object:
-        rejected: list[object] = []
-        entry = self.store.store.get(self.plan, self.store.root_paths, rejected)  # type: ignore[arg-type]
-        assert entry is None or entry.key == self.key
-        return list(map(str, rejected))
+    def _find(self, fit: Callable[[Mapping[str, Any]], Fit]) -> list[Rejected]:
+        rejected = list[Rejected]()
+        match = self.store.store.own.find(
+            key_of(["description", "relu"]), fit, self.store.root_paths, self.disk, rejected
+        )
+        assert match is None or match.entry.key == self.key
+        return rejected
+
+    def _read_build(self) -> object:
+        near = explain.nearest(self.layout, "relu", {"op": "relu"}, self.store.root_paths, self.disk)
+        rejected = list[Rejected]()
+        match = self.store.store.get(self.plan, self.store.root_paths, rejected)
+        assert match is None or match.entry.key == self.key
+        return [near and str(near), *map(str, rejected)]
 
     def _read_failure(self) -> object:
-        failure = failures.since(self.layout, "plan", 0, "state")
+        failure = failures.after(self.layout, "plan", "", "state")
         return failure and str(shared_error(failure.kind, failure.attributes))
 
     def _list(self) -> object:
         return [entry.to_json() for entry in listing.entries(self.layout)]
 
     def _reuse_object(self) -> object:
-        inputs = objects.reuse(self.layout, "unit", self.store.root_paths, self.disk, {}, self.object)
+        inputs = objects.reuse(self.layout, "unit", Observation(self.store.root_paths, self.disk), self.object)
         return inputs and inputs.to_json()
 
     def _read_owner(self) -> object:
@@ -128,7 +145,7 @@ class RecordTarget:
 
     def run(self, data: bytes) -> object:
         """Returns what is read of a file that an input damages. Raises AssertionError, or what escapes."""
-        name = list(self.files)[data[0] % len(self.files)] if data else "manifest"
+        name = list(self.files)[data[0] % len(self.files)] if data else "record"
         path, read = self.files[name]
         self._write(path, self.content_of(name, data[1:]))
         try:
@@ -140,7 +157,7 @@ class RecordTarget:
             self._restore()
 
     def _restore(self) -> None:
-        """Puts back what a run damaged, what it moved to the quarantine, and the records that it wrote."""
+        """Puts back what a run damaged, and what it moved to the quarantine."""
         quarantine = self.layout.path("quarantine")
         for name in os.listdir(quarantine) if os.path.isdir(quarantine) else ():
             shutil.rmtree(self.layout.entry(self.key), ignore_errors=True)
@@ -148,11 +165,6 @@ class RecordTarget:
         for name, (path, _read) in self.files.items():
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             self._write(path, self.contents[name])
-        plans = self.layout.path("plans", self.plan)
-        stale = {self._record_name(self.plan), f"{self.key}-{root_paths_digest(self.store.root_paths)}.json"}
-        for name in os.listdir(plans):
-            if name not in stale:
-                os.unlink(os.path.join(plans, name))
 
 
 def main() -> None:

@@ -123,3 +123,12 @@ def test_settings_are_read_at_each_call(monkeypatch):
 def test_a_chosen_cache_folder_is_absolute_and_normal(monkeypatch, path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     assert settings.cache_dir() == (os.path.abspath(os.path.expanduser(path)), True)
+
+
+def test_compiler_variables_are_names_separated_by_commas_or_spaces(monkeypatch):
+    assert settings.compiler_variables() == ()
+    monkeypatch.setenv("OPFORGE_COMPILER_ENV", "ONE, TWO THREE")
+    assert settings.compiler_variables() == ("ONE", "TWO", "THREE")
+    monkeypatch.setenv("OPFORGE_COMPILER_ENV", "ONE=1")
+    with pytest.raises(SettingError, match="expected names of variables, separated by commas"):
+        settings.compiler_variables()

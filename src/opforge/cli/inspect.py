@@ -106,22 +106,27 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
 
 
 def _build_record(folder: str) -> dict[str, Any]:
-    """Returns what the manifest of an entry's folder says of its library and build; empty without a manifest.
+    """Returns what the files of an entry's folder say of its library and build; empty if it is no entry's.
 
-    Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed.
+    Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
+    two are empty for an entry of a layer, which does not hold how it was built.
     """
     from opforge.cache.filesystem.files import UNREADABLE, read_json
+    from opforge.cache.records.entry import BUILD, read_record
     from opforge.report.machine import compiler_versions
 
     try:
-        manifest = read_json(os.path.join(folder, "manifest.json"))
-        binary = manifest["binary"]
-        record = {name: str(binary[name]) for name in ("op", "abi", "target", "file")}
-        record |= {"torch_target": str(binary["torch_target"])} if "torch_target" in binary else {}
-        compiler = compiler_versions(manifest["components"]["toolchain"])
-        return {**record, "compiler": compiler, "said": str(manifest["built"].get("said", ""))}
+        record = read_record(os.path.abspath(folder))
+        shown = {name: str((record or {})[name]) for name in ("op", "abi", "target", "file")}
+        if record and record.get("torch_target"):
+            shown["torch_target"] = str(record["torch_target"])
     except UNREADABLE:
         return {}
+    try:
+        build = read_json(os.path.join(folder, BUILD))
+        return {**shown, "compiler": compiler_versions(build["components"]["toolchain"]), "said": str(build["output"])}
+    except UNREADABLE:
+        return {**shown, "compiler": "", "said": ""}
 
 
 def _examine_files(path: str, build: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -142,7 +147,8 @@ def _print(content: Mapping[str, Any]) -> None:
     click.echo(f"{content['kind']} {content['path']}, {size_text(content['size'])}")
     entry = content["entry"]
     if entry:
-        click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}, by {entry['compiler']}")
+        compiler = f", by {entry['compiler']}" if entry["compiler"] else ""
+        click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}{compiler}")
         if entry["said"]:
             heading("output of the compilers")
             click.echo(entry["said"])

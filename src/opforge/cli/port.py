@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import io
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ import click
 from opforge.errors import ExtraNotInstalledError
 
 from .guard import FAILED, OK, Guarded, json_option
-from .output import counted, emit_json
+from .output import counted, emit_json, is_terminal
 
 if TYPE_CHECKING:
     from opforge.port.files import PortedFile
@@ -24,6 +25,8 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 a file could not be ported or, with --check, vendor-specific code was found;"
     " 2 wrong usage; 130 interrupted."
 )
+CLEAR_LINE = "\r\x1b[K"
+"""Makes a terminal go to the beginning of the line and clear it."""
 
 
 @click.command("port", cls=Guarded, epilog=EXIT_CODES)
@@ -52,12 +55,12 @@ def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[
         raise click.UsageError("--check and --diff exclude each other: expected one of them.")
     if importlib.util.find_spec("libcst") is None:
         raise ExtraNotInstalledError("opforge port", "libcst", "port")
-    from opforge.port.files import port_file, python_files
+    from opforge.port.files import python_files
 
     sources = list(python_files(paths, exclude))
     if not sources:
         raise click.UsageError(f"there is no Python file in {', '.join(paths)}.")
-    ported = (port_file(path, write=not check and not as_diff) for path in sources)
+    ported = _port(sources, write=not check and not as_diff)
     if as_json:
         files = list(ported)
         emit_json(_document(files, check, as_diff))
@@ -65,6 +68,22 @@ def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[
         files = _print_files(ported, check, as_diff)
     vendor_specific = check and any(file.changes or file.left for file in files)
     sys.exit(FAILED if vendor_specific or any(file.problem for file in files) else OK)
+
+
+def _port(paths: Sequence[str], write: bool) -> Iterator[PortedFile]:
+    """Ports each file. If standard error is a terminal, it shows which one is in progress."""
+    from opforge.port.files import port_file
+
+    shows_progress, width = is_terminal(sys.stderr), shutil.get_terminal_size().columns - 1
+    for number, path in enumerate(paths, 1):
+        if shows_progress:
+            click.echo(CLEAR_LINE + f"{number} of {len(paths)}: {path}"[:width], nl=False, err=True)
+        try:
+            file = port_file(path, write)
+        finally:
+            if shows_progress:
+                click.echo(CLEAR_LINE, nl=False, err=True)
+        yield file
 
 
 def _print_files(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> list[PortedFile]:

@@ -210,7 +210,7 @@ class BuildError(OpforgeError, RuntimeError):
 
 
 class BuildResourceError(BuildError):
-    """The machine ran out of disk, memory, processes or open files, or the build was ended from outside."""
+    """The machine ran out of disk, memory, processes or open files, or a signal ended the build or a compiler."""
 
     kind = "resource"
 

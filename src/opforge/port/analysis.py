@@ -10,7 +10,8 @@ import libcst as cst
 from .findings import KEEP
 from .references import Module, Reference
 from .rules import device_values, import_statements, tensor_members, vendor_names
-from .syntax import Syntax, children, dotted
+from .syntax.module import Syntax
+from .syntax.tree import children, dotted
 
 SCRIPTED = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.export", "triton.jit"})
 """Decorators that compile a function from a subset of Python, which cannot call `get_accelerator`."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import libcst as cst
-from libcst.metadata import ImportAssignment
 
-from .syntax import Syntax, dotted_text
+from .syntax.module import IMPORTS, Syntax
+from .syntax.tree import dotted_text
 
 OPFORGE_MODULES = ("opforge", "opforge.accelerator", "opforge.accelerator.select")
 DEEPSPEED_MODULES = ("deepspeed.accelerator", "deepspeed.accelerator.real_accelerator")
@@ -31,15 +31,14 @@ class Writer:
         """The same for the module `torch`."""
 
     def _find_accelerator(self) -> tuple[str, int]:
-        scopes = self._syntax.scopes()
         for index, statement in enumerate(self._syntax.module.body):
             for name in _local_names(statement, (*OPFORGE_MODULES, *DEEPSPEED_MODULES), "get_accelerator"):
-                if sum(len(self._syntax.assignments_in(scope, name)) for scope in scopes) == 1:
+                if len(self._syntax.bindings(name)) == 1:
                     return name, index
         return self._unused_name("get_accelerator", "opforge_get_accelerator"), -1
 
     def _find_torch(self) -> tuple[str, int]:
-        scopes = self._syntax.scopes()
+        rebound = set[str]()
         for index, line in enumerate(self._syntax.module.body):
             if not isinstance(line, cst.SimpleStatementLine):
                 continue
@@ -47,14 +46,15 @@ class Writer:
                 for alias in statement.names if isinstance(statement, cst.Import) else ():
                     module = alias.evaluated_name.partition(".")[0] if alias.asname is None else alias.evaluated_name
                     name = alias.evaluated_alias or module
-                    bound = [item for scope in scopes for item in self._syntax.assignments_in(scope, name)]
-                    if module == "torch" and all(isinstance(item, ImportAssignment) for item in bound):
+                    if module != "torch" or name in rebound:
+                        continue
+                    if all(isinstance(binding, IMPORTS) for binding in self._syntax.bindings(name)):
                         return name, index
+                    rebound.add(name)
         return self._unused_name("torch", "opforge_torch"), -1
 
     def _unused_name(self, *names: str) -> str:
-        scopes = self._syntax.scopes()
-        unused = (name for name in names if not any(self._syntax.assignments_in(scope, name) for scope in scopes))
+        unused = (name for name in names if not self._syntax.bindings(name))
         return next(unused, f"_{names[-1]}")
 
     def missing_imports(self, accelerator: bool, torch: bool, before: int) -> list[cst.SimpleStatementLine]:

@@ -19,6 +19,8 @@ from .findings import CONVERTED, LEFT, Finding
 from .rewriting import port_text
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+MAX_BYTES = 8 << 20
+"""No module that a person wrote is larger. Its parsed form takes some thousand times its size in memory."""
 
 
 class PortedFile(NamedTuple):
@@ -96,8 +98,7 @@ def _is_excluded(folder: str, name: str, patterns: Sequence[str]) -> bool:
 def port_file(path: str, write: bool) -> PortedFile:
     """Ports one file, and writes it back if `write` is true. A failure is returned as the result's `problem`."""
     try:
-        with open(path, "rb") as file:
-            stamp, content = os.fstat(file.fileno()), file.read()
+        stamp, content = _read(path)
         encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
         before = content.decode(encoding)
         ported = port_text(before, path)
@@ -112,6 +113,19 @@ def port_file(path: str, write: bool) -> PortedFile:
     except PortError as error:
         return PortedFile(path, [], [], problem=str(error))
     return PortedFile(path, ported.findings, ported.remaining, before, ported.text)
+
+
+def _read(path: str) -> tuple[os.stat_result, bytes]:
+    """Returns the status and the content of a regular file. Raises OSError, or PortError for anything else."""
+    # Without O_NONBLOCK a pipe would block for ever, and a device such as /dev/zero has no end.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise PortError(path, "it is no regular file", "Name a Python file or a folder")
+        if status.st_size > MAX_BYTES:
+            problem = f"it has {status.st_size} bytes, and at most {MAX_BYTES} are read"
+            raise PortError(path, problem, "Exclude the file, or split it")
+        return status, file.read(MAX_BYTES)
 
 
 def _replace(path: str, content: bytes, stamp: os.stat_result) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from .syntax import dotted_text
+from .syntax.tree import dotted_text
 
 
 def with_imports(module: cst.Module, added: Sequence[cst.SimpleStatementLine]) -> tuple[cst.Module, int]:

@@ -12,7 +12,7 @@ from .device_strings import DeviceString, parse_device, parse_device_call, parse
 from .names import Rule, short_name
 from .positions import is_integer
 from .references import Module
-from .syntax import Syntax
+from .syntax.module import Syntax
 
 INDEX_NOTE = "takes a device index: if this is a torch.device, pass its .index"
 

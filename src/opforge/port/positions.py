@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 
 import libcst as cst
-from libcst.metadata import Assignment
 
 from .names import RULES, short_name
-from .syntax import Syntax, last_name
+from .syntax.module import Syntax
+from .syntax.scopes import Variable
+from .syntax.tree import last_name
 from .vendors import MOVE_METHODS
 
 
@@ -97,7 +98,17 @@ def roles_of_variable(syntax: Syntax, node: cst.BaseExpression) -> tuple[list[Ro
         target = parent.name
     if not isinstance(target, cst.Name):
         return [], ""
-    return [role_of(syntax, use) for use in syntax.uses(target)], target.value
+    variable = syntax.variable(target)
+    return (_roles_of_uses(syntax, variable, comparisons=True) if variable else []), target.value
+
+
+def _roles_of_uses(syntax: Syntax, variable: Variable, comparisons: bool) -> list[Role | None]:
+    """Returns the role of each use of a variable."""
+    question = ("roles", comparisons)
+    if question not in variable.facts:
+        variable.facts[question] = [role_of(syntax, use, comparisons) for use in variable.uses]
+    roles: list[Role | None] = variable.facts[question]
+    return roles
 
 
 def is_compared(syntax: Syntax, node: cst.BaseExpression) -> bool:
@@ -157,8 +168,12 @@ def _role_in_comparison(syntax: Syntax, comparison: cst.Comparison, other: cst.B
         return Role.TYPE if other.attr.value == "type" and is_device else None
     if isinstance(other, cst.Name):
         # The variable's other comparisons do not count: their role is what this function decides.
-        roles = (role_of(syntax, use, comparisons=False) for use in syntax.uses(other))
-        return Role.DEVICE if Role.DEVICE in roles else None
+        variable = syntax.variable(other)
+        if variable is None:
+            return None
+        if "is device" not in variable.facts:
+            variable.facts["is device"] = Role.DEVICE in _roles_of_uses(syntax, variable, comparisons=False)
+        return Role.DEVICE if variable.facts["is device"] else None
     return None
 
 
@@ -177,11 +192,13 @@ def is_integer(syntax: Syntax, node: cst.BaseExpression, depth: int = 3) -> bool
         return False
     if node.value == "None" or _is_rank(node.value):
         return True
-    assignments = syntax.assignments(node)
-    return bool(depth and assignments) and all(
-        isinstance(assignment, Assignment) and _holds_integer(syntax, assignment.node, depth - 1)
-        for assignment in assignments
-    )
+    variable = syntax.variable(node)
+    if variable is None or not depth:
+        return False
+    question = ("holds integers", depth)
+    if question not in variable.facts:
+        variable.facts[question] = all(_holds_integer(syntax, binding, depth - 1) for binding in variable.bindings)
+    return bool(variable.facts[question])
 
 
 def _is_rank(name: str) -> bool:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import libcst as cst
 
 from .conversions import Convert, Writer
-from .syntax import Syntax, walk
+from .syntax.module import Syntax
+from .syntax.tree import walk
 
 
 class Reference(NamedTuple):

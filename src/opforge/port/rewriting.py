@@ -17,7 +17,7 @@ from .analysis import find_references, runs_at_import
 from .findings import CONVERTED, LEFT, NOTE, Finding
 from .import_insertion import with_imports
 from .references import Module, Reference
-from .syntax import Syntax
+from .syntax.module import Syntax
 from .vendors import HINT
 
 BUG_ADVICE = "The file was not changed; report this as a bug in opforge"
@@ -71,9 +71,10 @@ def _rewrite(module: Module, converted: dict[cst.CSTNode, Reference]) -> tuple[s
     """Returns the new text, the line before which imports were added, and how many lines that took."""
     syntax = module.syntax
     needs = {reference.needs for reference in converted.values()}
+    index_of: dict[cst.CSTNode, int] = {statement: index for index, statement in enumerate(syntax.module.body)}
     first_use = min(
         (
-            _statement_index(syntax, node)
+            index_of[syntax.statement(node)]
             for node, reference in converted.items()
             if reference.needs != "nothing" and runs_at_import(syntax, node)
         ),
@@ -112,14 +113,6 @@ def _convert(
     if reference is None or reference.convert is None:
         return new
     return _separate_from_word(syntax, node, reference.convert(new))
-
-
-def _statement_index(syntax: Syntax, node: cst.CSTNode) -> int:
-    """Returns the index of the module's statement that has the node."""
-    top = node
-    for parent, child in syntax.ancestors(node):
-        top = child if isinstance(parent, cst.Module) else top
-    return next(index for index, statement in enumerate(syntax.module.body) if statement is top)
 
 
 def _separate_from_word(syntax: Syntax, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:

@@ -120,6 +120,6 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     entry, rejected = find(spec, store, exact=exact) if look_up else Found(None, ())
     toolchain = find_toolchain(spec, store)
     plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
-    steps = toolchain.steps(plan, paths, f"{plan.op}.so")
+    steps = toolchain.steps(plan.located(paths), paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
     return Planned(spec, plan, paths, steps, entry, rejected, compiler)

@@ -33,11 +33,10 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
 
     cls = sample_ops.plain_op(folder)
     prebuilt = prebuilt_in_a_layer(cls, tmp_path, monkeypatch)
-    manifest = os.path.join(prebuilt.folder, "manifest.json")
-    with open(manifest) as file:
-        manifest = json.load(file)
-    manifest["binary"]["floors"]["GLIBC"] = "9.9"
-    text_files.write(prebuilt.folder, "manifest.json", json.dumps(manifest))
+    with open(os.path.join(prebuilt.folder, "record.json")) as file:
+        record = json.load(file)
+    record["floors"]["GLIBC"] = "9.9"
+    text_files.write(prebuilt.folder, "record.json", json.dumps(record))
     builder = cls()
     assert builder.build().origin == "built"
     first = builder.trace[0]

@@ -40,7 +40,7 @@ def test_gdb_finds_the_source_line(folder):
 
 def test_sanitize_builds_and_names_its_runtime(folder):
     entry = sample_ops.plain_op(folder)(sanitize="address").build()
-    assert any("libasan" in name for name in entry.binary["needs"])
+    assert any("libasan" in name for name in entry.record["needs"])
 
 
 def test_loading_a_sanitized_op_without_its_runtime_is_an_error_that_says_what_to_preload(folder, own_store):

@@ -137,3 +137,18 @@ def test_a_file_that_changes_while_it_is_hashed_is_compiled_again(folder, monkey
     monkeypatch.setattr(Provenance, "collect", change_after)
     assert cls().load().value() == 2
     assert cls().build().origin == "cache"
+
+
+def test_headers_with_white_space_of_any_kind_are_inputs(folder):
+    names = ["no\u00a0break.h", "wide\u3000space.h", "line\u2028end.h", "next\u0085line.h", "form\x0cfeed.h"]
+    names += ["two\\\\slashes.h", "slash\\:colon.h"]
+    lines = "".join(f'#include "{name}"\n' for name in names)
+    terms = " + ".join(f"VALUE{number}" for number in range(len(names)))
+    cls = sample_ops.plain_op(folder, source=f"{lines}{sample_ops.EXPORT} int value() {{ return {terms}; }}\n")
+    for number, name in enumerate(names):
+        text_files.write(folder, name, f"#define VALUE{number} 1\n")
+    for edited, name in enumerate(names):
+        assert cls().load().value() == len(names) + edited
+        assert cls().build().origin == "cache"
+        text_files.write(folder, name, f"#define VALUE{edited} 2\n")
+    assert cls().load().value() == 2 * len(names)

@@ -6,10 +6,11 @@ import os
 
 import pytest
 from support import sample_ops, text_files
+from support.store.fake_store import ME
 
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import targets
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
 
 
@@ -21,7 +22,7 @@ def add_to_layer(folder, tmp_path, monkeypatch):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
         monkeypatch.delenv("OPFORGE_CACHE_LAYERS", raising=False)
         builder = cls(target)
-        added = layer.add(str(tmp_path / "layer"), builder.build(), describe(builder.spec()).key)
+        added = layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
         monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
         return added
@@ -40,7 +41,7 @@ def test_an_entry_for_a_lower_cpu_level_is_used_unless_the_exact_target_is_requi
     assert find(cls("cpu:x86-64-v3").spec(), exact=True).entry is None
     assert cls("cpu:x86-64-v3").load().value() == 3
     exact = cls("cpu:x86-64-v3").build(exact=True)
-    assert exact.origin == "built" and exact.binary["target"] == "cpu:x86-64-v3"
+    assert exact.origin == "built" and exact.record["target"] == "cpu:x86-64-v3"
     assert find(cls("cpu:x86-64-v3").spec(), exact=True).entry.origin == "cache"
     high = add_to_layer(cls, "cpu:x86-64-v3")
     assert find(cls("cpu:x86-64-v3").spec()).entry.library == high.library, "the highest level that runs here"

@@ -29,7 +29,7 @@ def op_of_ten_units(folder, **attributes):
 
 
 def build_record(entry):
-    return entry.manifest()["built"]
+    return entry.build()
 
 
 def reused(entry):
@@ -69,7 +69,7 @@ def test_a_rebuild_after_eviction_reuses_all_objects(folder, own_store):
     shutil.rmtree(first.folder)
     again = cls().build()
     assert again.origin == "built" and len(reused(again)) == 10 and again.key == first.key
-    assert again.binary["sha256"] == first.binary["sha256"]
+    assert again.record["sha256"] == first.record["sha256"]
 
 
 def test_a_damaged_object_is_compiled_again(folder, own_store):
@@ -83,7 +83,7 @@ def test_a_damaged_object_is_compiled_again(folder, own_store):
     shutil.rmtree(first.folder)
     again = cls().build()
     assert len(reused(again)) == 7
-    assert again.binary["sha256"] == first.binary["sha256"] and cls().load().value() == 30
+    assert again.record["sha256"] == first.record["sha256"] and cls().load().value() == 30
 
 
 def test_a_build_with_other_compile_flags_reuses_no_object(folder):
@@ -245,8 +245,8 @@ def test_many_units_that_begin_with_the_same_header_share_it_precompiled(folder,
     assert not [name for name in os.listdir(shared.folder) if "gch" in name], "the precompiled header is not kept"
     monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
     alone = cls().build(jobs=1, force=True)
-    assert alone.binary["sha256"] == shared.binary["sha256"], "the same code"
-    assert alone.manifest()["inputs"] == shared.manifest()["inputs"], "the same inputs"
+    assert alone.record["sha256"] == shared.record["sha256"], "the same code"
+    assert alone.build()["inputs"] == shared.build()["inputs"], "the same inputs"
 
 
 def test_the_files_of_a_precompiled_header_are_inputs_of_each_unit(folder, own_store):

@@ -95,7 +95,7 @@ def test_a_linker_script_is_an_input(tmp_path, flags):
     for names, exports in (("value; other", ["other", "value"]), ("value", ["value"])):
         text_files.write(tmp_path, "named", f"{{ global: {names}; local: *; }};\n")
         cls = sample_ops.builder_class(tmp_path, "plain", abi="c", extra_link_args=flags)
-        assert cls().build().binary["exports"] == exports
+        assert cls().build().record["exports"] == exports
         assert cls().build().origin == "cache"
 
 
@@ -185,5 +185,25 @@ def test_a_file_included_by_one_source_does_not_recompile_the_others(tmp_path):
     for number, reused in ((1, []), (2, ["compile plain.cpp"])):
         text_files.write(tmp_path, "blob.bin", str(number))
         entry = cls().build()
-        assert entry.manifest()["built"]["reused"] == reused
+        assert entry.build()["reused"] == reused
         assert ctypes.CDLL(entry.library).value() == number
+
+
+PIECES = {
+    "a name in pieces": ('.incbin \\"" FOLDER "/" "blob.bin\\"', ""),
+    "a macro of the assembler": (
+        "embed blob",
+        '.macro embed name\\n.incbin \\"@FOLDER@/\\\\name\\\\().bin\\"\\n.endm\\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("form", PIECES)
+def test_the_assembler_lists_a_file_whose_name_is_put_together(tmp_path, build_and_call, form):
+    directive, before = (text.replace("@FOLDER@", str(tmp_path)) for text in PIECES[form])
+    text = BLOB.replace('.incbin \\"@NAME@\\"', directive).replace('__asm__("', f'__asm__("{before}')
+    text_files.write(tmp_path, "plain.cpp", f'#define FOLDER "{tmp_path}"\n' + text + FIRST_BYTE)
+    for number in (1, 2):
+        text_files.write(tmp_path, "blob.bin", str(number))
+        assert build_and_call() == (number, "built")
+        assert build_and_call() == (number, "cache")

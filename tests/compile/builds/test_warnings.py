@@ -32,5 +32,5 @@ def test_a_warning_is_logged_once_and_kept_with_the_entry(tmp_path, warnings_of_
 
 def test_nothing_is_logged_for_an_op_without_warnings(tmp_path, warnings_of_the_cache):
     entry = sample_ops.plain_op(tmp_path)().build()
-    assert warnings_of_the_cache() == [] and entry.manifest()["built"]["said"] == ""
+    assert warnings_of_the_cache() == [] and entry.build()["output"] == ""
     assert "output of the compilers" not in CliRunner().invoke(command, [entry.folder]).stdout

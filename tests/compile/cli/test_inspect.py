@@ -10,8 +10,11 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 from support import sample_ops, text_files
+from support.store.fake_store import ME
 
 from opforge.builders.inspection.examine import examine
+from opforge.builders.spec.description import description_key
+from opforge.cache.transfer import layer
 from opforge.cli.inspect import command
 
 KERNELS = """\
@@ -63,8 +66,8 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
     assert done.exit_code == 0, done.output
     (content,) = json.loads(done.stdout)["files"]
     assert content["kind"] == "library" and content["machine"] == os.uname().machine
-    assert content["exports"] == ["opforge_describe", "opforge_register"] == entry.binary["exports"]
-    assert content["needs"] == entry.binary["needs"] and content["floors"] == entry.binary["floors"]
+    assert content["exports"] == ["opforge_describe", "opforge_register"] == entry.record["exports"]
+    assert content["needs"] == entry.record["needs"] and content["floors"] == entry.record["floors"]
     assert "opforge_register" in {function["name"] for function in content["functions"]}
     assert all(function["size"] > 0 for function in content["functions"])
     assert content["shims"]["floor"] == "2.10" and "torch_library_impl" in content["shims"]["used"]
@@ -72,6 +75,19 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
     text = CliRunner().invoke(command, [entry.key[:8]])
     assert text.exit_code == 0 and f"op {content['entry']['op']} for cpu:" in text.stdout
     assert "torch\t2.10 or newer, by " in text.stdout
+
+
+def test_an_entry_of_a_layer_is_inspected_without_what_the_layer_does_not_hold(tmp_path):
+    builder = sample_ops.stable_op(tmp_path / "op")()
+    built = builder.build()
+    entry = layer.add(str(tmp_path / "layer"), built, description_key(builder.spec()), ME)
+    done = CliRunner().invoke(command, [f"{entry.folder}/", "--json"])
+    assert done.exit_code == 0, done.output
+    (content,) = json.loads(done.stdout)["files"]
+    assert content["entry"]["op"] == built.record["op"] and content["exports"] == built.record["exports"]
+    assert content["entry"]["compiler"] == content["entry"]["said"] == ""
+    text = CliRunner().invoke(command, [entry.folder]).stdout
+    assert f"op {built.record['op']} for {built.record['target']}, ABI torch-stable\n" in text
 
 
 def test_device_code_is_listed_by_architecture_and_kernel(nvcc, tmp_path):

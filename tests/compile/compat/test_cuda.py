@@ -189,7 +189,7 @@ def test_the_plan_has_each_compilers_flags_and_the_architectures_of_torch_cuda_a
     assert "-DFOR_NVCC" not in plan.compile_flags and "-DFOR_CXX" not in plan.device_flags
     assert "arch=compute_90,code=compute_90" in plan.device_flags
     assert set(CUDA_LIBRARIES) <= set(plan.stubs) and plan.libraries == ()
-    assert abi.LOADS not in plan.defines, "a shipped library registers its ops when any program opens it"
+    assert not {*abi.LOADS} & {*plan.defines}, "a shipped library registers its ops when any program opens it"
     own, *others = builder.include_dirs
     assert own == os.path.realpath("include")
     assert not [folder for folder in others if folder.startswith(toolkit.CUDA_HOME)], (

@@ -44,15 +44,15 @@ def test_torch_compile_traces_an_op_without_a_break(relu_op, backend):
 
 
 def test_a_library_exports_only_its_two_entry_points(relu_class):
-    binary = relu_class().build().binary
-    assert binary["exports"] == ["opforge_describe", "opforge_register"]
-    assert "libtorch_cpu.so" in binary["needs"] and not any("python" in name for name in binary["needs"])
+    record = relu_class().build().record
+    assert record["exports"] == ["opforge_describe", "opforge_register"]
+    assert "libtorch_cpu.so" in record["needs"] and not any("python" in name for name in record["needs"])
 
 
 def test_a_library_is_built_for_the_oldest_supported_torch(relu_class):
-    binary = relu_class().build().binary
-    assert binary["torch_target"] == "2.10" and binary["requires"] == {}
-    assert "GLIBC" in binary["floors"]
+    record = relu_class().build().record
+    assert record["torch_target"] == "2.10" and record["requires"] == {}
+    assert "GLIBC" in record["floors"]
 
 
 # Older headers do not define the newer versions, and the preprocessor takes an undefined name for 0.

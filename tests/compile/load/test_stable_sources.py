@@ -68,7 +68,7 @@ def test_an_empty_module_from_a_header_needs_no_include_folder(tmp_path):
     name, path = write(tmp_path, text)
     op = opforge.load(name, path)
     assert op.doubled(4) == 8
-    assert f"PyInit_{name}" in op.__entry__.binary["exports"] and op.__entry__.binary["requires"] == {}
+    assert f"PyInit_{name}" in op.__entry__.record["exports"] and op.__entry__.record["requires"] == {}
     cls = sample_ops.builder_class(tmp_path, name)
     assert cls().load().doubled(5) == 10
 

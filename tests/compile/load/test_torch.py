@@ -41,9 +41,9 @@ def test_a_pybind_module_is_built_and_imported(module):
 
 def test_it_is_tied_to_this_torch_and_this_python(module):
     _cls, entry, _loaded = module
-    assert entry.binary["requires"] == {"python": f"cpython-3{os.sys.version_info.minor}", "torch": torch.__version__}
-    assert entry.binary["python_module"] is True
-    assert host_requirements.host_problem(entry.binary) is None
+    assert entry.record["requires"] == {"python": f"cpython-3{os.sys.version_info.minor}", "torch": torch.__version__}
+    assert entry.record["python_module"] is True
+    assert host_requirements.host_problem(entry.record) is None
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
 )
 def test_under_another_torch_or_python_it_does_not_fit_and_says_so(module, requires, reason):
     _cls, entry, _loaded = module
-    binary = {**entry.binary, "requires": {**entry.binary["requires"], **requires}}
-    assert host_requirements.host_problem(binary).startswith(reason)
+    record = {**entry.record, "requires": {**entry.record["requires"], **requires}}
+    assert host_requirements.host_problem(record).startswith(reason)
 
 
 def test_a_hit_in_a_fresh_process_returns_the_module(module, shared_store):

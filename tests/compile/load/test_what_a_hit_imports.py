@@ -28,19 +28,19 @@ PARTS = {
     "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
     "opforge.builders": "base jit jit_builders jit_sources loader",
     "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
-    "opforge.builders.lookup": "finder memo",
+    "opforge.builders.lookup": "finder memory",
     "opforge.builders.spec": "abi installed_torch kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
-    "opforge.cache": "current layout store",
+    "opforge.cache": "current layout machine_folder store",
     "opforge.cache.filesystem": "disk files trust",
-    "opforge.cache.records": "entry validity",
+    "opforge.cache.records": "entry",
     "opforge.errors": "base",
 }
 
 
 def test_a_hit_imports_no_other_module():
     CPULionBuilder().build()
-    time.sleep(RACY_NS / 1e9 + 0.1)  # no memo is written for a store that was made just before
+    time.sleep(RACY_NS / 1e9 + 0.1)  # nothing is remembered of a store that was made just before
     child_processes.run_python(HIT)
     imported = set(child_processes.run_python(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()

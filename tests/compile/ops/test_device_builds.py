@@ -13,7 +13,7 @@ pytestmark = pytest.mark.compile
 def build(name, target):
     module, _, attribute = BUILDERS[name].partition(":")
     entry = getattr(importlib.import_module(module), attribute)(target=target).build()
-    return entry.binary
+    return entry.record
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def build(name, target):
 def test_nvcc_builds_the_ops(name, target):
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc nvidia-cuda-runtime)")
-    binary = build(name, target)
-    assert "opforge_register" in binary["exports"]
-    assert "libtorch_cuda.so" in binary["needs"] and not any("cudart" in library for library in binary["needs"])
+    record = build(name, target)
+    assert "opforge_register" in record["exports"]
+    assert "libtorch_cuda.so" in record["needs"] and not any("cudart" in library for library in record["needs"])
 
 
 @pytest.mark.parametrize("name", ["QuantizerBuilder"])
 def test_hipcc_builds_the_same_sources(name):
     if shutil.which("hipcc") is None:
         pytest.skip("needs hipcc (apt install hipcc)")
-    binary = build(name, "hip:gfx90a")
-    assert "opforge_register" in binary["exports"] and "libtorch_hip.so" in binary["needs"]
+    record = build(name, "hip:gfx90a")
+    assert "opforge_register" in record["exports"] and "libtorch_hip.so" in record["needs"]

@@ -135,7 +135,7 @@ DESCRIBE = """
 import json, os, pkgutil
 from opforge.builders.spec.description import describe
 builder = pkgutil.resolve_name(os.environ["BUILDER"])(os.environ["TARGET"])
-print(json.dumps([(root, path) for root, path, _digest in describe(builder.spec()).sources]))
+print(json.dumps([(root, path) for root, path, _digest in describe(builder.spec())["sources"]]))
 """
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support import sample_ops, text_files
+from support.store.fake_store import ME
 
 from opforge.builders.lookup import device_requirements
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import targets
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 from opforge.builders.toolchains import nvcc
 from opforge.cache.transfer import layer
 from opforge.cli.cache import explain
@@ -28,7 +29,7 @@ extern "C" __attribute__((visibility("default"))) int twice(float* x) {
 def ship(builder, folder, monkeypatch):
     """Builds, adds the entry to a layer, and continues with that layer and an empty store, as on another machine."""
     entry = builder.build()
-    layer.add(str(folder / "layer"), entry, describe(builder.spec()).key)
+    layer.add(str(folder / "layer"), entry, description_key(builder.spec()), ME)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder / "elsewhere"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(folder / "layer"))
     return entry

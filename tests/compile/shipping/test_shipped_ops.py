@@ -8,9 +8,10 @@ import types
 
 import pytest
 from support import sample_ops
+from support.store.fake_store import ME
 
-from opforge.builders.lookup.finder import find, layers_of
-from opforge.builders.spec.description import describe
+from opforge.builders.lookup.finder import find, package_sources
+from opforge.builders.spec.description import description_key
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 
@@ -29,7 +30,7 @@ def package(tmp_path, monkeypatch):
     cls.__module__ = f"{name}.ops"
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = cls("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(folder / PACKAGE_LAYER), builder.build(), describe(builder.spec()).key)
+    layer.add(str(folder / PACKAGE_LAYER), builder.build(), description_key(builder.spec()), ME)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
     return cls
 
@@ -43,8 +44,8 @@ def test_a_package_serves_its_own_builders_without_any_setting(package, tmp_path
 
 def test_builders_of_other_packages_are_not_served(package, tmp_path):
     other = sample_ops.builder_class(tmp_path / "site" / "mine", "plain", abi="c")
-    assert layers_of(package().spec().package)
-    assert not layers_of(other().spec().package) and find(other().spec()).entry is None
+    assert package_sources(package().spec().package, ME)
+    assert not package_sources(other().spec().package, ME) and find(other().spec()).entry is None
 
 
 def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path):
@@ -64,5 +65,5 @@ def test_a_layer_of_the_setting_takes_precedence(package, tmp_path, monkeypatch)
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "named"))
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
     builder = package("cpu:x86-64" if os.uname().machine == "x86_64" else None)
-    layer.add(str(tmp_path / "named"), builder.build(), describe(builder.spec()).key)
+    layer.add(str(tmp_path / "named"), builder.build(), description_key(builder.spec()), ME)
     assert find(package().spec()).entry.origin == str(tmp_path / "named")

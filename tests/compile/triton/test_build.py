@@ -12,7 +12,7 @@ from support.gpu import triton_parts
 from opforge.accelerator import use_accelerator
 from opforge.builders.inspection.examine import examine
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 from opforge.builders.toolchains import find_toolchain
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
@@ -26,7 +26,7 @@ def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
     second = builder("cuda:sm_80").build()
     assert second.origin == "built" and second.key != first.key
-    inputs = {path for root, path, *_ in second.manifest()["inputs"]["files"] if root == "own"}
+    inputs = {path for root, path, *_ in second.build()["inputs"]["files"] if root == "own"}
     assert inputs == {"kernels.py", "factor.py"}
 
 
@@ -35,14 +35,15 @@ def test_the_library_does_not_depend_on_the_folder(tmp_path, monkeypatch):
     for name in ("here", "there"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / f"store_{name}"))
         entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").build()
-        results.append((entry.key, entry.binary["sha256"]))
+        results.append((entry.key, entry.record["sha256"]))
     assert results[0] == results[1]
 
 
 def test_a_kernels_declaration_is_part_of_the_keys(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     original = builder("cuda:sm_80")
-    plan, description = make_plan(original.spec(), find_toolchain(original.spec(), _store())), describe(original.spec())
+    plan = make_plan(original.spec(), find_toolchain(original.spec(), _store()))
+    description = description_key(original.spec())
     kernel = builder.kernels[0]
     for other in (
         kernel._replace(warps=8),
@@ -53,7 +54,7 @@ def test_a_kernels_declaration_is_part_of_the_keys(tmp_path):
         builder.kernels = [other, *builder.kernels[1:]]
         changed = builder("cuda:sm_80")
         assert make_plan(changed.spec(), find_toolchain(changed.spec(), _store())).key != plan.key
-        assert describe(changed.spec()).key != description.key
+        assert description_key(changed.spec()) != description
 
 
 def _store():
@@ -135,7 +136,7 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
 
     Every.kernels = kernels
     entry = Every("cuda:sm_90").build()
-    assert len(kernels) > 25 and entry.binary["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
+    assert len(kernels) > 25 and entry.record["exports"] == ["opforge_find", "opforge_kernels", "opforge_launch"]
     compiled = examine(entry.library)["kernels"]
     assert len(compiled) == len(kernels) and [kernel for kernel in compiled if kernel["spills"]] == []
     Every.kernels = kernels[::8]

@@ -8,8 +8,9 @@ import os
 import pytest
 from support import child_processes
 from support.gpu import triton_parts
+from support.store.fake_store import ME
 
-from opforge.builders.spec.description import describe
+from opforge.builders.spec.description import description_key
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -42,7 +43,7 @@ def prebuilt(tmp_path_factory):
 
         for target in ("cuda:sm_80+sm_90+ptx", "hip:gfx90a+gfx942"):
             for_target = builder(target)
-            layer.add(str(folder / "layer"), for_target.build(), describe(for_target.spec()).key)
+            layer.add(str(folder / "layer"), for_target.build(), description_key(for_target.spec()), ME)
     path, mark = triton_parts.forbidden_compilers(folder)
     drivers = {device: triton_parts.fake_driver(folder, device) for device in ("cuda", "hip")}
     return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}

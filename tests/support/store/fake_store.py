@@ -11,8 +11,8 @@ from opforge.cache import current, publish, staging
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import listing
 from opforge.cache.publish import BuildResult
+from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
@@ -83,6 +83,14 @@ class FakeStore:
             self.store, key_of(components), description, self.root_paths, inputs, content, op, **fields
         )
 
+    def plan(self, op):
+        """Returns the key of the plan of an op that `add` has published without further components."""
+        (plan,) = {record["plan"] for key in self.entry_keys() if (record := self._record(key))["op"] == op}
+        return plan
+
+    def _record(self, key):
+        return read_record(self.layout.entry(key))
+
     def entry_keys(self):
         """Returns the keys of the entries that are stored."""
         return set(os.listdir(self.layout.path("entries")))
@@ -112,20 +120,19 @@ class FakeStore:
 
     def deny_access(self, monkeypatch, key):
         """Makes an entry one that this user may neither list nor move, as an entry that `sudo` has left."""
-        folder, scandir, access, rename = self.layout.entry(key), os.scandir, os.access, os.rename
+        folder, access = self.layout.entry(key), os.access
 
         def deny(function):
             def denied(path, *arguments, **options):
-                if path == folder:
+                if path == folder or (isinstance(path, str) and os.path.dirname(path) == folder):
                     raise PermissionError(13, "Permission denied", path)
                 return function(path, *arguments, **options)
 
             return denied
 
-        monkeypatch.setattr(os, "scandir", deny(scandir))
-        monkeypatch.setattr(os, "rename", deny(rename))
+        for name in ("scandir", "listdir", "open", "rename"):
+            monkeypatch.setattr(os, name, deny(getattr(os, name)))
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
-        monkeypatch.setattr(listing, "record_of", lambda _layout, _key: None)
 
     def put_in_image_layer(self, monkeypatch):
         """Makes renaming an entry fail, as overlayfs does for the folders of an image's lower layer."""

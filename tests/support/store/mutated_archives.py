@@ -74,9 +74,9 @@ class Mutator:
             elif action == 4:
                 member.pax_headers = {chance.choice(("path", "size", "GNU.sparse.map", "mtime")): chance.choice(NAMES)}
             elif member.name.endswith(".json"):
-                members[place] = (member, self._manifest(content))
+                members[place] = (member, self._changed_json(content))
             else:
-                members[place] = (member, content[: chance.randrange(len(content))])
+                members[place] = (member, content[: chance.randrange(len(content) + 1)])
         with tarfile.open(
             fileobj=buffer, mode="w", format=chance.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))
         ) as tar:
@@ -86,30 +86,30 @@ class Mutator:
         return buffer.getvalue()
 
     def _hostile(self) -> tarfile.TarInfo:
-        prefix = self.chance.choice(("", f"entries/{'a' * 32}/"))
+        prefix = self.chance.choice(("", f"entries/{'a' * 32}-{'b' * 8}/"))
         member = tarfile.TarInfo(prefix + self.chance.choice(NAMES))
         member.type = bytes([self.chance.choice(KINDS)])
         member.linkname = self.chance.choice(("", "/etc/passwd", "../../../outside"))
         return member
 
-    def _manifest(self, content: bytes) -> bytes:
-        """Returns a manifest in which some value is another."""
+    def _changed_json(self, content: bytes) -> bytes:
+        """Returns a record, or how an entry was built, in which some value is another."""
         chance = self.chance
         if chance.random() < 0.1 or not content.startswith(b'{"'):  # otherwise it was changed before
             return chance.choice((b"[" * 5000, b"{}", b"", b"null", b'"x"', b"1e999", b"9" * 10_000, b"\xff\xfe{"))
         try:
-            manifest = json.loads(content)
+            changed = json.loads(content)
         except ValueError:
             return content
         for _time in range(chance.choice((1, 1, 2))):
-            node = manifest
+            node = changed
             while True:
                 key = chance.choice(list(node)) if isinstance(node, dict) else chance.randrange(len(node))
                 if not (isinstance(node[key], dict | list) and node[key]) or chance.random() < 0.15:
                     break
                 node = node[key]
             node[key] = chance.choice(VALUES)
-        return json.dumps(manifest).encode()
+        return json.dumps(changed).encode()
 
     def _flip(self, content: bytes) -> bytes:
         changed = bytearray(content)

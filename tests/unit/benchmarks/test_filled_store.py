@@ -6,30 +6,37 @@ import errno
 import os
 
 import pytest
+from support.store.fake_store import FakeStore
+
+from opforge.cache.maintenance import listing, pointers
 
 
-def write_store_with_one_entry(root):
-    for area, key, name, text in [
-        ("plans", "plan0", "entry0-roots.json", "a stat record"),
-        ("entries", "entry0", "manifest.json", "a manifest"),
-        ("entries", "entry0", "op.so", "a library"),
-        ("descriptions", "described0", "entry0", ""),
-    ]:
-        folder = root / area / key
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+@pytest.fixture
+def store(own_store, tmp_path):
+    """A store with one entry."""
+    store = FakeStore(own_store, tmp_path / "src")
+    store.add("relu")
+    return store
 
 
-def test_a_filled_store_has_the_requested_number_of_entries_each_with_a_stat_record_and_a_description(tmp_path):
+def test_a_filled_store_has_the_requested_number_of_valid_entries_each_with_its_pointers(store):
     from benchmarks.store.filled_store import fill
 
-    write_store_with_one_entry(tmp_path)
-    fill(str(tmp_path), 5)
-    assert [len(list((tmp_path / area).iterdir())) for area in ("plans", "entries", "descriptions")] == [5, 5, 5]
-    key = f"{3:032x}"
-    assert (tmp_path / "plans" / key / f"{key}-roots.json").read_text() == "a stat record"
-    assert (tmp_path / "entries" / key / "manifest.json").read_text() == "a manifest"
-    assert (tmp_path / "descriptions" / key / key).exists()
+    fill(store.layout.path(), 5)
+    assert [len(os.listdir(store.layout.path(area))) for area in ("plans", "entries", "descriptions")] == [5, 5, 5]
+    entries = listing.entries(store.layout)
+    assert [(entry.op, entry.problem) for entry in entries] == [("relu", "")] * 5
+    assert set(pointers.read(store.layout).last_uses()) == {entry.key for entry in entries}
+    assert {name for key in os.listdir(store.layout.path("descriptions")) for name in pointers_to(store, key)} == (
+        store.entry_keys()
+    )
+    names = {name for entry in entries for name in os.listdir(os.path.dirname(entry.path))}
+    assert len(names) == 3, "every entry has the files of the first"
+
+
+def pointers_to(store, description):
+    """Returns the names of the entries that a description names."""
+    return os.listdir(store.layout.description(description))
 
 
 def test_when_a_file_has_as_many_links_as_it_may_have_a_copy_of_it_is_linked(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from opforge.errors import PortError
 from opforge.port.analysis import find_references
 from opforge.port.findings import CONVERTED, LEFT
 from opforge.port.rewriting import port_text
-from opforge.port.syntax import Syntax
+from opforge.port.syntax.module import Syntax
 
 VENDOR_CODE = (
     "torch.cuda.synchronize()",

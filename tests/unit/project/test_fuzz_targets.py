@@ -36,7 +36,7 @@ def test_the_archive_target_imports_valid_archives_and_refuses_others(fuzz_archi
     assert len(archive_target.run(bytes([fuzz_archive.RECIPE]))) == 2, "a recipe without a step"
     assert archive_target.run(b"") == archive_target.run(b"noise") == []
     assert archive_target.run(fuzz_archive.small_archive("/etc/here", b"x")) == []
-    assert archive_target.run(fuzz_archive.small_archive(f"entries/{'a' * 32}/manifest.json", b"{}")) == []
+    assert archive_target.run(fuzz_archive.small_archive(f"entries/{'a' * 32}-{'b' * 8}/record.json", b"{}")) == []
 
 
 def test_the_archive_target_damages_a_valid_archive_by_a_recipe(fuzz_archive, archive_target):
@@ -58,7 +58,7 @@ def test_mutated_archives_escape_nowhere_execute_nothing_and_take_bounded_memory
 
 
 def test_the_lookup_target_finds_the_entry_of_valid_files(lookup_target):
-    for number, name in enumerate(("stat record", "manifest", "memo", "compiler")):
+    for number, name in enumerate(("record", "build", "memory", "compiler")):
         assert lookup_target.run(bytes([number]) + lookup_target.contents[name]) == lookup_target.key
         assert lookup_target.run(bytes([number, 0])) == lookup_target.key
     assert lookup_target.run(b"") is None or lookup_target.run(b"") == lookup_target.key
@@ -80,9 +80,9 @@ def record_target(tmp_path):
 
 def test_the_record_target_reads_every_record_of_a_store(record_target):
     for number, name in enumerate(record_target.files):
-        result = record_target.run(bytes([number, 0]) + record_target.contents[name])
-        assert result or name == "stat record", "a valid record is read"
-    assert record_target.run(bytes([1, 0]) + record_target.contents["stat record"]) == [], "nothing is rejected"
+        assert record_target.run(bytes([number, 0]) + record_target.contents[name]), "a valid record is read"
+    _nearest, *rejected = record_target.run(bytes([1, 0]) + record_target.contents["build"])
+    assert rejected == []
 
 
 def test_no_damaged_record_raises_or_touches_what_is_outside_of_the_store(record_target):

@@ -9,7 +9,8 @@ from opforge.port.conversions import DEEPSPEED_MODULES, Convert, in_parentheses_
 from opforge.port.matching import change_arguments, index_note, match_arguments
 from opforge.port.positions import Role, is_assigned, role_of, roles_of_variable
 from opforge.port.references import Module
-from opforge.port.syntax import UNBOUND, dotted_text
+from opforge.port.syntax.module import UNBOUND
+from opforge.port.syntax.tree import dotted_text
 
 from . import mixed_precision
 

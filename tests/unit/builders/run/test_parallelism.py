@@ -34,12 +34,25 @@ def test_as_many_compilers_run_as_cores_and_memory_allow(plan, monkeypatch, core
 
     monkeypatch.setattr(parallelism.Topology, "read", classmethod(lambda _cls: Cores))
     monkeypatch.setattr(parallelism, "memory_left", lambda: left)
+    monkeypatch.setattr(parallelism, "processes_left", lambda: None)
     if measured:
         parallelism.note_peak(*plan, measured)
     assert parallelism.compiler_jobs(None, *plan) == count
     assert parallelism.compiler_jobs(3, *plan) == 3
     monkeypatch.setenv("OPFORGE_JOBS", "5")
     assert parallelism.compiler_jobs(None, *plan) == 5
+
+
+@pytest.mark.parametrize(("left", "count"), [(None, 64), (400, 64), (43, 10), (11, 2), (7, 1), (3, 1), (0, 1)])
+def test_no_more_compilers_run_than_processes_may_be_started(plan, monkeypatch, left, count):
+    class Cores:
+        threads = 64
+
+    monkeypatch.setattr(parallelism.Topology, "read", classmethod(lambda _cls: Cores))
+    monkeypatch.setattr(parallelism, "memory_left", lambda: None)
+    monkeypatch.setattr(parallelism, "processes_left", lambda: left)
+    assert parallelism.compiler_jobs(None, *plan) == count
+    assert parallelism.compiler_jobs(7, *plan) == 7
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-5", "\0"])

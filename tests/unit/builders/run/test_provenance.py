@@ -6,69 +6,79 @@ import os
 
 import pytest
 from support import text_files
-from support.fake_disk import FakeDisk
 
 from opforge.builders.run.provenance import Provenance
+from opforge.builders.run.reads import questions
+from opforge.cache.filesystem import packages
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 
-ROOTS = {"own": "/p", "inner": "/p/vendored", "torch": "/site/torch", "system": "/"}
-
 
 @pytest.fixture
-def disk(monkeypatch):
-    disk = FakeDisk()
-    disk.write("/var/lib/dpkg/status", "")
-    monkeypatch.setattr("glob.glob", lambda pattern: [pattern.replace("*", "2.13.0")])
-    return disk
+def machine(tmp_path, monkeypatch):
+    """Paths below tmp_path, with a database of packages and a folder of wheels."""
+    monkeypatch.setattr(packages, "DPKG", str(tmp_path / "dpkg"))
+    (tmp_path / "dpkg" / "info").mkdir(parents=True)
+    files = ["dpkg/status", "p/a.cpp", "p/vendored/a.h", "usr/listed.h", "usr/copied.h", "site/torch/include/t.h"]
+    files += ["site/torch/include/copied.h", "site/other/t.h", "site/torch-2.13.0.dist-info/RECORD"]
+    files += [
+        "py/patchlevel.h",
+        "py/Python.h",
+        "py/cpython/object.h",
+        "py/greenlet/greenlet.h",
+        "cuda/nvcc",
+        "cuda/c.h",
+    ]
+    for name in files:
+        os.makedirs(tmp_path / os.path.dirname(name), exist_ok=True)
+        text_files.write(tmp_path, name, "")
+    text_files.write(tmp_path, "dpkg/info/usr.list", f"/.\n{tmp_path}/usr\n{tmp_path}/usr/listed.h\n")
+    text_files.write(tmp_path, "site/torch-2.13.0.dist-info/RECORD", "torch/include/t.h,sha256=x,1\n")
+    return tmp_path
 
 
-def locate(disk, path, roots=ROOTS):
-    return Provenance(roots, disk).locate(path)
+def locate(machine, path):
+    roots = {"own": "p", "inner": "p/vendored", "torch": "site/torch", "python": "py", "cuda": "cuda"}
+    paths = {name: str(machine / folder) for name, folder in roots.items()} | {"system": "/"}
+    return Provenance(paths, Disk(), {"cuda": "nvcc"}).locate(f"{machine}/{path}")
 
 
 @pytest.mark.parametrize(
     ("path", "location", "tree"),
     [
-        ("/p/a.cpp", ("own", "a.cpp"), ""),
-        ("/p/sub/../a.cpp", ("own", "a.cpp"), ""),
-        ("/p/vendored/a.h", ("inner", "a.h"), ""),
-        ("/prefix/a.h", ("system", "prefix/a.h"), ""),
-        ("/site/torch/include/t.h", ("torch", "include/t.h"), "torch"),
-        ("/site/other/t.h", ("system", "site/other/t.h"), ""),
-        ("/usr/include/c++/12/vector", ("system", "usr/include/c++/12/vector"), "system"),
-        (
-            "/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h",
-            ("system", "usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h"),
-            "system",
-        ),
-        ("/usr/local/include/a.h", ("system", "usr/local/include/a.h"), ""),
-        ("/opt/tool/include/a.h", ("system", "opt/tool/include/a.h"), ""),
-        ("/home/ann/a.h", ("system", "home/ann/a.h"), ""),
-        ("/tmp/a.h", ("system", "tmp/a.h"), ""),
+        ("p/a.cpp", ("own", "a.cpp"), ""),
+        ("p/vendored/../a.cpp", ("own", "a.cpp"), ""),
+        ("p/vendored/a.h", ("inner", "a.h"), ""),
+        ("site/torch/include/t.h", ("torch", "include/t.h"), "torch-2.13.0.dist-info"),
+        ("site/torch/include/copied.h", ("torch", "include/copied.h"), ""),
+        ("py/Python.h", ("python", "Python.h"), "python"),
+        ("py/cpython/object.h", ("python", "cpython/object.h"), "python"),
+        ("py/greenlet/greenlet.h", ("python", "greenlet/greenlet.h"), ""),
+        ("cuda/c.h", ("cuda", "c.h"), "cuda"),
     ],
 )
-def test_a_file_belongs_to_the_nearest_root_and_its_trusted_tree(disk, path, location, tree):
-    read = locate(disk, path)
+def test_a_file_belongs_to_the_nearest_root_and_its_trusted_tree(machine, path, location, tree):
+    read = locate(machine, path)
     assert (tuple(read.location), read.tree) == (location, tree)
 
 
-@pytest.mark.parametrize(
-    "path", ["/data/a.h", "/work/a.h", "/workspace/a.h", "/scratch/x/a.h", "/nix/store/x/a.h", "/export/a.h"]
-)
-def test_only_files_of_installed_packages_are_trusted_by_the_package_database(disk, path):
-    """Such a header can change without the package database: its own stamp must be compared."""
-    assert locate(disk, path).tree == ""
+@pytest.mark.parametrize(("path", "tree"), [("usr/listed.h", "system"), ("usr/copied.h", ""), ("site/other/t.h", "")])
+def test_a_file_outside_every_root_is_trusted_only_if_a_package_lists_it(machine, path, tree):
+    read = locate(machine, path)
+    assert (read.location, read.tree) == (("system", f"{machine}/{path}"[1:]), tree)
 
 
-def test_without_a_package_database_no_file_of_the_system_is_trusted():
-    assert locate(FakeDisk(), "/usr/include/stdio.h", {"system": "/"}).tree == ""
-
-
-@pytest.mark.parametrize("records", [0, 2])
-def test_a_torch_without_exactly_one_record_is_not_trusted(disk, monkeypatch, records):
-    monkeypatch.setattr("glob.glob", lambda pattern: [pattern] * records)
-    assert locate(disk, "/site/torch/include/t.h").tree == ""
+def test_the_headers_of_a_toolkit_in_wheels_are_those_that_wheels_list(machine):
+    """Its compiler does not change with each of them."""
+    (machine / "site" / "nvidia" / "cu13").mkdir(parents=True)
+    (machine / "site" / "nvidia_cuda_cccl-13.0.dist-info").mkdir()
+    text_files.write(machine, "site/nvidia_cuda_cccl-13.0.dist-info/RECORD", "nvidia/cu13/c.h,,\n")
+    for name in ("nvcc", "c.h", "d.h"):
+        text_files.write(machine, f"site/nvidia/cu13/{name}", "")
+    root = machine / "site" / "nvidia" / "cu13"
+    provenance = Provenance({"cuda": str(root), "system": "/"}, Disk(), {"cuda": "nvcc"})
+    assert provenance.locate(f"{root}/c.h").tree == "nvidia_cuda_cccl-13.0.dist-info"
+    assert provenance.locate(f"{root}/d.h").tree == ""
 
 
 class Tree:
@@ -85,11 +95,12 @@ class Tree:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def collect(self, reads, search, roots=None):
+    def collect(self, reads, search, roots=None, compiler_folders=()):
         self.provenance = Provenance(roots or self.roots, Disk())
-        return self.provenance.collect(
-            [self.provenance.locate(self.path(name)) for name in reads], [self.path(folder) for folder in search]
-        )
+        paths = [self.path(name) for name in reads]
+        queries = questions.in_files(path for path in paths if os.path.exists(path))
+        reads = [self.provenance.locate(path) for path in paths]
+        return self.provenance.collect(reads, map(self.path, search), map(self.path, compiler_folders), queries)
 
     def appeared(self, inputs, roots=None):
         path = inputs.appeared(roots or self.roots, Disk())

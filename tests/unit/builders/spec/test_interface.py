@@ -12,12 +12,12 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI
 
 DIGESTS = {1: "35da34bcf27c9d99"}
-"""Number -> the digest of the headers without comments and white space. Before a release, change the last one; after it,
-add a number here and in builders/spec/abi.py."""
+"""Number -> the digest of the headers without comments and white space. Before a release, change the last one; after
+it, add a number here and in builders/spec/abi.py."""
 
 
 def tokens_digest(folder):
-    """The digest of all headers below a folder, without their comments and white space."""
+    """Returns the digest of all headers below a folder, without their comments and white space."""
     digest = hashlib.sha256()
     for path in sorted(pathlib.Path(folder).rglob("*.h")):
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", path.read_text(), flags=re.DOTALL)

@@ -73,7 +73,7 @@ def test_a_missing_source_names_every_folder_that_was_searched(tmp_path, bin):
     cls = sample_ops.plain_op(tmp_path / "src", sources=["plain.cpp", "gone.cpp"])
     message = (
         "The op 'plain' names 'gone.cpp', which does not exist. Looked in:"
-        f"\n  - {tmp_path}/src\n  - {kernel_roots.OPFORGE.path}\n"
+        f"\n  - {tmp_path}/src\n  - {kernel_roots.OPFORGE.path}\n  - {kernel_roots.OPFORGE_ABI.path}\n"
         "Correct the name, or add the folder that holds it."
     )
     for use in (lambda: describe(cls().spec()), lambda: plan_of(cls(), tmp_path)):

@@ -113,7 +113,7 @@ def test_a_compiler_with_a_damaged_record_is_probed_again(tmp_path, bin, text):
 
 def test_a_compiler_whose_record_has_another_letter_is_probed_again(tmp_path, bin):
     first = toolchain(tmp_path).identity()
-    (record,) = (tmp_path / "store" / "v1" / "toolchains").iterdir()
+    (record,) = (tmp_path / "store" / "v2" / "toolchains").iterdir()
     text = record.read_text()
     record.write_text(text.replace("g++ (Fake) 12.2", "g++ (Fake) 13.2"))
     assert record.read_text() != text

@@ -105,11 +105,30 @@ def test_another_users_folder_is_problem_of(folder):
     os.chown(folder, STRANGER, STRANGER)
     problem, advice = problem_of(folder)
     assert problem == f"{folder} belongs to user {STRANGER}, not to you (user 0)"
-    assert advice == f"Choose a folder of your own, or take it over: sudo chown -R 0 {folder}"
+    assert advice == "Choose a folder of your own: files that another user made cannot be trusted"
     (folder / "below").mkdir()
     problem, advice = problem_of(folder / "below")
-    assert advice == "Choose a folder of your own"
+    assert problem.startswith(f"{folder} belongs to user")
     assert trust.folder_problem(str(folder), ME | {STRANGER}) is None
+
+
+@as_root
+def test_whose_a_link_is_counts_too(tmp_path, folder):
+    """In a folder like /tmp anybody can make a link; its owner decides where it leads."""
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert trust.folder_problem(str(link), ME) is None
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    assert problem_of(link)[0] == f"the link {link} belongs to user {STRANGER}, not to you (user 0)"
+    assert problem_of(link / "below")[0].startswith("the link ")
+
+
+def test_a_link_is_followed_component_by_component(tmp_path, folder):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "cache").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (folder / "link").symlink_to("../open/cache")
+    assert problem_of(folder / "link")[0] == f"{folder}/../open can be written by everybody".replace("cache/../", "")
 
 
 def test_trusted_ids_are_those_of_root_the_user_and_named_users_that_exist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 from support import text_files
@@ -65,14 +66,19 @@ def test_a_file_that_is_gone_is_named(fake_store):
     assert changed.problem == "no longer exists" and changed.now == ""
 
 
+def as_read(inputs):
+    """Returns inputs in the form that a record's JSON has."""
+    return json.loads(json.dumps(inputs.to_json()))
+
+
 def test_a_root_that_is_not_here_is_named():
-    inputs = Inputs((Dependency("theirs", "a.h", "0" * 64),)).to_json()
+    inputs = as_read(Inputs((Dependency("theirs", "a.h", "0" * 64),)))
     (changed,) = file_differences(inputs, {}, Disk())
     assert (changed.path, changed.problem) == ("theirs/a.h", "there is no root 'theirs' here")
 
 
 def test_a_name_that_appeared_is_named(tmp_path):
-    inputs = Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)).to_json()
+    inputs = as_read(Inputs((), names=("a.h",), searched=(RootedPath("own", ""),)))
     assert file_differences(inputs, {"own": str(tmp_path)}, Disk()) == []
     path = text_files.write(tmp_path, "a.h", "x")
     (changed,) = file_differences(inputs, {"own": str(tmp_path)}, Disk())

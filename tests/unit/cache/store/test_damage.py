@@ -10,6 +10,7 @@ import pytest
 from support import text_files
 from support.store.fake_op import LIBRARY
 
+from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries
@@ -87,7 +88,10 @@ LIBRARY_DAMAGES = {
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("damage", LIBRARY_DAMAGES, ids=lambda damage: damage.__name__)
-def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(fake_op, damage, warnings_of_the_cache):
+def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(
+    fake_op, damage, warnings_of_the_cache, monkeypatch
+):
+    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
     built = fake_op.build()
     os.chmod(built.library, 0o700)
     damage(built.library)

@@ -70,7 +70,7 @@ def test_a_small_archive_does_not_unpack_to_gigabytes(tmp_path, name):
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_a_large_member_is_not_held_in_memory(tmp_path, name):
     problem, grown = unpack_with_little_memory(tmp_path, zeros(COMPRESSORS[name](), 60 << 20))
-    assert problem == "entry " + "a" * 32 + " does not hold a manifest and its library"
+    assert problem == f"entry {os.path.basename(ENTRY)} does not hold a record and its library"
     assert grown < 20
 
 
@@ -94,23 +94,24 @@ def test_what_xz_writes_at_its_best_is_imported(packed, empty_store):
     assert [entry.key for entry in archive.unpack(empty_store, path, {os.geteuid()})] == keys
 
 
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
 @pytest.mark.parametrize("text", [b"[],", b"{},", b'"a",', b"1,", b"[[[[[],"])
-def test_a_manifest_of_many_small_values_takes_bounded_memory(tmp_path, text):
-    body = b"[" + text * ((archive.MAX_MANIFEST - 10) // len(text)) + b"0]"
-    rewrite(tmp_path / "plain.tar", [(new_member(f"{ENTRY}/manifest.json"), body)])
+def test_a_file_of_many_small_values_takes_bounded_memory(tmp_path, text, name):
+    body = b"[" + text * ((archive.MAX_JSON - 10) // len(text)) + b"0]"
+    rewrite(tmp_path / "plain.tar", [(new_member(f"{ENTRY}/{name}"), body)])
     problem, grown = unpack_with_little_memory(tmp_path, (tmp_path / "plain.tar").read_bytes())
     assert problem and grown < 256
 
 
 def test_many_empty_members_are_refused_at_the_first(tmp_path, empty_store):
-    rewrite(tmp_path / "many.tar", [(new_member(f"entries/{number:032x}/a.so"), b"") for number in range(5000)])
-    assert "does not hold a manifest and its library" in str(refusal_of(empty_store, tmp_path / "many.tar"))
+    rewrite(tmp_path / "many.tar", [(new_member(f"entries/{number:032x}-{0:08x}/a.so"), b"") for number in range(5000)])
+    assert "does not hold a record and its library" in str(refusal_of(empty_store, tmp_path / "many.tar"))
 
 
-def test_an_entry_of_more_than_two_files_is_refused_before_the_third_is_written(packed, empty_store):
+def test_an_entry_of_more_than_three_files_is_refused_before_the_fourth_is_written(packed, empty_store):
     path, keys = packed
-    rewrite(path, [*members(path)[:2], (new_member(f"entries/{keys[0]}/third.so"), b"x" * 5000)])
-    assert f"entry {keys[0]} does not hold a manifest and its library" in str(refusal_of(empty_store, path))
+    rewrite(path, [*members(path)[:3], (new_member(f"entries/{keys[0]}/fourth.so"), b"x" * 5000)])
+    assert f"entry {keys[0]} does not hold a record and its library" in str(refusal_of(empty_store, path))
     assert entry_keys(empty_store) == set()
 
 
@@ -150,7 +151,7 @@ def test_only_a_regular_file_is_opened(tmp_path, empty_store):
     os.mkfifo(tmp_path / "pipe")
     os.symlink("/dev/zero", tmp_path / "zeros")
     for path in (tmp_path / "pipe", tmp_path / "zeros", "/dev/zero", tmp_path):
-        assert "was refused: it is no regular file. " in str(refusal_of(empty_store, path))
+        assert "cannot be imported: it is no regular file. " in str(refusal_of(empty_store, path))
 
 
 def test_an_entry_with_a_pipe_for_a_library_is_not_exported(fake_store, tmp_path):
@@ -162,7 +163,7 @@ def test_an_entry_with_a_pipe_for_a_library_is_not_exported(fake_store, tmp_path
     assert [entry.key for entry in exported] == [intact]
 
 
-def test_an_export_holds_the_manifest_and_the_library_alone(fake_store, tmp_path, empty_store):
+def test_an_export_holds_the_files_of_an_entry_alone(fake_store, tmp_path, empty_store):
     key = fake_store.add("relu")
     with open(os.path.join(fake_store.layout.entry(key), ".nfs0001"), "w") as file:
         file.write("left by the file system")
@@ -174,7 +175,7 @@ def test_a_disk_error_is_reported_as_what_it_is(packed, empty_store, monkeypatch
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device", "/store/file")
 
-    monkeypatch.setattr(archive, "write_file", full)
+    monkeypatch.setattr(archive, "_write", full)
     error = refusal_of(empty_store, packed[0])
     assert str(error).endswith(
         "/store/file: No space left on device. 0 of its entries were imported before that. Free some space or give"
@@ -191,4 +192,4 @@ def test_a_name_that_is_no_text_is_refused(packed, empty_store):
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
     with open(path, "wb") as file:
         file.write(bytes(header) + record.ljust(512, b"\0") + bytes(1024))
-    assert "is no file of an entry" in str(refusal_of(empty_store, path))
+    assert "is not a file of an entry" in str(refusal_of(empty_store, path))

@@ -1,4 +1,4 @@
-"""A damaged archive, or one with wrong manifests, is refused with the reason."""
+"""A damaged archive, or one with wrong records, is refused with the reason."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.transfer import archive
 
-CUT = "was refused: its compressed data is cut short or damaged ("
-NO_ARCHIVE = "was refused: it is no tar archive, or its beginning is damaged. "
+CUT = "cannot be imported: its compressed data is cut short or damaged ("
+NO_ARCHIVE = "cannot be imported: it is no tar archive, or its beginning is damaged. "
 
 
 def test_an_archive_that_is_cut_short_is_refused_unless_only_padding_is_missing(packed, tmp_path):
@@ -63,76 +63,100 @@ def test_an_archive_that_does_not_exist_is_reported(tmp_path, empty_store):
     assert "it cannot be opened (No such file or directory)" in str(refusal_of(empty_store, tmp_path / "gone.tar"))
 
 
-def change_manifest(path, change):
-    """Changes the manifest of the archive's first entry."""
+def change_json(path, name, change):
+    """Changes record.json or build.json of the archive's first entry."""
     parts = members(path)
-    index = next(number for number, (member, _content) in enumerate(parts) if member.name.endswith("manifest.json"))
-    manifest = json.loads(parts[index][1])
-    change(manifest)
-    parts[index] = (parts[index][0], json.dumps(manifest).encode())
+    index = next(number for number, (member, _content) in enumerate(parts) if member.name.endswith(name))
+    value = json.loads(parts[index][1])
+    change(value)
+    parts[index] = (parts[index][0], json.dumps(value).encode())
     rewrite(path, parts)
 
 
-MANIFESTS = {
-    "another digest": (lambda m: m["binary"].update(sha256="0" * 64), "digest differs"),
-    "another size": (lambda m: m["binary"].update(size=1), "bytes instead of"),
-    "another plan": (lambda m: m.update(plan="0" * 32), "has the manifest of another"),
-    "another input": (
-        lambda m: m["inputs"]["files"][0].__setitem__(2, "0" * 64),
-        "has the manifest of another",
+RECORDS = {
+    "another digest": (lambda r: r.update(sha256="0" * 64), "describes another entry"),
+    "another digest with the same beginning": (
+        lambda r: r.update(sha256=r["sha256"][:-1] + ("0" if r["sha256"][-1] != "0" else "1")),
+        "the library's digest differs from its record's",
     ),
-    "no inputs": (lambda m: m.pop("inputs"), "inputs"),
-    "no op": (lambda m: m["binary"].pop("op"), "op"),
-    "an op that is no name": (
-        lambda m: m["binary"].update(op="\x1b[2J"),
-        "names the op '\\x1b[2J', which is no identifier",
-    ),
-    "an op that is no text": (lambda m: m["binary"].update(op="\ud800"), "which is no identifier"),
-    "no library": (
-        lambda m: m["binary"].update(file="other.so"),
-        "does not hold a manifest and its library",
-    ),
-    "a file elsewhere": (
-        lambda m: m["binary"].update(file="../x.so"),
-        "does not hold a manifest and its library",
-    ),
-    "a description elsewhere": (lambda m: m.update(description="../../x"), "has no valid keys"),
-    "a list for a record": (lambda m: m.update(binary=[]), ""),
-    "nothing": (lambda m: m.clear(), "binary"),
+    "another size": (lambda r: r.update(size=1), "bytes instead of"),
+    "another key": (lambda r: r.update(key="0" * 32), "describes another entry"),
+    "another plan": (lambda r: r.update(plan="0" * 32), "has the record of another"),
+    "another key of its inputs": (lambda r: r.update(inputs_key="0" * 32), "are not those of its record"),
+    "no inputs": (lambda r: r.pop("inputs"), "its record is incomplete"),
+    "inputs of another form": (lambda r: r["inputs"].update(files=[["own"]]), "its record is incomplete"),
+    "no format": (lambda r: r.pop("format"), "of a format that is not read"),
+    "a format of the future": (lambda r: r.update(format=1000), "of a format that is not read"),
+    "no op": (lambda r: r.pop("op"), "its record is incomplete"),
+    "an op that is no name": (lambda r: r.update(op="\x1b[2J"), "names the op '\\x1b[2J', which is no identifier"),
+    "an op that is no text": (lambda r: r.update(op="\ud800"), "which is no identifier"),
+    "no library": (lambda r: r.update(file="other.so"), "does not hold a record and its library alone"),
+    "a file elsewhere": (lambda r: r.update(file="../x.so"), "its record is incomplete"),
+    "a description elsewhere": (lambda r: r.update(description="../../x"), "its description is no key"),
+    "a plan elsewhere": (lambda r: r.update(plan="../../x"), "its plan is no key"),
+    "nothing": (lambda r: r.clear(), "its record is incomplete"),
 }
+"""Changes of record.json, and what the error says."""
+BUILDS = {
+    "another input": (lambda b: b["inputs"]["files"][0].__setitem__(2, "0" * 64), "are not those of its record"),
+    "another name that was looked for": (lambda b: b["inputs"]["names"].append("x.h"), "are not those of its record"),
+    "no inputs": (lambda b: b.pop("inputs"), "its record is incomplete"),
+    "nothing": (lambda b: b.clear(), "its record is incomplete"),
+}
+"""The same for build.json."""
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_that_does_not_fit_its_entry_is_refused(packed, empty_store, name):
+@pytest.mark.parametrize(
+    "name", [("record.json", name) for name in RECORDS] + [("build.json", name) for name in BUILDS]
+)
+def test_a_record_that_does_not_fit_its_entry_is_refused(packed, empty_store, name):
     path, _keys = packed
-    change, text = MANIFESTS[name]
-    change_manifest(path, change)
+    file, case = name
+    change, text = (RECORDS if file == "record.json" else BUILDS)[case]
+    change_json(path, file, change)
     assert text in str(refusal_of(empty_store, path))
     assert entry_keys(empty_store) == set()
     assert not os.path.exists(empty_store.path("plans", "0" * 32))
 
 
-def test_a_manifest_of_another_entry_is_refused(packed, empty_store):
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
+@pytest.mark.parametrize("value", [b"[]", b"null", b"1", b'"text"', b"", b"{", b"\xff\xfe"])
+def test_a_record_that_is_no_object_is_refused(packed, empty_store, name, value):
     path, _keys = packed
-    parts = members(path)
-    manifests = [content for member, content in parts if member.name.endswith("manifest.json")]
-    swapped = [
-        (member, manifests.pop() if member.name.endswith("manifest.json") else content) for member, content in parts
-    ]
-    rewrite(path, swapped)
-    assert "does not hold a manifest and its library" in str(refusal_of(empty_store, path))
+    rewrite(path, [(member, value if member.name.endswith(name) else body) for member, body in members(path)])
+    assert " is damaged: its " in str(refusal_of(empty_store, path))
+    assert entry_keys(empty_store) == set()
 
 
-def test_deeply_nested_json_is_refused(packed, empty_store):
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
+def test_a_record_of_another_entry_is_refused(packed, empty_store, name):
     path, _keys = packed
     parts = members(path)
-    rewrite(path, [(member, b"[" * 200_000 if member.name.endswith(".json") else body) for member, body in parts])
-    assert "maximum recursion depth exceeded" in str(refusal_of(empty_store, path))
+    records = [content for member, content in parts if member.name.endswith(name)]
+    rewrite(path, [(member, records.pop() if member.name.endswith(name) else body) for member, body in parts])
+    assert " is damaged: " in str(refusal_of(empty_store, path))
+    assert entry_keys(empty_store) == set()
+
+
+@pytest.mark.parametrize("name", ["record.json", "build.json", ".so"])
+def test_an_entry_that_lacks_a_file_is_refused(packed, empty_store, name):
+    path, _keys = packed
+    rewrite(path, [part for part in members(path) if not part[0].name.endswith(name)])
+    assert "does not hold a record and its library" in str(refusal_of(empty_store, path))
+    assert entry_keys(empty_store) == set()
+
+
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
+def test_deeply_nested_json_is_refused(packed, empty_store, name):
+    path, _keys = packed
+    parts = members(path)
+    rewrite(path, [(member, b"[" * 200_000 if member.name.endswith(name) else body) for member, body in parts])
+    assert f"its {name} cannot be read" in str(refusal_of(empty_store, path))
 
 
 def test_a_store_that_cannot_be_written_is_an_archive_error(packed, empty_store, monkeypatch):
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive, "write_file", full)
+    monkeypatch.setattr(archive, "_write", full)
     assert "No space left on device" in str(refusal_of(empty_store, packed[0]))

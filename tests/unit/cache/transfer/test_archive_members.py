@@ -28,8 +28,8 @@ HOSTILE = {
     "an absolute name": new_member("/etc/opforge-was-here"),
     "a path that leads up": new_member(f"{ENTRY}/../../../../outside"),
     "a name that leads up": new_member(f"{ENTRY}/.."),
-    "a symlink": new_member(f"{ENTRY}/manifest.json", tarfile.SYMTYPE, "/etc/passwd"),
-    "a hard link": new_member(f"{ENTRY}/manifest.json", tarfile.LNKTYPE, "../../outside"),
+    "a symlink": new_member(f"{ENTRY}/record.json", tarfile.SYMTYPE, "/etc/passwd"),
+    "a hard link": new_member(f"{ENTRY}/record.json", tarfile.LNKTYPE, "../../outside"),
     "a device": new_member(f"{ENTRY}/null.so", tarfile.CHRTYPE),
     "a block device": new_member(f"{ENTRY}/disk.so", tarfile.BLKTYPE),
     "a pipe": new_member(f"{ENTRY}/pipe.so", tarfile.FIFOTYPE),
@@ -46,7 +46,7 @@ HOSTILE = {
 
 
 def files_outside(folder, store):
-    """Every folder below `folder` with its files, except those of the folder `store`."""
+    """Returns every folder below `folder` with its files, except those of the folder `store`."""
     return {path: files for path, files in text_files.tree(folder).items() if not path.startswith(store)}
 
 
@@ -56,10 +56,10 @@ def test_a_member_that_no_export_writes_is_refused(packed, empty_store, name, fi
     path, keys = packed
     good = members(path)
     bad = [(HOSTILE[name], b"")]
-    rewrite(path, [*bad, *good] if first else [*good[:2], *bad, *good[2:]])
+    rewrite(path, [*bad, *good] if first else [*good[:3], *bad, *good[3:]])
     before = files_outside(tmp_path, "empty")
     error = refusal_of(empty_store, path)
-    assert "is no file of an entry" in str(error) or "is damaged" in str(error), error
+    assert "is not a file of an entry" in str(error) or "is damaged" in str(error), error
     # The entry before the bad member is published once the next member has shown that it is complete.
     assert entry_keys(empty_store) <= set(keys[:1]) and (not first or not entry_keys(empty_store))
     assert files_outside(tmp_path, "empty") == before
@@ -68,11 +68,11 @@ def test_a_member_that_no_export_writes_is_refused(packed, empty_store, name, fi
 def test_the_error_names_the_archive_the_reason_and_how_many_were_imported(packed, empty_store):
     path, keys = packed
     good = members(path)
-    rewrite(path, [*good, (new_member(f"entries/{'f' * 32}/x.so"), b""), (new_member("else/where"), b"")])
+    rewrite(path, [*good, (new_member(f"entries/{'f' * 32}-{'0' * 8}/x.so"), b""), (new_member("else/where"), b"")])
     error = refusal_of(empty_store, path)
     assert str(error) == (
-        f"The archive {path} was refused: 'else/where' is no file of an entry. 2 of its entries were imported before"
-        " that. Export it again with `opforge cache export`."
+        f"The archive {path} cannot be imported: 'else/where' is not a file of an entry."
+        " 2 of its entries were imported before that. Export it again with `opforge cache export`."
     )
     assert error.kept == 2 and intact_keys(empty_store) == set(keys)
 
@@ -87,7 +87,7 @@ def test_a_member_that_is_there_twice_is_refused(packed, empty_store):
 def test_an_entry_that_is_there_twice_is_refused(packed, empty_store):
     path, keys = packed
     good = members(path)
-    rewrite(path, [*good, *good[:2]])
+    rewrite(path, [*good, *good[:3]])
     error = refusal_of(empty_store, path)
     assert "is in it twice" in str(error)
     assert intact_keys(empty_store) == set(keys)
@@ -98,7 +98,7 @@ def test_an_entry_that_is_there_twice_is_refused(packed, empty_store):
     [
         (tar_reader, "MAX_FILES", 3, "it holds more than 3 files or"),
         (tar_reader, "MAX_BYTES", 2000, "files or 2000 bytes"),
-        (archive, "MAX_MANIFEST", 10, "manifest.json' is larger than any manifest"),
+        (archive, "MAX_JSON", 10, ".json' is larger than any record"),
         (archive, "MAX_LIBRARY", 10, ".so' is larger than any library"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_long_name_of_any_size_is_not_read_into_memory(packed, empty_store):
         assert "@LongLink" in str(refusal_of(empty_store, path))
 
 
-NAMES = st.sampled_from(["manifest.json", "relu.so", "..", ".", "/", "a/../../../b", "", "a\0b", "x" * 300, "é.so"])
+NAMES = st.sampled_from(["record.json", "relu.so", "..", ".", "/", "a/../../../b", "", "a\0b", "x" * 300, "é.so"])
 KINDS = st.sampled_from(
     [
         *(tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE),
@@ -140,11 +140,22 @@ KINDS = st.sampled_from(
 )
 MEMBERS = st.builds(
     lambda prefix, name, kind, link, content: (new_member((prefix + name).replace("\0", ""), kind, link), content),
-    st.sampled_from([f"{ENTRY}/", f"entries/{'b' * 32}/", "", "/tmp/", "../", "entries/", "plans/"]),
+    st.sampled_from(
+        [
+            f"{ENTRY}/",
+            f"entries/{'b' * 32}-{'c' * 8}/",
+            f"entries/{'b' * 32}/",
+            "",
+            "/tmp/",
+            "../",
+            "entries/",
+            "plans/",
+        ]
+    ),
     NAMES,
     KINDS,
-    st.sampled_from(["", "/etc/passwd", "../../../outside", "manifest.json"]),
-    st.binary(max_size=40) | st.sampled_from([b"{}", b'{"binary":{}}']),
+    st.sampled_from(["", "/etc/passwd", "../../../outside", "record.json"]),
+    st.binary(max_size=40) | st.sampled_from([b"{}", b'{"inputs":{}}']),
 )
 
 
@@ -179,4 +190,4 @@ def test_no_archive_writes_outside_the_store_or_leaves_a_part_of_an_entry(packed
     for folder, files in before.items():
         if not folder.startswith(inside):
             assert after[folder] == files
-    assert not os.path.lexists("/tmp/manifest.json") and not os.path.lexists("/tmp/relu.so")
+    assert not os.path.lexists("/tmp/record.json") and not os.path.lexists("/tmp/relu.so")

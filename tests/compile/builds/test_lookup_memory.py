@@ -1,8 +1,9 @@
-"""Lookup memos with a real compiler: a second process makes no plan, and no memo leads to a stale entry."""
+"""Remembered look-ups with a real compiler: a second process makes no plan, and no memory leads to a stale entry."""
 
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
 import time
 
@@ -12,6 +13,7 @@ from support import child_processes, fake_disk, sample_ops, text_files
 from opforge.builders import loader, planner
 from opforge.builders.spec import kernel_roots
 from opforge.builders.toolchains import probe
+from opforge.cache import machine_folder
 
 LOAD = """
 import os
@@ -22,7 +24,7 @@ from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:
     def forbidden(*arguments):
-        raise AssertionError("a look-up with a memo must not call this")
+        raise AssertionError("a remembered look-up must not call this")
     planner.make_plan = probe.host_info = forbidden
 op = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")().load()
 print(op.value(), op.origin)
@@ -49,8 +51,8 @@ def record_plans(monkeypatch):
     return calls
 
 
-def build_and_memoize(cls):
-    """Builds the op and looks it up once, which saves a memo; returns the entry."""
+def build_and_remember(cls):
+    """Builds the op and looks it up once, which is remembered; returns the entry."""
     cls().build()
     entry = cls().build()
     probe.reset()
@@ -72,7 +74,7 @@ def test_another_compiler_earlier_on_path_is_used(folder, tmp_path, monkeypatch)
     early.mkdir()
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
     cls = sample_ops.plain_op(folder)
-    first = build_and_memoize(cls)
+    first = build_and_remember(cls)
     plans = record_plans(monkeypatch)
     assert cls().build().key == first.key and plans == []
     text_files.write_script(early, "g++", f'exec {shutil.which("g++", path="/usr/bin:/usr/local/bin")} -DEXTRA "$@"')
@@ -89,7 +91,7 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
     real = shutil.which("as")
     monkeypatch.setenv("PATH", f"{early}:{os.environ['PATH']}")
     cls = sample_ops.plain_op(folder)
-    first = build_and_memoize(cls)
+    first = build_and_remember(cls)
     text_files.write_script(early, "as", f'touch {tmp_path}/ran; exec {real} "$@"')
     second = cls().build()
     assert second.origin == "built" and second.key != first.key
@@ -98,10 +100,10 @@ def test_another_assembler_earlier_on_path_is_used(folder, tmp_path, monkeypatch
 
 def test_a_compiler_that_cxx_names_is_used(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
-    first = build_and_memoize(cls)
+    first = build_and_remember(cls)
     wrapper = text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA "$@"')
     monkeypatch.setenv("CXX", wrapper)
-    second = build_and_memoize(cls)
+    second = build_and_remember(cls)
     assert second.key != first.key
     text_files.write_script(tmp_path, "my-g++", 'exec g++ -DEXTRA=2 "$@"')
     assert cls().build().key not in (first.key, second.key)
@@ -112,7 +114,7 @@ def test_flags_from_the_environment_are_used(folder, monkeypatch, variable):
     sample_ops.plain_op(folder)
     text_files.write(folder, "value.h", "#ifndef VALUE\n#define VALUE 1\n#endif\n")
     cls = sample_ops.builder_class(folder, "plain", abi="c")
-    build_and_memoize(cls)
+    build_and_remember(cls)
     monkeypatch.setenv(variable, "-DVALUE=5")
     assert cls().load().value() == 5
     monkeypatch.delenv(variable)
@@ -125,7 +127,7 @@ def test_a_folder_added_to_cpath_is_searched(folder, tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         text_files.write(tmp_path / name, "from_cpath.h", f"#define VALUE {value}\n")
     monkeypatch.setenv("CPATH", str(tmp_path / "one"))
-    build_and_memoize(cls)
+    build_and_remember(cls)
     monkeypatch.setenv("CPATH", f"{tmp_path}/two:{tmp_path}/one")
     assert cls().load().value() == 2
     monkeypatch.setenv("CPATH", str(tmp_path / "one"))
@@ -140,7 +142,7 @@ def test_changed_defines_flags_and_sources_are_used(folder):
     def declare(**attributes):
         return sample_ops.builder_class(folder, "plain", abi="c", **attributes)
 
-    build_and_memoize(declare(define_macros={"VALUE": "1"}))
+    build_and_remember(declare(define_macros={"VALUE": "1"}))
     assert declare(define_macros={"VALUE": "1"})().load().value() == 1
     assert declare(define_macros={"VALUE": "2"})().load().value() == 2
     assert declare(extra_compile_args=["-DVALUE=3"])().load().value() == 3
@@ -161,7 +163,7 @@ def test_a_new_source_in_an_earlier_root_is_used(folder, tmp_path):
             kernel_roots.KernelRoot("theirs", str(tmp_path / "theirs")),
         ],
     )
-    build_and_memoize(cls)
+    build_and_remember(cls)
     (tmp_path / "mine").mkdir()
     text_files.write(tmp_path / "mine", "kernel.cpp", f"{sample_ops.EXPORT} int value() {{ return 2; }}\n")
     assert cls().load().value() == 2
@@ -176,7 +178,7 @@ def test_a_new_include_folder_in_an_earlier_root_is_searched(folder, tmp_path):
     mine, theirs = (kernel_roots.KernelRoot(name, str(tmp_path / name)) for name in ("mine", "theirs"))
     source = sample_ops.PLAIN_SOURCE.replace('"value.h"', "<inner.h>")
     cls = sample_ops.plain_op(folder, source=source, kernel_roots=[mine, theirs])
-    build_and_memoize(cls)
+    build_and_remember(cls)
     (tmp_path / "mine" / "include").mkdir()
     text_files.write(tmp_path / "mine" / "include", "inner.h", "#define VALUE 2\n")
     assert cls().load().value() == 2
@@ -189,24 +191,30 @@ def test_an_edit_that_keeps_the_mtime_and_a_header_that_shadows_another_are_dete
     for name in ("early", "late"):
         (folder / name).mkdir()
     text_files.write(folder / "late", "inner.h", "#define VALUE 1\n")
-    build_and_memoize(cls)
+    build_and_remember(cls)
     header = folder / "late" / "inner.h"
     old = header.stat()
     text_files.write(folder / "late", "inner.h", "#define VALUE 2\n")
     os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert cls().load().value() == 2
-    build_and_memoize(cls)
+    build_and_remember(cls)
     text_files.write(folder / "early", "inner.h", "#define VALUE 3\n")
     assert cls().load().value() == 3
 
 
-def test_memos_whose_contents_are_swapped_are_rejected(folder, own_store):
+def memory_paths():
+    """Returns the paths of what look-ups have remembered."""
+    lookups = (os.path.join(folder, machine_folder.LOOKUPS) for folder in machine_folder.folders())
+    return sorted(path for folder in lookups for path in pathlib.Path(folder).glob("*.json"))
+
+
+def test_memories_whose_contents_are_swapped_are_rejected(folder):
     sample_ops.plain_op(folder, source=f'#include "value.h"\n{sample_ops.EXPORT} int value() {{ return WANTED; }}\n')
     first, second = (
         sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12"
     )
-    build_and_memoize(first), build_and_memoize(second)
-    paths = sorted((own_store / "v2" / "answers").iterdir())
+    build_and_remember(first), build_and_remember(second)
+    paths = memory_paths()
     texts = [path.read_text() for path in paths]
     assert len(texts) == 2
     for path, text in zip(paths, reversed(texts), strict=True):
@@ -221,14 +229,18 @@ def with_misspelt_key(text, key):
 
 
 @pytest.mark.parametrize("key", ["exports", "needs", "python_module", "abi", "op", "floors", "file", "sha256", "stamp"])
-@pytest.mark.parametrize("which", ["answers", "plans", "entries", "all"])
-def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, own_store, which, key):
+@pytest.mark.parametrize("which", ["memory", "record", "build", "all"])
+def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, which, key):
     cls = sample_ops.plain_op(folder, value=5)
-    build_and_memoize(cls)
-    v1 = own_store / "v2"
-    for area, pattern in (("answers", "*.json"), ("plans", "*/*.json"), ("entries", "*/manifest.json")):
-        for path in v1.glob(f"{area}/{pattern}"):
-            if which in (area, "all") and f'"{key}"' in path.read_text():
+    entry = pathlib.Path(build_and_remember(cls).folder)
+    files = {"memory": memory_paths(), "record": [entry / "record.json"], "build": [entry / "build.json"]}
+    if which in ("record", "build"):
+        for path in files["memory"]:
+            path.unlink()  # otherwise neither would be read
+        files["memory"] = []
+    for name, paths in files.items():
+        for path in paths:
+            if which in (name, "all") and f'"{key}"' in path.read_text():
                 path.write_text(with_misspelt_key(path.read_text(), key))
     for origin in ("", "cache"):
         loader.reset()  # so that this process loads it as a new one would
@@ -237,15 +249,13 @@ def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, own_store, 
         assert origin in op.origin, "the file is correct again"
 
 
-def test_an_entry_whose_manifest_names_a_missing_input_is_quarantined_and_rebuilt(folder, own_store):
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
+def test_an_entry_that_names_a_missing_input_is_quarantined_and_rebuilt(folder, own_store, name):
     cls = sample_ops.plain_op(folder, value=5)
-    entry = build_and_memoize(cls)
-    manifest = os.path.join(entry.folder, "manifest.json")
-    with open(manifest) as file:
-        text = file.read()
-    text_files.write(entry.folder, "manifest.json", text.replace("value.h", "valud.h"))
+    path = pathlib.Path(build_and_remember(cls).folder) / name
+    assert "value.h" in path.read_text()
+    path.write_text(path.read_text().replace("value.h", "valud.h"))
     os.utime(folder / "value.h")
     assert cls().load().value() == 5
-    with open(manifest) as file:
-        assert "valud.h" not in file.read()
+    assert "valud.h" not in path.read_text()
     assert len(os.listdir(own_store / "v2" / "quarantine")) == 1

@@ -1,0 +1,73 @@
+"""Paths in flags: below a kernel root or the builder's own folder, a key holds the root's name instead of its path.
+
+In a plan such a flag is `-I{own}/include`, with every other brace doubled. Commands get the path again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+from .kernel_roots import KernelRoot, holding
+
+SEPARATE = frozenset({"-I", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-L", "-T", "-Xlinker"})
+"""The flags that have a path in the next word."""
+JOINED = re.compile(
+    r"(?:^|(?<=,)|(?<==))"
+    r"(?:-I|-isystem|-iquote|-idirafter|-include|-imacros|-L,?|-T,?|@|--(?:version-script|dynamic-list|script)[=,])"
+    r"(/[^,]*)"
+)
+"""A path in the same word as its flag, also behind -Wl, and -Xcompiler=.
+
+All of these are read, and none becomes a part of the library. A path in another flag may (-D, -rpath, the name of a
+shared library): it stays in the key.
+"""
+TEXT = ("-D", "-U")
+OBJECTS = (".a", ".o")
+NAME = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+
+
+def named(flags: Iterable[str], roots: Iterable[KernelRoot]) -> tuple[str, ...]:
+    """Returns the flags with the names of roots instead of their paths."""
+    roots = [root for root in roots if root.path != os.sep and not {"{", "}"} & set(root.name)]
+    result, before = [], ""
+    for flag in flags:
+        is_path = before in SEPARATE or (flag.endswith(OBJECTS) and before not in TEXT)
+        if flag.startswith("/") and is_path:
+            flag_here = _named_path(flag, roots)
+        elif "/" in flag and not flag.startswith(TEXT) and before not in TEXT:
+            pieces, at = [], 0
+            for match in JOINED.finditer(flag):
+                pieces += [_escaped(flag[at : match.start(1)]), _named_path(match[1], roots)]
+                at = match.end()
+            flag_here = "".join([*pieces, _escaped(flag[at:])])
+        else:
+            flag_here = _escaped(flag)
+        result.append(flag_here)
+        before = flag
+    return tuple(result)
+
+
+def located(flags: Iterable[str], root_paths: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the flags with the paths of roots: the reverse of `named`."""
+
+    def text(match: re.Match[str]) -> str:
+        return match[0][0] if match[1] is None else root_paths[match[1]]
+
+    return tuple(NAME.sub(text, flag) if "{" in flag or "}" in flag else flag for flag in flags)
+
+
+def _named_path(path: str, roots: list[KernelRoot]) -> str:
+    """Returns `{root}/path` for the nearest root that a path lies in; the path itself if it lies in none."""
+    for candidate in (os.path.normpath(path), os.path.realpath(path)):
+        above = [root._replace(path=os.path.normpath(root.path)) for root in roots]
+        nearest = max(holding(candidate, above), key=lambda root: len(root.path), default=None)
+        if nearest is not None:
+            below = os.path.relpath(candidate, nearest.path)
+            return f"{{{nearest.name}}}" + ("" if below == "." else "/" + _escaped(below))
+    return _escaped(path)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,75 @@
+"""The files of flags that compilers read by themselves: GCC's specs and clang's configuration files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+READ = re.compile(r"^(?:Reading specs from|Configuration file:) (.+)$", re.MULTILINE)
+"""How compilers name such a file if they run with -v."""
+CLANG_FOLDERS = ("/etc/clang", "~/.config/clang")
+"""Where distributions let clang look for configuration files, besides its own folder."""
+
+
+def files(report: str) -> list[str]:
+    """Returns the files of flags that a compiler read, from what it prints with -v, and those that they name."""
+    paths: list[str] = []
+    for name in READ.findall(report):
+        path = os.path.abspath(name.strip())
+        if os.path.isfile(path):
+            paths += [path, *_included(path, {path})]
+    return list(dict.fromkeys(paths))
+
+
+def _included(path: str, seen: set[str]) -> list[str]:
+    """Returns the files that a clang configuration file names as @FILE, relative to its own folder."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        names = re.findall(r"^\s*(@.+)$", file.read(), re.MULTILINE)
+    paths: list[str] = []
+    for word in (word for line in names for word in _words(line)):
+        inner = os.path.normpath(os.path.join(os.path.dirname(path), word.removeprefix("@")))
+        if word.startswith("@") and os.path.isfile(inner) and inner not in seen:
+            paths += [inner, *_included(inner, seen | {inner})]
+    return paths
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def missing_files(
+    argv: Sequence[str], machine: str, path_flags: Sequence[str], folders: Iterable[str], programs: Iterable[str]
+) -> list[str]:
+    """Returns the paths at which a file of flags, or a program in a folder of -B, would be used if it appeared.
+
+    Args:
+        argv: The compiler and the arguments that always go with it.
+        machine: The triple that it builds for.
+        path_flags: The flags that select other programs or folders.
+        folders: The folders of headers that it searches.
+        programs: The names of the programs that it starts.
+    """
+    driver = os.path.realpath(argv[0])
+    flags = list(zip(("", *path_flags), path_flags, strict=False))
+    prefixes = [
+        flag if before == "-B" else flag[2:] for before, flag in flags if flag.startswith("-B") or before == "-B"
+    ]
+    prefixes = [prefix for prefix in prefixes if os.path.isabs(prefix)]
+    libraries = [folder for folder in os.environ.get("LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    # GCC's own folder holds its headers: .../lib/gcc/MACHINE/VERSION/include
+    own = [os.path.dirname(folder) for folder in folders if re.search(r"/gcc/[^/]+/[^/]+/include$", folder)]
+    paths = [os.path.join(folder, "specs") for folder in (*prefixes, *libraries, *own)]
+    paths += [prefix + name for prefix in prefixes for name in ("specs", *programs)]
+    paths += [os.path.join(prefix, name) for prefix in prefixes for name in programs]
+    if "clang" in os.path.basename(driver):
+        name = os.path.basename(argv[0])
+        stems = {name, name.rpartition("-")[0], "clang", "clang++", machine, f"{machine}-clang++", f"{machine}-clang"}
+        named = [flag.partition("=")[2] for flag in path_flags if re.match(r"--config-\w+-dir=", flag)]
+        searched = (os.path.dirname(driver), *map(os.path.expanduser, CLANG_FOLDERS), *named)
+        paths += [os.path.join(folder, f"{stem}.cfg") for folder in searched for stem in sorted(stems) if stem]
+    return [path for path in dict.fromkeys(map(os.path.normpath, paths)) if not os.path.exists(path)]

@@ -1,0 +1,90 @@
+"""Which programs a toolchain runs: what PATH finds, where the links on the way lead, and what is only a wrapper."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from opforge import settings
+
+from . import wrapper_variables
+
+COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
+"""The real names of compilers that obey no other variables than those that opforge knows."""
+ELF = b"\x7fELF"
+MOST_LINKS = 40
+"""As many links as Linux follows on the way to a file."""
+
+
+def which(name: str, folders: Sequence[str] | None = None) -> str | None:
+    """Returns the absolute path of a program in these folders, by default those on PATH; None if there is none.
+
+    It is called for every plan: shutil.which does the same and takes several times as long.
+    """
+    if os.path.dirname(name):
+        folders = [""]
+    elif folders is None:
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return os.path.abspath(path)
+    return None
+
+
+def started_by_compiler(name: str) -> str:
+    """Returns the path of a program that a compiler finds by COMPILER_PATH or PATH; empty if there is none."""
+    searched = [os.environ.get("COMPILER_PATH", ""), os.environ.get("PATH", os.defpath)]
+    return which(name, os.pathsep.join(filter(None, searched)).split(os.pathsep)) or ""
+
+
+def reached(words: Iterable[str]) -> list[str]:
+    """Returns where the absolute paths among the words lead: a link that is switched leads elsewhere."""
+    return [os.path.realpath(word) for word in dict.fromkeys(words) if word.startswith("/")]
+
+
+def link_folders(words: Iterable[str]) -> set[str]:
+    """Returns the folders whose stamps change if a link is switched on the way from one of the absolute paths."""
+    folders = set()
+    for path in words:
+        if path.startswith("/"):
+            for _link in range(MOST_LINKS):
+                folders.add(os.path.dirname(path))
+                if not os.path.islink(path):
+                    break
+                path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return folders
+
+
+def is_wrapper(argv: Sequence[str]) -> bool:
+    """Returns whether a program in this command is not known to be a compiler itself: a script, or one of another name.
+
+    It may obey variables of its own, and start any program on PATH. Of `ccache g++` the second word is checked.
+    """
+    paths = [argv[0], *filter(None, (which(word) for word in argv[1:] if not word.startswith("-")))]
+    return not _is_compiler(paths[-1])
+
+
+def _is_compiler(path: str) -> bool:
+    path = os.path.realpath(path)
+    if not COMPILER.fullmatch(os.path.basename(path)):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(ELF)) == ELF
+    except OSError:
+        return False
+
+
+def own_variables(argv: Sequence[str]) -> list[str]:
+    """Returns the names of the variables that this command may read besides those that every compiler reads."""
+    return [*settings.compiler_variables(), *(wrapper_variables() if is_wrapper(argv) else ())]
+
+
+def state(argv: Sequence[str]) -> list[str]:
+    """Returns the values of `own_variables`, and of PATH for a wrapper: what it looks up there is not known."""
+    names = settings.compiler_variables()
+    if is_wrapper(argv):
+        names = (*names, *wrapper_variables(), "PATH")
+    return [f"{name}={os.environ.get(name, '')}" for name in names]

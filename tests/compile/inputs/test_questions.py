@@ -1,0 +1,169 @@
+"""What a source asks the preprocessor without reading a file: is there such a header, and what is the date?"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+
+import pytest
+from support import sample_ops, text_files
+
+VALUE = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+ASKS = "#if __has_include(@)\n#define VALUE 2\n#else\n#define VALUE 1\n#endif\n" + VALUE
+COMPILERS = [
+    "g++",
+    pytest.param(
+        "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
+    ),
+]
+
+
+@pytest.fixture(params=COMPILERS)
+def load(request, tmp_path, monkeypatch):
+    """Builds the op in tmp_path as a fresh process does; returns its value and the entry's origin."""
+    monkeypatch.setenv("CXX", request.param)
+    (tmp_path / "inc").mkdir()
+
+    def run(**attributes):
+        attributes = {"include_dirs": ["inc"], **attributes}
+        entry = sample_ops.builder_class(tmp_path, "plain", abi="c", **attributes)().build()
+        return ctypes.CDLL(entry.library).value(), entry.origin
+
+    return run
+
+
+def toggle(load, folder, path, **attributes):
+    """Lets a header that is only asked for appear, disappear and appear again."""
+    assert load(**attributes) == (1, "built")
+    text_files.write(folder, path, "#error it is not included\n")
+    assert load(**attributes) == (2, "built")
+    assert load(**attributes) == (2, "cache")
+    (folder / path).unlink()
+    assert load(**attributes) == (1, "cache")
+    assert load(**attributes) == (1, "cache")
+    text_files.write(folder, path, "#error it is not included\n")
+    assert load(**attributes) == (2, "cache")
+
+
+@pytest.mark.parametrize("query", ["<opt.h>", '"opt.h"', "/* which? */ <opt.h>", '"inc/opt.h"'])
+def test_a_header_that_is_only_asked_for_appears_and_disappears(tmp_path, load, query):
+    text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", query))
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "#define OPT <opt.h>\n",
+        '#define OPT "opt.h"\n',
+        "#define OPT <STEM.h>\n#define STEM opt\n",
+        "#define TEXT(x) #x\n#define QUOTE(x) TEXT(x)\n#define OPT QUOTE(opt.h)\n",
+        "#define CAT(a, b) a##b\n#define STEM CAT(o, pt)\n#define OPT <STEM.h>\n",
+    ],
+)
+def test_a_macro_may_name_the_header_that_is_asked_for(tmp_path, load, lines):
+    text_files.write(tmp_path, "plain.cpp", lines + ASKS.replace("@", "OPT"))
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+def test_a_macro_that_is_undefined_later_may_name_the_header(tmp_path, load):
+    text = "#define OPT <opt.h>\n" + ASKS.replace("@", "OPT") + "#undef OPT\n#define OPT <other.h>\n"
+    text_files.write(tmp_path, "plain.cpp", text)
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+def test_a_flag_may_name_the_header_that_is_asked_for(tmp_path, load):
+    text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", "OPT"))
+    toggle(load, tmp_path, "inc/opt.h", define_macros={"OPT": "<opt.h>"})
+
+
+@pytest.mark.parametrize("wrapper", ["#define HAS(name) __has_include(name)\n", "#define HAS __has_include\n"])
+def test_a_macro_of_the_sources_may_ask(tmp_path, load, wrapper):
+    text_files.write(tmp_path, "has.h", wrapper)
+    text_files.write(tmp_path, "plain.cpp", '#include "has.h"\n' + ASKS.replace("__has_include(@)", "HAS(<opt.h>)"))
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+def test_a_header_of_the_compilers_own_folders_is_asked_for(tmp_path, load, monkeypatch):
+    """The folder takes the place of one of the system's, in which a package puts a new header."""
+    (tmp_path / "late").mkdir()
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(tmp_path / "late"))
+    text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", "<opt.h>"))
+    toggle(load, tmp_path, "late/opt.h")
+
+
+def test_an_object_is_not_reused_if_an_answer_has_changed(tmp_path, load):
+    text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", "<opt.h>"))
+    assert load() == (1, "built")
+    text_files.write(tmp_path, "inc/opt.h", "")
+    assert load(version="2") == (2, "built")
+    (tmp_path / "inc" / "opt.h").unlink()
+    assert load(version="3") == (1, "built")
+
+
+def test_a_reused_objects_questions_are_those_of_the_op_too(tmp_path, load):
+    text_files.write(tmp_path, "plain.cpp", "#define OPT <opt.h>\n" + ASKS.replace("@", "OPT"))
+    assert load() == (1, "built")
+    attributes = {"version": "2", "extra_link_args": ["-s"]}
+    assert load(**attributes) == (1, "built")
+    text_files.write(tmp_path, "inc/opt.h", "")
+    assert load(**attributes) == (2, "built")
+
+
+def test_a_nearer_header_by_a_relative_path_is_detected(tmp_path, load):
+    text_files.write(tmp_path, "x.h", "#define VALUE 1\n")
+    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    text_files.write(tmp_path, "sub/deep/a.h", '#include "../x.h"\n')
+    text_files.write(tmp_path, "plain.cpp", '#include "sub/deep/a.h"\n' + VALUE)
+    assert load() == (1, "built")
+    text_files.write(tmp_path, "sub/x.h", "#define VALUE 2\n")
+    assert load() == (2, "built")
+    (tmp_path / "sub" / "x.h").unlink()
+    assert load() == (1, "cache")
+
+
+def test_a_switched_link_before_dots_is_detected(tmp_path, load):
+    for name, value in (("first", 1), ("second", 2)):
+        (tmp_path / name / "inc").mkdir(parents=True)
+        text_files.write(tmp_path, f"{name}/value.h", f"#define VALUE {value}\n")
+    (tmp_path / "link").symlink_to("first/inc")
+    text_files.write(tmp_path, "plain.cpp", '#include "link/../value.h"\n' + VALUE)
+    assert load() == (1, "built")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("second/inc")
+    assert load() == (2, "built")
+
+
+DATED = f"{sample_ops.EXPORT} int value() {{ return __DATE__[10] - '0'; }}\n"
+"""The last digit of the year."""
+takes_a_date = pytest.mark.parametrize("load", ["g++"], indirect=True)
+"""Older releases of clang ignore the variable."""
+IN_1971, IN_1972 = str(400 * 86400), str(800 * 86400)
+
+
+@takes_a_date
+def test_the_variable_that_replaces_the_date_is_an_input_of_dated_sources(tmp_path, load, monkeypatch):
+    text_files.write(tmp_path, "dated.h", DATED)
+    text_files.write(tmp_path, "plain.cpp", '#include "dated.h"\n')
+    for date, value in ((IN_1971, 1), (IN_1972, 2)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+        assert load() == (value, "built")
+        assert load() == (value, "cache")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", IN_1971)
+    assert load() == (1, "cache")
+
+
+@takes_a_date
+def test_a_flag_may_hold_the_date(tmp_path, load, monkeypatch):
+    text_files.write(tmp_path, "plain.cpp", DATED.replace("__DATE__", "WHEN"))
+    for date, value in ((IN_1971, 1), (IN_1972, 2)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+        assert load(define_macros={"WHEN": "__DATE__"}) == (value, "built")
+
+
+@takes_a_date
+def test_an_object_with_another_date_is_not_reused(tmp_path, load, monkeypatch):
+    text_files.write(tmp_path, "plain.cpp", DATED)
+    for date, value in ((IN_1971, 1), (IN_1972, 2)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+        assert load(version=date) == (value, "built")

@@ -1,0 +1,93 @@
+"""Paths in flags: named by their root in a plan, and paths again in commands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opforge.builders.spec import flag_paths
+from opforge.builders.spec.kernel_roots import KernelRoot
+
+ROOTS = (KernelRoot("own", "/p"), KernelRoot("sycl:pkg/csrc", "/p/vendored"), KernelRoot("opforge", "/site/csrc"))
+PATHS = {root.name: root.path for root in ROOTS}
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["-I/p/inc"], ["-I{own}/inc"]),
+        (["-I/p"], ["-I{own}"]),
+        (["-I/p/vendored/inc"], ["-I{sycl:pkg/csrc}/inc"]),
+        (["-I/p/sub/../inc"], ["-I{own}/inc"]),
+        (["-I", "/p/inc"], ["-I", "{own}/inc"]),
+        (["-isystem", "/p/inc", "-isystem/p/inc"], ["-isystem", "{own}/inc", "-isystem{own}/inc"]),
+        (["-include", "/p/config.h"], ["-include", "{own}/config.h"]),
+        (["-L/p/lib", "-lfoo"], ["-L{own}/lib", "-lfoo"]),
+        (["/p/build/x.o", "/p/libx.a"], ["{own}/build/x.o", "{own}/libx.a"]),
+        (["-Wl,-T,/p/a.ld,-L,/p/lib"], ["-Wl,-T,{own}/a.ld,-L,{own}/lib"]),
+        (["-Wl,--version-script=/p/a.map"], ["-Wl,--version-script={own}/a.map"]),
+        (["-Xlinker", "--version-script=/p/a.map"], ["-Xlinker", "--version-script={own}/a.map"]),
+        (["-Xcompiler=-I/p/inc"], ["-Xcompiler=-I{own}/inc"]),
+        (["@/p/flags"], ["@{own}/flags"]),
+        (["-I/p/a{b}"], ["-I{own}/a{{b}}"]),
+        (["-DX={1}"], ["-DX={{1}}"]),
+    ],
+)
+def test_a_path_below_a_root_is_named_by_the_root(flags, named):
+    assert flag_paths.named(flags, ROOTS) == tuple(named)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-I/pq/inc"],
+        ["-I/elsewhere"],
+        ["-Iinc"],
+        ["-DFOLDER=/p/inc", "-DFLAG=-I/p/inc"],
+        ["-D", "FOLDER=/p/libx.a"],
+        ["-Wl,-rpath,/p/lib", "-Wl,-rpath=/p/lib"],
+        ["/p/lib/libx.so", "-Wl,-soname,/p/libx.so"],
+        ["-fprofile-generate=/p/profiles"],
+    ],
+)
+def test_other_paths_and_those_that_become_a_part_of_the_library_are_kept(flags):
+    assert flag_paths.named(flags, ROOTS) == tuple(flags)
+
+
+def test_a_path_through_a_link_is_named_by_the_root_that_it_leads_to(tmp_path):
+    (tmp_path / "project" / "inc").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "project")
+    roots = [KernelRoot("own", str(tmp_path / "project"))]
+    assert flag_paths.named([f"-I{tmp_path}/link/inc"], roots) == ("-I{own}/inc",)
+
+
+def test_the_root_of_the_file_system_names_no_path():
+    assert flag_paths.named(["-I/usr/include"], [KernelRoot("own", "/")]) == ("-I/usr/include",)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "-I", "-L", "-D", "-Wl,", "-Wl,-T,", "@", "-Xcompiler=-I"]),
+            st.sampled_from(["", "/p", "/p/vendored", "/site/csrc", "/other", "x"]),
+            st.text("{}ab/,=.", max_size=6),
+        ).map("".join)
+    )
+)
+def test_located_flags_are_the_same_paths_as_before(flags):
+    import os
+
+    def plain(words):
+        return [[os.path.normpath(part) if "/" in part else part for part in word.split(",")] for word in words]
+
+    assert plain(flag_paths.located(flag_paths.named(flags, ROOTS), PATHS)) == plain(flags)
+
+
+@given(st.lists(st.text("{}own/p-I", max_size=8)), st.lists(st.text("{}own/p-I", max_size=8)))
+def test_different_flags_have_different_names(first, second):
+    """Otherwise two plans would share a key."""
+    if flag_paths.located(flag_paths.named(first, ROOTS), PATHS) != flag_paths.located(
+        flag_paths.named(second, ROOTS), PATHS
+    ):
+        assert flag_paths.named(first, ROOTS) != flag_paths.named(second, ROOTS)

@@ -1,0 +1,153 @@
+"""Which files the system's package manager or a wheel lists."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from support import text_files
+
+from opforge.cache.filesystem import packages
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.packages import PackageFiles
+
+
+class Machine:
+    """A folder with databases of packages and files that they may list."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "inc").mkdir()
+        for name in ("a.h", "b.h"):
+            text_files.write(folder, f"inc/{name}", "")
+
+    def path(self, name):
+        return str(self.folder / name)
+
+    def dpkg(self, *names, diversions=""):
+        os.makedirs(self.folder / "dpkg" / "info", exist_ok=True)
+        text_files.write(self.folder, "dpkg/status", str(time.monotonic_ns()))
+        text_files.write(self.folder, "dpkg/info/x.list", "".join(f"{self.path(name)}\n" for name in names))
+        text_files.write(self.folder, "dpkg/diversions", diversions)
+
+    def listed(self, *names, kept=""):
+        files = PackageFiles(Disk(), kept and self.path(kept))
+        result = [name for name in names if files.find(self.path(name))]
+        files.save()
+        return result
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    for name, folder in (("DPKG", "dpkg"), ("APK", "apk"), ("PACMAN", "pacman")):
+        monkeypatch.setattr(packages, name, str(tmp_path / folder))
+    return Machine(tmp_path)
+
+
+def test_only_files_that_dpkg_lists_are_a_packages(machine):
+    assert machine.listed("inc/a.h", "inc/b.h") == []
+    machine.dpkg("inc", "inc/a.h")
+    assert machine.listed("inc/a.h", "inc/b.h") == ["inc/a.h"]
+
+
+def test_a_diverted_file_is_not_the_packages(machine):
+    machine.dpkg("inc/a.h", diversions=f"{machine.path('inc/a.h')}\n{machine.path('inc/a.h.distrib')}\n:\n")
+    assert machine.listed("inc/a.h") == []
+
+
+def test_apks_database_is_read(machine):
+    (machine.folder / "apk").mkdir()
+    text = f"P:x\nF:{machine.path('inc')[1:]}\nR:a.h\nZ:Q1x\n\n"
+    text_files.write(machine.folder, "apk/installed", text)
+    assert machine.listed("inc/a.h", "inc/b.h") == ["inc/a.h"]
+
+
+def test_pacmans_database_is_read(machine):
+    (machine.folder / "pacman" / "x-1").mkdir(parents=True)
+    text = f"%FILES%\n{machine.path('inc')[1:]}/\n{machine.path('inc/a.h')[1:]}\n\n%BACKUP%\n"
+    text_files.write(machine.folder, "pacman/x-1/files", text)
+    assert machine.listed("inc/a.h", "inc/b.h") == ["inc/a.h"]
+
+
+def test_a_file_behind_a_link_that_no_package_lists_is_nobodys(machine):
+    """update-alternatives makes such links, and switches them."""
+    (machine.folder / "current").symlink_to("inc")
+    machine.dpkg("inc", "inc/a.h")
+    assert machine.listed("current/a.h") == []
+    machine.dpkg("inc", "inc/a.h", "current")
+    assert machine.listed("current/a.h") == ["current/a.h"]
+
+
+def test_a_link_to_a_file_must_be_listed_too(machine):
+    os.symlink("a.h", machine.path("inc/link.h"))
+    machine.dpkg("inc/a.h")
+    assert machine.listed("inc/link.h") == []
+    machine.dpkg("inc/a.h", "inc/link.h")
+    assert machine.listed("inc/link.h") == ["inc/link.h"]
+
+
+def test_links_in_a_circle_lead_nowhere(machine):
+    os.symlink("b", machine.path("a"))
+    os.symlink("a", machine.path("b"))
+    machine.dpkg("a", "b")
+    assert machine.listed("a/x.h") == []
+
+
+@pytest.mark.skipif(not os.path.islink("/lib") or not os.path.isdir("/var/lib/dpkg/info"), reason="needs a merged /usr")
+def test_both_spellings_of_a_merged_usr_are_the_same_file():
+    files = PackageFiles(Disk())
+    ends = f"/lib/{os.uname().machine}-linux-gnu/libc.so.6"
+    libc = next(path for path in packages._listed_paths(files.database) if path.removeprefix("/usr") == ends)
+    below_usr = libc if libc.startswith("/usr") else "/usr" + libc
+    assert files.find(below_usr) and files.find(below_usr.removeprefix("/usr"))
+
+
+def test_answers_are_kept_for_one_state_of_the_database(machine, monkeypatch):
+    machine.dpkg("inc/a.h")
+    assert machine.listed("inc/a.h", "inc/b.h", kept="kept") == ["inc/a.h"]
+    read, listed_paths = [], packages._listed_paths
+    monkeypatch.setattr(packages, "_listed_paths", lambda database: read.append(database) or listed_paths(database))
+    assert machine.listed("inc/a.h", "inc/b.h", kept="kept") == ["inc/a.h"]
+    assert read == []
+    machine.dpkg("inc/b.h")
+    assert machine.listed("inc/a.h", "inc/b.h", kept="kept") == ["inc/b.h"]
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 1}', '{"state": [], "files": 3}'])
+def test_a_damaged_file_of_answers_is_ignored(machine, text):
+    machine.dpkg("inc/a.h")
+    text_files.write(machine.folder, "kept", text)
+    assert machine.listed("inc/a.h", "inc/b.h", kept="kept") == ["inc/a.h"]
+
+
+def wheel(machine, name, *files):
+    folder = machine.folder / "site" / f"{name}.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    text_files.write(folder, "RECORD", "".join(f"{file},sha256=x,1\n" for file in files))
+    for file in files:
+        os.makedirs(machine.folder / "site" / os.path.dirname(file), exist_ok=True)
+        text_files.write(machine.folder / "site", file, "")
+
+
+def test_the_wheel_that_lists_a_file_is_found(machine):
+    wheel(machine, "torch-2.13.0", "torch/include/t.h")
+    wheel(machine, "nvidia_cuda_cccl-13.0", "nvidia/cu13/include/c.h")
+    wheel(machine, "nvidia_cuda_crt-13.0", "nvidia/cu13/include/r.h")
+    text_files.write(machine.folder, "site/torch/include/copied.h", "")
+    files = PackageFiles(Disk())
+    owners = {
+        name: files.find(machine.path(f"site/{name}")) for name in ("torch/include/t.h", "torch/include/copied.h")
+    }
+    assert [owner and owner.package for owner in owners.values()] == ["torch-2.13.0.dist-info", None]
+    crt = files.find(machine.path("site/nvidia/cu13/include/r.h"))
+    assert crt and crt.stamp_file == machine.path("site/nvidia_cuda_crt-13.0.dist-info/RECORD")
+    assert files.is_in_wheels(machine.path("site/nvidia/cu13")) and not files.is_in_wheels(machine.path("inc"))
+
+
+def test_a_file_of_a_wheel_that_is_a_link_is_nobodys(machine):
+    wheel(machine, "torch-2.13.0", "torch/t.h")
+    os.unlink(machine.path("site/torch/t.h"))
+    os.symlink(machine.path("inc/a.h"), machine.path("site/torch/t.h"))
+    assert machine.listed("site/torch/t.h") == []
