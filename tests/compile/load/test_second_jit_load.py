@@ -180,12 +180,13 @@ def test_an_entry_that_is_evicted_before_it_is_opened_is_looked_for_again(here, 
 def test_layers_come_first(here, tmp_path, monkeypatch, directory):
     text_files.write(here, "op.cpp", TEXT.replace("VALUE", "5"))
     folder = str(tmp_path / "layer")
-    cls = sample_ops.builder_class(here, "op", abi="c")
+    name = sample_ops.unique_name("op")  # the process returns what it has loaded of an equal op
+    cls = sample_ops.builder_class(here, name, abi="c", sources=["op.cpp"])
     layer.add(folder, cls().build(), description_key(cls().spec()), ME)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", folder)
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
-    op = opforge.load("op", ["op.cpp"], build_directory=directory)
+    op = opforge.load(name, ["op.cpp"], build_directory=directory)
     assert (op.value(), op.origin) == (5, folder)
 
 
