@@ -45,7 +45,7 @@ class Loaded:
 
     def watch(self, files: Sequence[PathStamp]) -> None:
         """Sets the files and folders that are compared. A racy stamp may hide a change: then nothing is current."""
-        self._paths = [path for path, _stamp in files]
+        self.paths = [path for path, _stamp in files]
         self._stamps = [number for _path, stamp in files for number in stamp]
         self._is_racy = is_racy(files, self._began)
 
@@ -55,7 +55,7 @@ class Loaded:
             is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
-        return is_same and Disk().flat_stamps(self._paths) == self._stamps
+        return is_same and Disk().flat_stamps(self.paths) == self._stamps
 
 
 def _state(builder: OpBuilder) -> list[Any]:

@@ -5,6 +5,7 @@ A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("/site-packages/", "/dist-packages/")
 """The folders that Python's packages are installed in."""
+SYSTEM = re.compile("/+usr(?!/local)(/|$)")
+"""The folders that the system's packages are installed in."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
 
 
@@ -30,12 +33,12 @@ class Stamped(NamedTuple):
 
     @property
     def watched(self) -> tuple[PathStamp, ...]:
-        """What a process that has loaded the entry compares again: all but what belongs to installed packages."""
-        return tuple(
-            (path, stamp)
-            for path, stamp in (*self.files, *self.others)
-            if not any(folder in path for folder in PACKAGES)
-        )
+        """What a process that has loaded the entry compares again: all but what belongs to installed packages.
+
+        What the system's packages add to its folders changes the stamp of their database too, which is in `others`.
+        """
+        others = [(path, stamp) for path, stamp in self.others if not SYSTEM.match(path)]
+        return tuple(file for file in (*self.files, *others) if not any(folder in file[0] for folder in PACKAGES))
 
     @property
     def is_complete(self) -> bool:

@@ -266,3 +266,13 @@ def test_a_file_is_stamped_before_it_is_hashed(disk, monkeypatch):
     stamped = seen.stamps(INPUTS)
     disk.now += 60 * SECOND
     assert not by_stamps(Record(stamped, disk.now), disk)
+
+
+def test_a_loaded_entry_watches_all_but_installed_packages():
+    stamp = (1, 2, 3, 4)
+    files = ("/p/a.cpp", "/usr/include/by_hand.h", "/venv/lib/python3/site-packages/pkg/csrc/a.h")
+    others = ("//p/inc", "//usr/include", "/usr", "//usr/local/include", "/var/lib/dpkg/status")
+    others = (*others, "/site-packages/../dist-packages/torch-1.dist-info/RECORD", "/usr/lib/python3/dist-packages/x")
+    stamped = validity.Stamped(tuple((path, stamp) for path in files), tuple((path, stamp) for path in others))
+    watched = ["/p/a.cpp", "/usr/include/by_hand.h", "//p/inc", "//usr/local/include", "/var/lib/dpkg/status"]
+    assert stamped.watched == tuple((path, stamp) for path in watched)
