@@ -221,8 +221,8 @@ class Store:
     def note_use(self, pointer: str) -> None:
         """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first."""
         try:
-            if self.disk.now_ns() - os.stat(pointer).st_mtime_ns > USE_INTERVAL_NS:
-                os.utime(pointer)
+            if self.disk.now_ns() - os.lstat(pointer).st_mtime_ns > USE_INTERVAL_NS:
+                os.utime(pointer, follow_symlinks=False)
         except OSError:
             return  # a read-only store, or a pointer that has just been removed
 

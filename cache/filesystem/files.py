@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -19,7 +20,12 @@ json.loads(b"{}")  # sets the parser up, which takes as long as parsing twenty r
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and its parents for this user alone, whatever the umask."""
+    """Makes a folder and its parents for this user alone, whatever the umask.
+
+    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -56,6 +62,22 @@ def write_file(path: str, data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def append_to_file(path: str, data: bytes, flags: int = 0) -> None:
+    """Appends to a file of the store; with os.O_CREAT as `flags` it is made. Raises OSError.
+
+    A link, a pipe or a device in its place is refused, and so is a file that has a second name: that is another's.
+    """
+    kept = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, kept | flags, 0o600)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
+        os.write(handle, data)
+    finally:
+        os.close(handle)
 
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:

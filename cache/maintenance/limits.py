@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records import size_log
 
@@ -43,8 +44,7 @@ def _is_due(layout: Layout, now: float) -> bool:
     except OSError:
         pass  # never checked yet
     try:
-        with open(path, "wb"):
-            os.utime(path)
+        write_file(path, b"")  # a new file: what may lie there instead of it is not opened
     except OSError:
         return False
     return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from opforge.cache.filesystem.files import read_file, size_of, temp_path
+from opforge.cache.filesystem.files import append_to_file, read_file, size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
@@ -25,15 +25,9 @@ MAX_BYTES = 64 << 10
 def append(layout: Layout, change: int) -> None:
     """Appends a change in bytes. Without a file nothing is appended, since the next `total` walks."""
     try:
-        handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+        append_to_file(layout.path(FILE), f"{change:+d}\n".encode())
     except OSError:
         return
-    try:
-        os.write(handle, f"{change:+d}\n".encode())
-    except OSError:
-        return
-    finally:
-        os.close(handle)
 
 
 def total(layout: Layout) -> int:

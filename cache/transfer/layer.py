@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path
-from opforge.cache.filesystem.trust import folder_problem
+from opforge.cache.filesystem.trust import folder_problem, link_problem
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import RECORD, Entry
@@ -59,7 +59,7 @@ def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) ->
     if os.path.isdir(layer.root):
         owners = {*owners, os.stat(layer.root).st_uid}
     for path in (layer.path("entries"), layer.description(description)):
-        problem = folder_problem(path, owners)
+        problem = folder_problem(path, owners) or link_problem(layer.path())
         if problem:
             raise CacheDirError(layer.root, *problem)
 
