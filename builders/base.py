@@ -165,12 +165,17 @@ class OpBuilder:
         exact: bool = False,
     ) -> Entry:
         self.trace = []
-        entry = finder.stored_entry(spec, store, exact, force, self.trace)
-        if entry:
-            return entry
-        from .run import pipeline
+        try:
+            entry = finder.stored_entry(spec, store, exact, force, self.trace)
+            if entry:
+                return entry
+            from .run import pipeline
 
-        return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+            return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+        except MemoryError as error:
+            from .resources import out_of_memory
+
+            raise out_of_memory(spec.name) from error
 
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
         """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
