@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import time
 from typing import Any
 
 MAX_FILE_BYTES = 64 << 20
@@ -64,20 +65,51 @@ def write_file(path: str, data: bytes) -> None:
         raise
 
 
-def append_to_file(path: str, data: bytes, flags: int = 0) -> None:
-    """Appends to a file of the store; with os.O_CREAT as `flags` it is made. Raises OSError.
+def open_to_append(path: str, flags: int = 0) -> int:
+    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
 
-    A link, a pipe or a device in its place is refused, and so is a file that has a second name: that is another's.
+    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
+    is written would change another's file.
     """
-    kept = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    handle = os.open(path, kept | flags, 0o600)
+    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, own | flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
+    return handle
+
+
+def now_in(folder: str) -> float:
+    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
+
+    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
+    """
+    path = temp_path(os.path.join(folder, "clock"))
     try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
-        os.write(handle, data)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return time.time()  # read-only: nothing can be removed there either
+    try:
+        return os.fstat(handle).st_mtime
     finally:
         os.close(handle)
+        os.unlink(path)
+
+
+def renew(path: str, seconds: float) -> bool:
+    """Sets the time of a file or folder to now if it differs by more than `seconds`: what was used is evicted last.
+
+    Returns whether it did. If that fails, the file is evicted earlier.
+    """
+    try:
+        # abs: a time far in the future was set by a wrong clock, and would keep the file for ever.
+        if abs(time.time() - os.lstat(path).st_mtime) > seconds:
+            os.utime(path, follow_symlinks=False)
+            return True
+    except OSError:
+        return False
+    return False
 
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:

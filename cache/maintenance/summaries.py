@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import UNREADABLE, append_to_file, read_file, write_file
+from opforge.cache.filesystem.files import UNREADABLE, open_to_append, read_file, write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
 
@@ -81,7 +81,8 @@ class Summaries:
                 lines = [json.dumps([key, stamp, *summary]) + "\n" for key, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
             elif self._new:
-                append_to_file(self._path, "".join(self._new).encode(), os.O_CREAT)
+                with os.fdopen(open_to_append(self._path, os.O_CREAT), "wb") as file:
+                    file.write("".join(self._new).encode())
         except OSError:
             return
 

@@ -10,7 +10,7 @@ from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.files import append_to_file, make_folder
+from opforge.cache.filesystem.files import make_folder, open_to_append
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
@@ -131,7 +131,7 @@ def test_a_pipe_in_place_of_a_file_that_is_appended_to_or_touched_blocks_nothing
     for name in ("bytes", "swept"):
         os.mkfifo(layout.path(name))
     with pytest.raises(OSError, match="No such device"):
-        append_to_file(layout.path("bytes"), b"+1\n", os.O_CREAT)
+        open_to_append(layout.path("bytes"), os.O_CREAT)
     size_log.append(layout, 1)
     os.utime(layout.path("swept"), (1, 1))
     limits.enforce(layout, None, 60.0)
