@@ -74,7 +74,7 @@ def open_to_append(path: str, flags: int = 0) -> int:
     own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(path, own | flags, 0o600)
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+    if not stat.S_ISREG(status.st_mode) or is_shared(status):
         os.close(handle)
         raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
     return handle
@@ -97,6 +97,11 @@ def now_in(folder: str) -> float:
         os.unlink(path)
 
 
+def is_shared(status: os.stat_result) -> bool:
+    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
+
 def renew(path: str, seconds: float) -> bool:
     """Sets the time of a file or folder to now if it differs by more than `seconds`: what was used is evicted last.
 
@@ -104,7 +109,8 @@ def renew(path: str, seconds: float) -> bool:
     """
     try:
         # abs: a time far in the future was set by a wrong clock, and would keep the file for ever.
-        if abs(time.time() - os.lstat(path).st_mtime) > seconds:
+        status = os.lstat(path)
+        if abs(time.time() - status.st_mtime) > seconds and not is_shared(status):
             os.utime(path, follow_symlinks=False)
             return True
     except OSError:

@@ -34,6 +34,7 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
     try:
         handle = open_to_append(layout.path(FILE))
     except OSError:
+        _remove(layout.path(FILE))
         yield lambda _change: None
         return
 
@@ -47,6 +48,14 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
         yield append
     finally:
         os.close(handle)
+
+
+def _remove(path: str) -> None:
+    """Removes what cannot be appended to: its sum would stay as it is, and the limit would not be enforced."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # there is none, or a folder, which `total` cannot read either
 
 
 def append(layout: Layout, change: int) -> None:

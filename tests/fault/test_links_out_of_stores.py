@@ -9,12 +9,13 @@ import pytest
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
-from opforge.cache import machine_folder
+from opforge.cache import current, machine_folder
+from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import make_folder, open_to_append
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
-from opforge.cache.transfer import layer
+from opforge.cache.transfer import archive, layer
 from opforge.errors import CacheDirError
 
 TEXT = "years of work\n"
@@ -49,29 +50,32 @@ def test_no_build_and_no_command_writes_through_a_link(thesis, tmp_path, own_sto
     for words in (["ls"], ["stats"], ["gc"]):
         assert child_processes.run_command("cache", *words).returncode == 0
     assert unchanged(thesis)
+    assert not path.exists() or (path.stat().st_nlink == 1 and not path.is_symlink()), "a file of its own again"
 
 
 def test_no_log_of_a_failed_build_is_written_through_a_link(thesis, tmp_path, own_store):
     thesis.chmod(0o644)
     cls = sample_ops.plain_op(tmp_path / "op", source="not C++\n")
-    with pytest.raises(Exception, match="expected|does not name a type"):
+    with pytest.raises(Exception, match=r"expected|does not name a type"):
         cls().build()
     (log,) = (own_store / "v2" / "logs").iterdir()
     log.unlink()
     log.symlink_to(thesis)
-    with pytest.raises(Exception, match="expected|does not name a type"):
+    with pytest.raises(Exception, match=r"expected|does not name a type"):
         cls().build()
     assert unchanged(thesis) and not log.is_symlink()
 
 
-def test_the_time_of_what_a_pointer_leads_to_is_not_changed(thesis, tmp_path, own_store):
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_the_time_of_what_a_pointer_leads_to_is_not_changed(thesis, tmp_path, own_store, link):
     thesis.chmod(0o644)
     cls = sample_ops.plain_op(tmp_path / "op")
     cls().build()
     (pointer,) = (own_store / "v2" / "plans").glob("*/*")
     pointer.unlink()
-    pointer.symlink_to(thesis)
-    os.utime(pointer, (1, 1), follow_symlinks=False)
+    link(thesis, pointer)
+    if pointer.is_symlink():
+        os.utime(pointer, (1, 1), follow_symlinks=False)
     assert cls().build().origin == "cache"
     assert unchanged(thesis)
 
@@ -84,8 +88,6 @@ def test_a_store_with_a_linked_folder_is_refused(tmp_path, own_store, name):
     (tmp_path / "elsewhere").mkdir()
     (own_store / "v2" / name).symlink_to(tmp_path / "elsewhere")
     sample_ops.set_value(tmp_path / "op", 2)
-    from opforge.cache import current
-
     current.reset()
     with pytest.raises(CacheDirError, match=r"is a symbolic link, and a store has none inside\. Run: rm "):
         cls().build()
@@ -136,3 +138,35 @@ def test_a_pipe_in_place_of_a_file_that_is_appended_to_or_touched_blocks_nothing
     os.utime(layout.path("swept"), (1, 1))
     limits.enforce(layout, None, 60.0)
     assert os.path.isfile(layout.path("swept"))
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_lock_in_whose_place_a_link_lies_is_a_new_file(thesis, tmp_path, link):
+    thesis.chmod(0o644)
+    path = tmp_path / "lock"
+    link(thesis, path)
+    with lock.acquire(str(path), "op", None):
+        assert not path.is_symlink() and path.stat().st_nlink == 1
+    assert unchanged(thesis)
+
+
+@pytest.mark.parametrize("name", ["build.json", "record.json", "library"])
+def test_terabytes_in_an_entry_are_neither_exported_nor_put_into_a_layer(tmp_path, name):
+    entry = sample_ops.plain_op(tmp_path / "op")().build()
+    path = entry.library if name == "library" else os.path.join(entry.folder, name)
+    os.chmod(path, 0o600)
+    os.truncate(path, 1 << 42)
+    store = current.own_store().layout
+    assert archive.export(store, [entry.key], str(tmp_path / "archive")) == []
+    assert os.path.getsize(tmp_path / "archive") < 100_000
+    if name != "build.json":
+        with pytest.raises(CacheDirError, match=r"it cannot be copied: its .* has more than .* bytes"):
+            layer.add(str(tmp_path / "layer"), entry, "description", ME)
+
+
+def test_a_pipe_in_an_entry_is_not_waited_for_when_it_is_put_into_a_layer(tmp_path):
+    entry = sample_ops.plain_op(tmp_path / "op")().build()
+    os.unlink(os.path.join(entry.folder, "record.json"))
+    os.mkfifo(os.path.join(entry.folder, "record.json"))
+    with pytest.raises(CacheDirError, match="it cannot be copied: it is no regular file"):
+        layer.add(str(tmp_path / "layer"), entry, "description", ME)

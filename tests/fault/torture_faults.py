@@ -126,7 +126,8 @@ class Torture:
         shutil.copytree(f"{self.place}/store/v2", f"{self.outside}/v2")
         for name in ("thesis.tmp", "x.1.0a1b2c3d.tmp", "bytes", "summaries", "empty"):
             text_files.write(self.outside, name, "" if name == "empty" else "years of work\n")
-        for path in sum(paths_in([self.outside]), []):
+        files, folders = paths_in([self.outside])
+        for path in (*files, *folders):
             os.utime(path, (1, 1), follow_symlinks=False)
 
     def import_what_they_imported(self) -> None:
@@ -287,7 +288,7 @@ def main() -> int:
     options = parser.parse_args()
     for name in [name for name in os.environ if name.startswith("OPFORGE_")]:
         del os.environ[name]
-    root, began = tempfile.mkdtemp(prefix="opforge-torture-"), time.monotonic()
+    root, began = tempfile.mkdtemp(prefix="opforge-faults-"), time.monotonic()
     print(f"seed {options.seed}, {options.rounds} rounds with {options.processes} processes, in {root}", flush=True)
     torture = Torture(root, options.processes, random.Random(options.seed))
     try:

@@ -93,7 +93,7 @@ class Victim:
 
 
 def _apply(limit: tuple[str, int] | None) -> list[str]:
-    """Sets a limit on this process. Returns the words that must start Python for it to apply: root is exempt from some."""
+    """Sets a limit on this process. Returns the words that must precede Python's: root is exempt from one limit."""
     if limit is None:
         return []
     name, value = limit
