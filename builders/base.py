@@ -69,7 +69,7 @@ def copied(value: Any, depth: int = 6) -> Any:
 
     Nothing that a builder declares is nested deeper than `depth`.
     """
-    kind = type(value) if depth else None
+    kind: Any = type(value) if depth else None
     if kind in (dict, types.MappingProxyType):
         return {name: copied(part, depth - 1) for name, part in value.copy().items()}
     if kind in (list, tuple, set):
