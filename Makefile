@@ -38,9 +38,11 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# A long run of the tests that kill builders and corrupt the store. `make test` includes a short one.
+# Long runs of the tests that kill builders, and that put anything in the place of a store's files. `make test` includes
+# short ones.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
+	$(BIN)/python tests/fault/torture_faults.py --rounds 1000 --processes 8
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.

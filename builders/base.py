@@ -230,12 +230,17 @@ class OpBuilder:
         exact: bool = False,
     ) -> Entry:
         self.trace = []
-        entry = finder.stored_entry(spec, store, exact, force, self.trace)
-        if entry:
-            return entry
-        from .run import pipeline
+        try:
+            entry = finder.stored_entry(spec, store, exact, force, self.trace)
+            if entry:
+                return entry
+            from .run import pipeline
 
-        return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+            return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+        except MemoryError as error:
+            from .resources import out_of_memory
+
+            raise out_of_memory(spec.name) from error
 
     def _store(self) -> Store | None:
         """Returns the store that `load` builds in; None for the user's."""

@@ -78,6 +78,8 @@ def remember(name: str, value: bytes) -> bool:
     for folder in folders():
         lookups = f"{folder}/{LOOKUPS}"
         try:
+            if os.path.islink(os.path.dirname(folder)) or os.path.islink(folder):
+                continue  # what is written there would lie elsewhere
             make_folder(lookups)
             if not is_private(lookups):
                 continue

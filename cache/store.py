@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
-from .filesystem.files import UNREADABLE
+from .filesystem.files import UNREADABLE, is_shared
 from .layout import Layout
 from .records.entry import Entry, integrity_problem, read_record
 
@@ -224,8 +224,9 @@ class Store:
         """
         try:
             # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
-            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
-                os.utime(pointer)
+            status = os.lstat(pointer)
+            if abs(self.disk.now_ns() - status.st_mtime_ns) > USE_INTERVAL_NS and not is_shared(status):
+                os.utime(pointer, follow_symlinks=False)
                 return True
         except OSError:
             return False  # a read-only store, or a pointer that has just been removed

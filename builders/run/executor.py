@@ -11,6 +11,7 @@ from typing import NamedTuple
 from opforge.builders.spec.build_plan import Step
 from opforge.builders.spec.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.cache.filesystem.disk import Disk, Stamp
+from opforge.cache.filesystem.files import write_file
 from opforge.cache.filesystem.packages import KEPT_ANSWERS, PackageFiles
 from opforge.cache.publish import BuildResult
 from opforge.cache.records.inputs import Inputs
@@ -165,8 +166,7 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
     if outcome.status or missing:
         log = job.log
         try:
-            with open(log, "w", encoding="utf-8") as file:
-                file.write(outcome.output)
+            write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
         except OSError:
             log = ""  # the error message alone has to do
         if missing:

@@ -9,7 +9,7 @@ import os
 
 from opforge import settings
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.files import now_in
+from opforge.cache.filesystem.files import now_in, write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
@@ -62,8 +62,7 @@ def _is_due(layout: Layout, now: float) -> bool:
     except OSError:
         pass  # never swept yet
     try:
-        with open(path, "wb"):
-            os.utime(path)
+        write_file(path, b"")  # a new file: what may lie there instead of it is not opened
     except OSError:
         return False
     return True
