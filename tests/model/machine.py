@@ -1,0 +1,309 @@
+"""The model: random changes, and after each a load, which must give what a build without a cache gives."""
+
+from __future__ import annotations
+
+import collections
+import os
+import shutil
+import tempfile
+import time
+
+import fresh_build
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from processes import Loader
+from world import COMPILERS, FEATURES, PLACES, World, source_text
+
+STORES, LAYERS = ("store0", "store1"), ("layer0", "layer1")
+HEADERS = ("inner.h", "optional.h", "wanted.h", "deep.h", "value.h", "blob.txt")
+USER_FLAGS = ("CPPFLAGS", "CXXFLAGS", "LDFLAGS")
+counts: collections.Counter[str] = collections.Counter()
+"""What the loads of this process were answered by, and what each rule did."""
+mutant = ""
+"""The patch with which the loads are made; empty for none."""
+
+number = st.integers(1, 2)
+how_written = st.sampled_from(("replace", "in place"))
+time_set = st.sampled_from(("now", "now", "kept", "long ago"))
+load_by = st.sampled_from(("again",) * 6 + ("held",) * 3 + ("fresh",))
+
+
+class Context:
+    """What the maker of a layer's entry had: the variables, and a copy of the machine's own files."""
+
+    def __init__(self, world: World, folder: str) -> None:
+        self.environment, self.folder = world.environment(), folder
+        for name in fresh_build.FOREIGN:
+            if os.path.isdir(world.path(name)) and not os.path.islink(world.path(name)):
+                shutil.copytree(world.path(name), os.path.join(folder, name), symlinks=True)
+        os.symlink(os.readlink(world.path("current")), os.path.join(folder, "current"))
+
+
+class Loads(RuleBasedStateMachine):
+    """One world; each rule changes one thing and loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(tempfile.mkdtemp(prefix="opforge-model-"))
+        self.again, self.held = Loader(mutant), Loader(mutant)
+        self.contexts: dict[str, Context] = {}
+        self.log: list[str] = []
+        self.stored: object = None
+
+    def teardown(self) -> None:
+        self.again.close()
+        self.held.close()
+        self.world.close()
+
+    def load(self, by: str) -> None:
+        """Loads the op in one of the processes and compares it with a fresh build."""
+        began = time.perf_counter()
+        if by == "fresh":
+            process = Loader(mutant)
+            try:
+                answer = process.ask(self.world, by)
+            finally:
+                process.close()
+        else:
+            answer = (self.held if by == "held" else self.again).ask(self.world, by)
+        counts["seconds in loads"] += time.perf_counter() - began
+        counts["steps"] += 1
+        began = time.perf_counter()
+        self.compare(answer, by)
+        counts["seconds in the oracle"] += time.perf_counter() - began
+
+    def compare(self, answer: dict, by: str) -> None:
+        origin = answer.get("origin", answer.get("error"))
+        counts[f"{by}: {'layer' if '/' in origin else origin}"] += 1
+        context = self.contexts.get(answer.get("key")) if os.path.basename(origin) in LAYERS else None
+        environment = context.environment if context else self.world.environment()
+        try:
+            values = fresh_build.expected(self.world, environment, context.folder if context else "")
+        except fresh_build.BuildFails as error:
+            assert "error" in answer, f"{answer} although the build fails: {error}"
+            counts["failing builds"] += 1
+            return
+        if "error" in answer:
+            refused = answer["error"] == "CacheDirError" and self.world.store in self.world.read_only
+            assert refused or answer["error"] == "PrebuiltRequiredError", f"{answer}; a build gives {values}"
+            return
+        assert self.dateless(answer["values"], environment) == self.dateless(values, environment), origin
+        if context:
+            self.check_flags(context)
+        state = self.world.state()
+        if by in ("again", "fresh"):
+            assert origin != "built" or self.stored != state, "the second load of one state builds again"
+            self.stored = state
+
+    def check_flags(self, context: Context) -> None:
+        """A layer's entry with other flags than the user's is used only if the user asks for that."""
+        here, there = self.world.variables, context.environment
+        if not here.get("OPFORGE_PREBUILT"):
+            for name in USER_FLAGS:
+                assert not here.get(name) or here[name] == there.get(name), f"{name} of the layer's maker is used"
+
+    def dateless(self, values: dict[str, str], environment: dict[str, str]) -> dict[str, str]:
+        """Returns the values without a date that depends on when the op was compiled."""
+        value = values["value"]
+        if "SOURCE_DATE_EPOCH" in environment and "cxx=gcc" in value:
+            return values
+        return {**values, "value": value.partition(" date=")[0]}
+
+    # Files
+
+    @rule(by=load_by, n=number, how=how_written, at=time_set)
+    def edit_the_source(self, by, n, how, at):
+        self.world.write("op/op.cpp", source_text(n, self.world.features), how, at)
+        self.load(by)
+
+    @rule(by=load_by, feature=st.sampled_from(FEATURES), how=how_written, at=time_set)
+    def change_what_the_source_does(self, by, feature, how, at):
+        world = self.world
+        world.features = world.features ^ {feature}
+        world.write("op/op.cpp", source_text(1, world.features), how, at)
+        if feature == "linked":
+            world.attributes["libraries"] = ["model"] if "linked" in world.features else []
+            for name in ("libs", "libs2"):
+                if not os.path.exists(world.path(f"{name}/libmodel.a")):
+                    world.write_archive(name, 1, how, at)
+            world.attributes["extra_link_args"] = [f"-L{world.path('libs')}"] if "linked" in world.features else []
+        self.load(by)
+
+    @rule(by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES), n=number, how=how_written, at=time_set)
+    def write_a_header(self, by, name, place, n, how, at):
+        place = place if name != "deep.h" else ("op" if place in PLACES[:4] else "")
+        text = f"<blob={place}{n}>" if name == "blob.txt" else self.world.header_text(place, name, n)
+        self.world.write(f"{place}/{name}" if place else name, text, how, at)
+        self.load(by)
+
+    @rule(by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES))
+    def remove_a_header(self, by, name, place):
+        if (place, name) not in (("op", "value.h"), ("late", "inner.h"), ("late", "blob.txt"), ("", "deep.h")):
+            self.world.remove(f"{place}/{name}" if place else name)
+        self.load(by)
+
+    @rule(by=load_by, place=st.sampled_from(("op", "first", "mine")), n=number, how=how_written, at=time_set)
+    def write_a_source_of_a_root(self, by, place, n, how, at):
+        self.world.write(f"{place}/part.cpp", self.world.part_text(place, n), how, at)
+        self.load(by)
+
+    @rule(by=load_by, place=st.sampled_from(("op", "first")))
+    def remove_a_source_of_a_root(self, by, place):
+        self.world.remove(f"{place}/part.cpp")
+        self.load(by)
+
+    @rule(by=load_by, name=st.sampled_from(("libs", "libs2")), n=number, how=how_written, at=time_set)
+    def write_an_archive(self, by, name, n, how, at):
+        self.world.write_archive(name, n, how, at)
+        self.load(by)
+
+    @rule(by=load_by, name=st.sampled_from(("op/op.cpp", "op/value.h", "late/inner.h", "mine/include/inner.h", "late")))
+    def touch(self, by, name):
+        self.world.next_tick()
+        os.utime(self.world.path(name))
+        self.load(by)
+
+    # The declaration
+
+    @rule(by=load_by, name=st.sampled_from(("define_macros", "extra_compile_args", "version")), n=number)
+    def change_a_flag(self, by, name, n):
+        values = {
+            "define_macros": {"MACRO": str(n), "BLOB": '"blob.txt"'},
+            "extra_compile_args": [f"-DFLAG={n}"],
+            "version": str(n),
+        }
+        self.world.attributes[name] = values[name]
+        self.load(by)
+
+    @rule(by=load_by, folders=st.sampled_from((("early", "late"), ("late", "early"), ("late",), ("early",), ("late", "libs"))))
+    def change_the_include_folders(self, by, folders):
+        self.world.attributes["include_dirs"] = list(folders)
+        self.load(by)
+
+    @rule(by=load_by, roots=st.sampled_from((("mine",), ("first", "mine"), ("mine", "first"))))
+    def change_the_kernel_roots(self, by, roots):
+        self.world.attributes["kernel_roots"] = list(roots)
+        self.load(by)
+
+    @rule(by=load_by, sources=st.sampled_from((("op.cpp",), ("op.cpp", "part.cpp"))))
+    def change_the_sources(self, by, sources):
+        self.world.attributes["sources"] = list(sources)
+        self.load(by)
+
+    @rule(by=load_by, folders=st.sampled_from((("libs",), ("libs2",), ("libs2", "libs"))))
+    def change_the_folders_of_archives(self, by, folders):
+        if "linked" in self.world.features:
+            self.world.attributes["extra_link_args"] = [f"-L{self.world.path(name)}" for name in folders]
+        self.load(by)
+
+    # Compilers and variables
+
+    @rule(by=load_by, link=st.sampled_from(("alternatives/c++", "profiles/a/bin/g++")), at=st.integers(0, len(COMPILERS)))
+    def switch_a_link_to_a_compiler(self, by, link, at):
+        if at == len(COMPILERS):
+            self.world.write_script("temporary/wrapper", 1, "replace")
+            self.world.link(link, self.world.path("temporary/wrapper"))
+        else:
+            self.world.link(link, COMPILERS[at])
+        self.load(by)
+
+    @rule(by=load_by, n=st.integers(1, 3), how=how_written)
+    def replace_a_compiler_in_place(self, by, n, how):
+        self.world.next_tick()
+        self.world.write_script("bin/g++", n, how)
+        self.load(by)
+
+    @rule(by=load_by)
+    def put_the_link_back(self, by):
+        self.world.link("bin/g++", "../alternatives/c++")
+        self.load(by)
+
+    @rule(by=load_by, profile=st.sampled_from("ab"))
+    def switch_the_profile(self, by, profile):
+        self.world.link("current", f"profiles/{profile}")
+        self.load(by)
+
+    @rule(by=load_by, name=st.sampled_from(("bin/g++", "current/bin/g++", "", "g++", "alternatives/c++")))
+    def choose_a_compiler(self, by, name):
+        if name == "":
+            self.world.variables.pop("CXX", None)
+        else:
+            self.world.variables["CXX"] = self.world.path(name) if "/" in name else name
+        self.load(by)
+
+    @rule(
+        by=load_by,
+        name=st.sampled_from(
+            ("CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH", "SOURCE_DATE_EPOCH", "OMPI_MODEL")
+            + ("OPFORGE_PREBUILT", "OPFORGE_PARANOID")
+        ),
+        n=st.integers(0, 2),
+    )
+    def set_a_variable(self, by, name, n):
+        path = self.world.path
+        values = {
+            "CXXFLAGS": ("-DCXXFLAGS=1", f"-I{path('flags')}"),
+            "CPPFLAGS": ("-DCPPFLAGS=1", "-DCPPFLAGS=2"),
+            "LDFLAGS": (f"-L{path('libs2')}", "-Wl,--build-id"),
+            "CPATH": (path("cpath"), f"{path('cpath2')}:{path('cpath')}"),
+            "LIBRARY_PATH": (path("libs2"), path("libs")),
+            "SOURCE_DATE_EPOCH": ("0", "1000000000"),
+            "OMPI_MODEL": ("-DWRAPPER=3", "-DWRAPPER=4"),
+            "OPFORGE_PREBUILT": ("ignore", "prefer"),
+            "OPFORGE_PARANOID": ("1", "0"),
+        }
+        self.world.variables.pop(name, None)
+        if n:
+            self.world.variables[name] = values[name][n - 1]
+        self.load(by)
+
+    # Stores, layers, machines
+
+    @rule(by=load_by, store=st.sampled_from(STORES))
+    def choose_a_store(self, by, store):
+        self.world.store = store
+        self.stored = None
+        self.load(by)
+
+    @rule(by=load_by, copied=st.permutations(STORES), read_only=st.booleans())
+    def copy_a_store(self, by, copied, read_only):
+        self.world.copy_store(*copied)
+        self.world.store = copied[1]
+        self.world.set_read_only(copied[1], read_only)
+        self.stored = None
+        self.load(by)
+
+    @rule(by=load_by, read_only=st.booleans())
+    def make_the_store_read_only_or_writable(self, by, read_only):
+        self.world.set_read_only(self.world.store, read_only)
+        self.load(by)
+
+    @rule(by=load_by, layer=st.sampled_from(LAYERS))
+    def fill_a_layer(self, by, layer):
+        context = Context(self.world, tempfile.mkdtemp(prefix="context-", dir=self.world.root))
+        answer = self.again.ask(self.world, "layer", layer)
+        if "key" in answer:
+            self.contexts.setdefault(answer["key"], context)
+        self.stored = None
+        self.load(by)
+
+    @rule(by=load_by, layers=st.sampled_from(((), ("layer0",), ("layer1", "layer0"), ("layer0", "layer1"))))
+    def choose_the_layers(self, by, layers):
+        self.world.layers = layers
+        self.stored = None
+        self.load(by)
+
+    @rule(by=load_by, machine=st.sampled_from("ab"), clock_ahead=st.booleans())
+    def use_another_machine(self, by, machine, clock_ahead):
+        self.world.machine, self.world.clock_ahead = machine, clock_ahead or machine == "a"
+        self.load(by)
+
+    @rule()
+    def build_by_force(self):
+        if self.world.store not in self.world.read_only:
+            self.compare(self.again.ask(self.world, "force"), "force")
+        self.load("again")
+
+    @rule(by=load_by)
+    def change_nothing(self, by):
+        self.load(by)
