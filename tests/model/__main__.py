@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 
@@ -25,12 +24,6 @@ def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
         )
         run_state_machine_as_test(seed(random_seed)(machine.Loads), settings=options)
         random_seed += 1
-        report()
-
-
-def report() -> None:
-    counts = {name: round(count, 1) for name, count in sorted(machine.counts.items())}
-    print(time.strftime("%H:%M:%S"), counts, flush=True)
 
 
 def main() -> None:
@@ -42,10 +35,7 @@ def main() -> None:
     parser.add_argument("--mutant", default="", help="a patch of mutants.py")
     options = parser.parse_args()
     machine.mutant = options.mutant
-    try:
-        run(options.steps, options.length, options.seed, options.shrink)
-    finally:
-        report()
+    run(options.steps, options.length, options.seed, options.shrink)
 
 
 if __name__ == "__main__":

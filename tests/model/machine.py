@@ -28,6 +28,11 @@ time_set = st.sampled_from(("now", "now", "kept", "long ago"))
 load_by = st.sampled_from(("again",) * 6 + ("held",) * 3 + ("fresh",))
 
 
+def report() -> None:
+    """Prints what was done so far."""
+    print(time.strftime("%H:%M:%S"), {name: round(count, 1) for name, count in sorted(counts.items())}, flush=True)
+
+
 class Context:
     """What the maker of a layer's entry had: the variables, and a copy of the machine's own files."""
 
@@ -54,6 +59,7 @@ class Loads(RuleBasedStateMachine):
         self.again.close()
         self.held.close()
         self.world.close()
+        report()
 
     def load(self, by: str) -> None:
         """Loads the op in one of the processes and compares it with a fresh build."""
