@@ -98,7 +98,7 @@ class Source(NamedTuple):
     def _ranked(
         self, description: str, fit: Callable[[Mapping[str, Any]], Fit], rejected: list[Rejected]
     ) -> list[Entry]:
-        """The entries with this description that fit, the best first."""
+        """Returns the entries with this description that fit, the best first."""
         ranked: list[tuple[int, Entry]] = []
         for name in self._names(self.layout.description(description), rejected):
             entry = self.read(name, rejected)
@@ -205,7 +205,7 @@ class Store:
         return seen.stamps(inputs), seen.problem(inputs)
 
     def _pointers(self, plan_key: str) -> list[str]:
-        """The paths of a plan's pointers to entries, the last used first."""
+        """Returns the paths of a plan's pointers to entries, the last used first."""
         folder = self.layout.plan(plan_key)
         try:
             with os.scandir(folder) as files:

@@ -159,7 +159,7 @@ def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
 
 
 def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """The folder, or the nearest above it that exists, down to `root`: its stamp changes if the folder appears."""
+    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
@@ -173,7 +173,7 @@ def _libc() -> str:
 
 
 def _working_folder() -> str:
-    """The working folder, if PATH or CXX is relative to it; otherwise empty."""
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = os.environ.get("CXX", "")
     starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
     return "" if all(path.startswith("/") for path in starts) else os.getcwd()
@@ -185,7 +185,7 @@ def _folders(variable: str, default: str = "") -> list[str]:
 
 
 def _program_folders() -> list[str]:
-    """The folders in which a compiler that takes precedence would appear: their stamps are remembered."""
+    """Returns the folders in which a compiler that takes precedence would appear: their stamps are remembered."""
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
@@ -194,7 +194,7 @@ _code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_sta
 
 
 def _code_stamps(spec: OpSpec) -> list[int]:
-    """The stamps of opforge's own files that shape plans for this spec, as they were when this process first asked."""
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
         _code[files] = Disk().flat_stamps(files)
@@ -202,7 +202,7 @@ def _code_stamps(spec: OpSpec) -> list[int]:
 
 
 def _absent_paths(spec: OpSpec) -> list[str]:
-    """The paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
+    """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *spec.include_dirs):
         if not os.path.isabs(name):

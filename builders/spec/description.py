@@ -36,7 +36,7 @@ def description_key(spec: OpSpec) -> str:
 
 
 def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
-    """(root, path, SHA-256) of each source."""
+    """Returns (root, path, SHA-256) of each source."""
     disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
     located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
     return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]

@@ -48,6 +48,7 @@ KINDS = {
     "logs": "log",
     "objects": "object",
     "peaks": "memory record",
+    "pins": "pin",
     "plans": "pointer",
     "quarantine": "quarantined folder",
     "sources": "source",
@@ -56,13 +57,14 @@ KINDS = {
     "triton": "Triton kernel",
 }
 """What the contents of each area are called."""
+OLD_STORE = "old store"
 
 
 class Eviction(NamedTuple):
     """A file or folder to remove, and why."""
 
     kind: str
-    """`entry`, or one of KINDS."""
+    """`entry`, OLD_STORE, or one of KINDS."""
     path: str
     size: int
     """Bytes."""
@@ -126,19 +128,32 @@ def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_
     return sorted(folders, key=lambda folder: -folder.idle)
 
 
-def everything(layout: Layout, keys: Collection[str] | None = None) -> list[Eviction]:
+def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned: bool = False) -> list[Eviction]:
     """Returns what `clear` removes: the entries with these keys, or all that can be built again. Changes nothing.
 
-    Builds in progress are left alone.
+    Builds in progress are left alone, and so are pinned entries, unless their keys are given or `clear_pinned` is True.
     """
+    pins = pinned(layout)
+    kept = pins if keys is None and not clear_pinned else ()
     stored = [entry for entry in listing.entries(layout) if keys is None or entry.key in keys]
+    stored = [entry for entry in stored if entry.key not in kept]
     evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
+    evicted += [_eviction("pins", layout.path("pins", entry.key), "cleared") for entry in stored if entry.key in pins]
     evicted += _orphans(layout, {entry.key for entry in stored})
     if keys is None:
         for area in ("toolchains", *(name for name in MAX_AGE_SECONDS if name != "locks")):
             evicted += [_eviction(area, child.path, "cleared") for child in listing.children(layout.path(area))]
         evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return evicted
+
+
+def old_stores(layout: Layout) -> list[Eviction]:
+    """Returns what `clear --old` removes: the stores of earlier formats in the same folder, with their pins."""
+    reason = "an older opforge made it"
+    return [
+        Eviction(OLD_STORE, os.path.join(layout.root, area.name), area.size, reason)
+        for area in listing.old_stores(layout)
+    ]
 
 
 def _orphans(layout: Layout, evicted: Collection[str]) -> list[Eviction]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_json
-from opforge.cache.layout import VERSION, Layout
+from opforge.cache.layout import OLD_VERSIONS, VERSION, Layout
 from opforge.cache.records.entry import BUILD, RECORD, read_record
 
 from .summaries import Summaries
@@ -140,12 +140,17 @@ def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stor
 def areas(layout: Layout) -> list[Area]:
     """Returns the folders of a store, `index` (entry points of other packages) included; empty ones are left out."""
     folders = [*subfolders(layout.path()), *(child for child in subfolders(layout.root) if child.name != VERSION)]
-    counted = []
-    for folder in folders:
-        sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
-        if sizes:
-            counted.append(Area(folder.name, len(sizes), sum(sizes)))
-    return counted
+    return [area for area in map(_area, folders) if area.files]
+
+
+def old_stores(layout: Layout) -> list[Area]:
+    """Returns the stores of earlier formats in the same folder. They are neither read nor changed, only counted."""
+    return [_area(folder) for folder in subfolders(layout.root) if folder.name in OLD_VERSIONS]
+
+
+def _area(folder: os.DirEntry[str]) -> Area:
+    sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
+    return Area(folder.name, len(sizes), sum(sizes))
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -16,6 +16,11 @@ def pinned(layout: Layout) -> frozenset[str]:
         return frozenset()
 
 
+def kept_entries(layout: Layout) -> int:
+    """Returns how many pinned entries the store holds. A pin may outlive its entry, which was damaged."""
+    return sum(os.path.isdir(layout.entry(key)) for key in pinned(layout))
+
+
 def pin(layout: Layout, key: str) -> None:
     """Keeps an entry, whatever the limits."""
     make_folder(layout.path("pins"))

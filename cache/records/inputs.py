@@ -162,13 +162,13 @@ class Inputs(NamedTuple):
 
     def asked_names(self) -> list[str]:
         """Returns the names that sources ask for by __has_include and __has_embed."""
-        asked = [answer.question for answer in self.answers if answer.question.startswith(INCLUDE)]
-        return [question[len(INCLUDE) :] for question in asked]
+        questions = [answer.question for answer in self.answers]
+        return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
 
     def variables(self) -> list[tuple[str, str]]:
         """Returns the environment variables whose values are a part of the library, with the values at the build."""
-        asked = [answer for answer in self.answers if answer.question.startswith(VARIABLE)]
-        return [(answer.question[len(VARIABLE) :], answer.values[0][1]) for answer in asked]
+        answers = [answer for answer in self.answers if answer.question.startswith(VARIABLE)]
+        return [(answer.question[len(VARIABLE) :], answer.values[0][1]) for answer in answers]
 
     def changed_answer(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns what is answered otherwise now than at the build; None if nothing is."""

@@ -21,8 +21,8 @@ def machine(monkeypatch):
     monkeypatch.setattr(host_requirements, "python_tag", lambda: "cpython-311")
 
 
-def binary_record(**changes):
-    """Returns the binary record of a library that fits, with changes."""
+def record_of_library(**changes):
+    """Returns the record of a library that fits, with changes."""
     record = {"target": "cpu:x86-64", "machine": os.uname().machine, "abi": "c", "floors": {}, "needs": []}
     return {**record, "torch_target": "2.10", "requires": {}, **changes}
 
@@ -61,30 +61,30 @@ EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
     ],
 )
 def test_a_library_fits_or_its_first_problem_is_returned(changes, problem):
-    assert host_requirements.host_problem(binary_record(**changes)) == problem
+    assert host_requirements.host_problem(record_of_library(**changes)) == problem
 
 
 def test_a_device_library_for_another_machine_is_rejected_for_its_host_code():
-    problem = host_requirements.host_problem(binary_record(target="cuda:sm_90", machine="riscv64"))
+    problem = host_requirements.host_problem(record_of_library(target="cuda:sm_90", machine="riscv64"))
     assert problem == f"its host code is for riscv64, and this machine is {os.uname().machine}"
 
 
 def test_without_torch_only_an_op_that_does_not_need_it_fits(monkeypatch):
     monkeypatch.setattr(host_requirements, "torch_folder", lambda: None)
-    problem = host_requirements.host_problem(binary_record(abi="torch-stable"))
+    problem = host_requirements.host_problem(record_of_library(abi="torch-stable"))
     assert problem == "it needs torch, and torch is not installed"
-    assert host_requirements.host_problem(binary_record()) is None
+    assert host_requirements.host_problem(record_of_library()) is None
 
 
 def test_a_libstdcxx_of_unknown_version_is_accepted(monkeypatch):
     monkeypatch.setattr(host_requirements, "installed_libstdcxx", lambda: None)
-    assert host_requirements.host_problem(binary_record(floors={"GLIBCXX": "3.4.99"})) is None
+    assert host_requirements.host_problem(record_of_library(floors={"GLIBCXX": "3.4.99"})) is None
 
 
 def test_a_function_that_the_installed_torch_lacks_is_named():
     pytest.importorskip("torch", reason="pip install torch")
     shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
-    record = binary_record(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
+    record = record_of_library(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims)
     assert host_requirements.host_problem({**record, "shims": shims[:1]}) is None
     problem = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
     assert host_requirements.host_problem(record) == problem

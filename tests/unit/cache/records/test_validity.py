@@ -50,12 +50,12 @@ class Record(NamedTuple):
 
 
 def new_record(disk, stamps=()):
-    """The stamps of the inputs as they are now; those in `stamps` were taken before."""
+    """Returns the stamps of the inputs as they are now; those in `stamps` were taken before."""
     return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS), disk.now)
 
 
 def by_stamps(record, disk):
-    """Whether the stamps are still those that were remembered, and could be remembered at all."""
+    """Returns whether the stamps are still those that were remembered, and could be remembered at all."""
     stamped = [*record.stamped.files, *record.stamped.others]
     stamps = [number for _path, stamp in stamped for number in stamp]
     can_be_remembered = record.stamped.is_complete and not validity.is_racy(stamped, record.at)
@@ -63,7 +63,7 @@ def by_stamps(record, disk):
 
 
 def by_content(disk, root_paths=ROOT_PATHS):
-    """Why the contents are not what an entry was built from, or None."""
+    """Returns why the contents are not what an entry was built from, or None."""
     return validity.Observation(root_paths, disk).problem(INPUTS)
 
 
