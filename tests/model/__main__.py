@@ -19,7 +19,7 @@ def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
     # A run of hypothesis keeps what it has tried: several keep it small, and each has its own seed.
     while machine.counts["steps"] < steps:
         options = settings(
-            max_examples=10, stateful_step_count=length, deadline=None, database=None, phases=phases, print_blob=False,
+            max_examples=50, stateful_step_count=length, deadline=None, database=None, phases=phases, print_blob=False,
             suppress_health_check=list(HealthCheck),
         )
         run_state_machine_as_test(seed(random_seed)(machine.Loads), settings=options)

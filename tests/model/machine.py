@@ -93,7 +93,8 @@ class Loads(RuleBasedStateMachine):
             refused = answer["error"] == "CacheDirError" and self.world.store in self.world.read_only
             assert refused or answer["error"] == "PrebuiltRequiredError", f"{answer}; a build gives {values}"
             return
-        assert self.dateless(answer["values"], environment) == self.dateless(values, environment), origin
+        loaded, built = self.dateless(answer["values"], environment), self.dateless(values, environment)
+        assert loaded == built, f"{origin} gives\n{loaded}, a build\n{built}"
         if context:
             self.check_flags(context)
         state = self.world.state()
@@ -305,7 +306,7 @@ class Loads(RuleBasedStateMachine):
         self.load(by)
 
     @rule()
-    def build_by_force(self):
+    def force_a_build(self):
         if self.world.store not in self.world.read_only:
             self.compare(self.again.ask(self.world, "force"), "force")
         self.load("again")
