@@ -25,7 +25,7 @@ mutant = ""
 number = st.integers(1, 2)
 how_written = st.sampled_from(("replace", "in place"))
 time_set = st.sampled_from(("now", "now", "kept", "long ago"))
-load_by = st.sampled_from(("again",) * 6 + ("held",) * 3 + ("fresh",))
+load_by = st.sampled_from(("again",) * 11 + ("held",) * 6 + ("fresh",) * 2 + ("force",))
 
 
 def report() -> None:
@@ -305,12 +305,6 @@ class Loads(RuleBasedStateMachine):
         self.world.machine, self.world.clock_ahead = machine, clock_ahead or machine == "a"
         self.load(by)
 
-    @rule()
-    def force_a_build(self):
-        if self.world.store not in self.world.read_only:
-            self.compare(self.again.ask(self.world, "force"), "force")
-        self.load("again")
-
-    @rule(by=load_by)
-    def change_nothing(self, by):
+    @rule(by=load_by, _number=number)
+    def change_nothing(self, by, _number):
         self.load(by)
