@@ -17,7 +17,7 @@ from .layout import Layout, entry_name
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
 
-OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags")
 """The fields of a record in which two builds of one entry may differ."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""

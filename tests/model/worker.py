@@ -9,6 +9,8 @@ import ctypes
 import json
 import os
 import sys
+import time
+import types
 
 FUNCTIONS = ("value", "linked", "part", "embedded")
 SIGNATURES = {name: (ctypes.c_char_p, []) for name in FUNCTIONS}
@@ -18,12 +20,14 @@ class Worker:
     """The state of the process: the builder that it keeps, and the clock of its disk."""
 
     def __init__(self) -> None:
-        from opforge.builders.base import OpBuilder
+        from opforge.builders import base
         from opforge.cache.filesystem.disk import Disk
 
         self.ahead_ns, real = 0, Disk.now_ns
         Disk.now_ns = lambda disk: real(disk) + self.ahead_ns  # type: ignore[method-assign]
-        self.kind = type("Model", (OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
+        clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
+        base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
+        self.kind = type("Model", (base.OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
         self.builder = self.kind()
 
     def answer(self, request: dict) -> dict:

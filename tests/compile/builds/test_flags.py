@@ -80,3 +80,15 @@ def test_a_compiler_that_another_program_starts_is_known_by_its_content(tmp_path
     for number in (1, 2):
         text_files.write_script(tmp_path, "wrapper", f'exec g++ -DVALUE={number} "$@"')
         assert value(tmp_path) == (number, "built")
+
+
+def test_a_forced_build_with_the_same_flags_from_another_variable_sets_no_entry_aside(
+    tmp_path, monkeypatch, warnings_of_the_cache
+):
+    cls = sample_ops.plain_op(tmp_path / "op")
+    monkeypatch.setenv("CXXFLAGS", "-DEXTRA=1")
+    first = cls().build()
+    monkeypatch.delenv("CXXFLAGS")
+    monkeypatch.setenv("CPPFLAGS", "-DEXTRA=1")
+    assert cls().build(force=True).key == first.key
+    assert warnings_of_the_cache() == []
