@@ -57,8 +57,8 @@ class Loads(RuleBasedStateMachine):
         self.world = World(tempfile.mkdtemp(prefix="opforge-model\u00a0\u2028\u0085-"))
         self.again, self.held = Loader(mutant), Loader(mutant)
         self.contexts: dict[str, Context] = {}
-        self.log: list[str] = []
-        self.stored: object = None
+        self.stored = self.last = ""
+        self.repeated = 0
 
     def teardown(self) -> None:
         self.again.close()
@@ -68,6 +68,11 @@ class Loads(RuleBasedStateMachine):
 
     def load(self, by: str) -> None:
         """Loads the op in one of the processes and compares it with a fresh build."""
+        state = self.world.state()
+        self.repeated = self.repeated + 1 if state == self.last else 0
+        self.last = state
+        if by == "again" and self.repeated > 1:
+            return  # a third load of one state shows nothing new
         began = time.perf_counter()
         if by == "fresh":
             process = Loader(mutant)
@@ -278,7 +283,7 @@ class Loads(RuleBasedStateMachine):
     @rule(by=load_by, store=st.sampled_from(STORES))
     def choose_a_store(self, by, store):
         self.world.store = store
-        self.stored = None
+        self.stored = ""
         self.load(by)
 
     @rule(by=load_by, copied=st.permutations(STORES), read_only=st.booleans())
@@ -286,7 +291,7 @@ class Loads(RuleBasedStateMachine):
         self.world.copy_store(*copied)
         self.world.store = copied[1]
         self.world.set_read_only(copied[1], read_only)
-        self.stored = None
+        self.stored = ""
         self.load(by)
 
     @rule(by=load_by, read_only=st.booleans())
@@ -300,13 +305,13 @@ class Loads(RuleBasedStateMachine):
         answer = self.again.ask(self.world, "layer", layer)
         if "key" in answer:
             self.contexts.setdefault(answer["key"], context)
-        self.stored = None
+        self.stored = ""
         self.load(by)
 
     @rule(by=load_by, layers=st.sampled_from(((), ("layer0",), ("layer1", "layer0"), ("layer0", "layer1"))))
     def choose_the_layers(self, by, layers):
         self.world.layers = layers
-        self.stored = None
+        self.stored = ""
         self.load(by)
 
     @rule(by=load_by, machine=st.sampled_from("ab"), clock_ahead=st.booleans())
