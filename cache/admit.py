@@ -161,7 +161,8 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
         return f"it cannot be read ({error.strerror})"
     # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
     own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
-    return None if own == theirs else "its record describes another library"
+    fields = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+    return f"its record differs in {', '.join(fields)}" if fields else None
 
 
 def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
