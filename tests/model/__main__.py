@@ -18,19 +18,23 @@ from hypothesis.stateful import run_state_machine_as_test
 
 
 MUTANT_SECONDS = 600
+WORLDS = 9
+"""The worlds of one run of hypothesis. From ten on it would try the simplest worlds first, in which little happens."""
 
 
 def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
     """Runs worlds of `length` steps until there are `steps` in all. Raises the first difference."""
     options = settings(
-        max_examples=max(1, steps // length),
+        max_examples=WORLDS,
         stateful_step_count=length,
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(seed(random_seed)(machine.Loads), settings=options)
+    while machine.counts["steps"] < steps:
+        run_state_machine_as_test(seed(random_seed)(machine.Loads), settings=options)
+        random_seed += 1
 
 
 def find_mutants(names: list[str], first_seed: int) -> bool:
