@@ -11,11 +11,11 @@ import time
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 
+import loads  # noqa: E402 - the paths are set above
 import machine
 import mutants
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
-
 
 MUTANT_SECONDS = 600
 WORLDS = 9
@@ -32,8 +32,8 @@ def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
         phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    while machine.counts["steps"] < steps:
-        run_state_machine_as_test(seed(random_seed)(machine.Loads), settings=options)
+    while loads.counts["steps"] < steps:
+        run_state_machine_as_test(seed(random_seed)(machine.Changes), settings=options)
         random_seed += 1
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.mutants is not None:
         sys.exit(not find_mutants(options.mutants or list(mutants.MUTANTS), options.seed))
-    machine.mutant = options.mutant
+    loads.mutant = options.mutant
     run(options.steps, options.length, options.seed, options.shrink)
 
 

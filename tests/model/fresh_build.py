@@ -14,7 +14,12 @@ import tempfile
 
 from world import PLACES, World
 
-MARKS = {"value": rb"\[src=[^\]]*\]", "linked": rb"\{linked=[^}]*\}", "part": rb"\(part=[^)]*\)", "embedded": rb"<blob=[^>]*>"}
+MARKS = {
+    "value": rb"\[src=[^\]]*\]",
+    "linked": rb"\{linked=[^}]*\}",
+    "part": rb"\(part=[^)]*\)",
+    "embedded": rb"<blob=[^>]*>",
+}
 _libraries: dict[str, dict[str, str]] = {}
 FOREIGN = ("cpath", "cpath2", "flags", "libs", "libs2", "bin", "alternatives", "profiles", "current")
 """What belongs to the machine and not to the op: a layer's entry keeps what its maker had."""

@@ -2,155 +2,56 @@
 
 from __future__ import annotations
 
-import collections
 import os
-import shutil
 import tempfile
-import time
 
-import fresh_build
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
-from processes import Loader
-from world import COMPILERS, FEATURES, PLACES, World, source_text
+from hypothesis.stateful import initialize, rule
+from loads import LAYERS, Context, Loads
+from world import COMPILERS, FEATURES, PLACES, source_text
 
-STORES, LAYERS = ("store0", "store1"), ("layer0", "layer1")
+STORES = ("store0", "store1")
 HEADERS = ("inner.h", "optional.h", "wanted.h", "deep.h", "value.h", "blob.txt")
-USER_FLAGS = ("CPPFLAGS", "CXXFLAGS", "LDFLAGS")
-counts: collections.Counter[str] = collections.Counter()
-"""What the loads of this process were answered by, and what each rule did."""
-mutant = ""
-"""The patch with which the loads are made; empty for none."""
-
 number = st.integers(1, 2)
 how_written = st.sampled_from(("replace", "in place"))
 time_set = st.sampled_from(("now", "now", "kept", "long ago"))
+sources_drawn = st.sampled_from((("op.cpp",), ("op.cpp", "part.cpp")))
+layers_drawn = st.sampled_from(((), ("layer0",), ("layer1", "layer0"), ("layer0", "layer1")))
 load_by = st.sampled_from(("again",) * 11 + ("held",) * 6 + ("fresh",) * 2 + ("force",))
 
 
-def report() -> None:
-    """Prints what was done so far."""
-    print(time.strftime("%H:%M:%S"), {name: round(count, 1) for name, count in sorted(counts.items())}, flush=True)
-
-
-def without_compiler(values: dict[str, str]) -> dict[str, str]:
-    """Returns the values without what names the compiler."""
-    return {**values, "value": values["value"].partition(" cxx=")[0]}
-
-
-class Context:
-    """What the maker of a layer's entry had: the variables, and a copy of the machine's own files."""
-
-    def __init__(self, world: World, folder: str) -> None:
-        self.environment, self.folder = world.environment(), folder
-        for name in fresh_build.FOREIGN:
-            if os.path.isdir(world.path(name)) and not os.path.islink(world.path(name)):
-                shutil.copytree(world.path(name), os.path.join(folder, name), symlinks=True)
-        os.symlink(os.readlink(world.path("current")), os.path.join(folder, "current"))
-
-
-class Loads(RuleBasedStateMachine):
-    """One world; each rule changes one thing and loads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World(tempfile.mkdtemp(prefix="opforge-model\u00a0\u2028\u0085-"))
-        self.again, self.held = Loader(mutant), Loader(mutant)
-        self.contexts: dict[str, Context] = {}
-        self.stored = self.last = ""
-        self.repeated = 0
-
-    def teardown(self) -> None:
-        self.again.close()
-        self.held.close()
-        self.world.close()
-        report()
-
-    def load(self, by: str) -> None:
-        """Loads the op in one of the processes and compares it with a fresh build."""
-        state = self.world.state()
-        self.repeated = self.repeated + 1 if state == self.last else 0
-        self.last = state
-        if by == "again" and self.repeated > 1:
-            return  # a third load of one state shows nothing new
-        began = time.perf_counter()
-        if by == "fresh":
-            process = Loader(mutant)
-            try:
-                answer = process.ask(self.world, by)
-            finally:
-                process.close()
-        else:
-            answer = (self.held if by == "held" else self.again).ask(self.world, by)
-        counts["seconds in loads"] += time.perf_counter() - began
-        counts["steps"] += 1
-        began = time.perf_counter()
-        self.compare(answer, by)
-        counts["seconds in the oracle"] += time.perf_counter() - began
-
-    def compare(self, answer: dict, by: str) -> None:
-        origin = answer.get("origin", answer.get("error"))
-        counts[f"{by}: {'layer' if '/' in origin else origin}"] += 1
-        context = self.contexts.get(answer.get("key")) if os.path.basename(origin) in LAYERS else None
-        environment = context.environment if context else self.world.environment()
-        try:
-            values = fresh_build.expected(self.world, environment, context.folder if context else "")
-        except fresh_build.BuildFails as error:
-            assert "error" in answer, f"{answer} although the build fails: {error}"
-            counts["failing builds"] += 1
-            return
-        if "error" in answer:
-            refused = answer["error"] == "CacheDirError" and self.world.store in self.world.read_only
-            assert refused or answer["error"] == "PrebuiltRequiredError", f"{answer}; a build gives {values}"
-            return
-        loaded, built = self.dateless(answer["values"], environment), self.dateless(values, environment)
-        if by == "held" and loaded != built:
-            # A process that holds a library watches its inputs and the environment, not the compiler's programs.
-            loaded, built = without_compiler(loaded), without_compiler(built)
-            counts["held: of another compiler"] += 1
-        assert loaded == built, f"{origin} gives\n{loaded}, a build\n{built}"
-        if context:
-            self.check_flags(context)
-        state = self.world.state()
-        if by in ("again", "fresh"):
-            assert origin != "built" or self.stored != state, "the second load of one state builds again"
-            self.stored = state
-
-    def check_flags(self, context: Context) -> None:
-        """A layer's entry with other flags than the user's is used only if the user asks for that."""
-        here, there = self.world.variables, context.environment
-        if not here.get("OPFORGE_PREBUILT"):
-            for name in USER_FLAGS:
-                assert not here.get(name) or here[name] == there.get(name), f"{name} of the layer's maker is used"
-
-    def dateless(self, values: dict[str, str], environment: dict[str, str]) -> dict[str, str]:
-        """Returns the values without a date that depends on when the op was compiled."""
-        value = values["value"]
-        if "SOURCE_DATE_EPOCH" in environment and "cxx=gcc" in value:
-            return values
-        return {**values, "value": value.partition(" date=")[0]}
-
-    # Files
+class Changes(Loads):
+    """Each rule changes one thing and loads."""
 
     @rule(by=load_by, n=number, how=how_written, at=time_set)
     def edit_the_source(self, by, n, how, at):
         self.world.write("op/op.cpp", source_text(n, self.world.features), how, at)
         self.load(by)
 
+    @initialize(features=st.sets(st.sampled_from(FEATURES)), sources=sources_drawn, layers=layers_drawn)
+    def begin(self, features, sources, layers):
+        self.world.attributes["sources"] = list(sources)
+        self.world.layers = layers
+        self.use_features(frozenset(features), "replace", "now")
+
+    def use_features(self, features: frozenset[str], how: str, at: str) -> None:
+        world = self.world
+        world.features = features
+        world.write("op/op.cpp", source_text(1, features), how, at)
+        for name in ("libs", "libs2") if "linked" in features else ():
+            if not os.path.exists(world.path(f"{name}/libmodel.a")):
+                world.write_archive(name, 1, how, at)
+        world.attributes["libraries"] = ["model"] if "linked" in features else []
+        world.attributes["extra_link_args"] = [f"-L{world.path('libs')}"] if "linked" in features else []
+
     @rule(by=load_by, feature=st.sampled_from(FEATURES), how=how_written, at=time_set)
     def change_what_the_source_does(self, by, feature, how, at):
-        world = self.world
-        world.features = world.features ^ {feature}
-        world.write("op/op.cpp", source_text(1, world.features), how, at)
-        if feature == "linked":
-            world.attributes["libraries"] = ["model"] if "linked" in world.features else []
-            for name in ("libs", "libs2"):
-                if not os.path.exists(world.path(f"{name}/libmodel.a")):
-                    world.write_archive(name, 1, how, at)
-            world.attributes["extra_link_args"] = [f"-L{world.path('libs')}"] if "linked" in world.features else []
+        self.use_features(self.world.features ^ {feature}, how, at)
         self.load(by)
 
-    @rule(by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES), n=number, how=how_written, at=time_set)
+    @rule(
+        by=load_by, name=st.sampled_from(HEADERS), place=st.sampled_from(PLACES), n=number, how=how_written, at=time_set
+    )
     def write_a_header(self, by, name, place, n, how, at):
         place = place if name != "deep.h" else ("op" if place in PLACES[:4] else "")
         text = f"<blob={place}{n}>" if name == "blob.txt" else self.world.header_text(place, name, n)
@@ -196,7 +97,10 @@ class Loads(RuleBasedStateMachine):
         self.world.attributes[name] = values[name]
         self.load(by)
 
-    @rule(by=load_by, folders=st.sampled_from((("early", "late"), ("late", "early"), ("late",), ("early",), ("late", "libs"))))
+    @rule(
+        by=load_by,
+        folders=st.sampled_from((("early", "late"), ("late", "early"), ("late",), ("early",), ("late", "libs"))),
+    )
     def change_the_include_folders(self, by, folders):
         self.world.attributes["include_dirs"] = list(folders)
         self.load(by)
@@ -206,7 +110,7 @@ class Loads(RuleBasedStateMachine):
         self.world.attributes["kernel_roots"] = list(roots)
         self.load(by)
 
-    @rule(by=load_by, sources=st.sampled_from((("op.cpp",), ("op.cpp", "part.cpp"))))
+    @rule(by=load_by, sources=sources_drawn)
     def change_the_sources(self, by, sources):
         self.world.attributes["sources"] = list(sources)
         self.load(by)
@@ -219,7 +123,9 @@ class Loads(RuleBasedStateMachine):
 
     # Compilers and variables
 
-    @rule(by=load_by, link=st.sampled_from(("alternatives/c++", "profiles/a/bin/g++")), at=st.integers(0, len(COMPILERS)))
+    @rule(
+        by=load_by, link=st.sampled_from(("alternatives/c++", "profiles/a/bin/g++")), at=st.integers(0, len(COMPILERS))
+    )
     def switch_a_link_to_a_compiler(self, by, link, at):
         if at == len(COMPILERS):
             self.world.write_script("temporary/wrapper", 1, "replace")
@@ -308,7 +214,7 @@ class Loads(RuleBasedStateMachine):
         self.stored = ""
         self.load(by)
 
-    @rule(by=load_by, layers=st.sampled_from(((), ("layer0",), ("layer1", "layer0"), ("layer0", "layer1"))))
+    @rule(by=load_by, layers=layers_drawn)
     def choose_the_layers(self, by, layers):
         self.world.layers = layers
         self.stored = ""

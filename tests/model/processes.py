@@ -35,7 +35,13 @@ class Loader:
             command = [sys.executable, SCRIPT, *([self._mutant] if self._mutant else [])]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(
-                command, env=child_processes.environment(), stdin=pipe, stdout=pipe, text=True, cwd=world.root, preexec_fn=obey_modes
+                command,
+                env=child_processes.environment(),
+                stdin=pipe,
+                stdout=pipe,
+                text=True,
+                cwd=world.root,
+                preexec_fn=obey_modes,
             )
         request = {
             "action": action,

@@ -1,6 +1,6 @@
 """A process that loads the op: reads a request, a line of JSON, and writes a line with what the op's functions return.
 
-    python tests/model/worker.py [MUTANT]
+python tests/model/worker.py [MUTANT]
 """
 
 from __future__ import annotations

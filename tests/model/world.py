@@ -164,6 +164,8 @@ class World:
 
     def link(self, name: str, target: str) -> None:
         """Points a link at another file, as update-alternatives does."""
+        if os.path.islink(self.path(name)) and os.readlink(self.path(name)) == target:
+            return
         self.next_tick()
         temporary = self.path(f"{name}.new")
         os.symlink(target, temporary)
