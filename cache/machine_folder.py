@@ -10,14 +10,17 @@ Everything in it may be removed at any time; the next look-up is slower, nothing
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 
-from .filesystem.files import make_folder, read_json, write_file
+from .filesystem.files import make_folder, now_in, read_json, write_file
 from .layout import MACHINE
 
 LOOKUPS = "lookups"
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
+MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
+"""How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
 _machine_id = ""
 
 
@@ -97,3 +100,26 @@ def _bound(folder: str) -> None:
             os.unlink(path)
     except OSError:
         return  # another process does the same
+
+
+def remove_unused() -> None:
+    """Removes the folders of machines that have remembered nothing for a long time, this one's excepted."""
+    for folder in folders():
+        machines = os.path.dirname(folder)
+        try:
+            names = os.listdir(machines) if is_private(machines) else []
+        except OSError:
+            continue  # there is none yet
+        now = now_in(machines) if names else 0.0
+        for name in names:
+            lookups = os.path.join(machines, name, LOOKUPS)
+            try:
+                is_unused = now - os.lstat(lookups).st_mtime > MAX_UNUSED_SECONDS
+            except OSError:
+                continue  # not a machine's
+            if is_unused and name != os.path.basename(folder) and not os.path.islink(os.path.dirname(lookups)):
+                shutil.rmtree(lookups, ignore_errors=True)
+                try:
+                    os.rmdir(os.path.dirname(lookups))
+                except OSError:
+                    continue  # it holds something else

@@ -91,7 +91,7 @@ class Source(NamedTuple):
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.files), stamped)
+                return Match(entry._replace(watched=stamped.watched), stamped)
             rejected.append(Rejected(entry.folder, problem))
         return None
 
@@ -183,8 +183,7 @@ class Store:
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
             elif self._is_intact(entry, rejected):
-                self.note_use(pointer)
-                return Match(entry._replace(watched=stamped.files), stamped, pointer)
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
         return None
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
@@ -218,13 +217,19 @@ class Store:
         """Returns the path of the file by which a plan names an entry."""
         return os.path.join(self.layout.plan(plan_key), entry_key)
 
-    def note_use(self, pointer: str) -> None:
-        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first."""
+    def note_use(self, pointer: str) -> bool:
+        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
+
+        Returns whether it did.
+        """
         try:
-            if self.disk.now_ns() - os.stat(pointer).st_mtime_ns > USE_INTERVAL_NS:
+            # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
+            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
                 os.utime(pointer)
+                return True
         except OSError:
-            return  # a read-only store, or a pointer that has just been removed
+            return False  # a read-only store, or a pointer that has just been removed
+        return False
 
     def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
         """Returns whether the entry's library is intact; otherwise quarantines the entry."""

@@ -117,11 +117,16 @@ def search(
         plan = make_plan(spec, toolchain)
     except ToolchainNotFoundError:
         # Without a compiler there is no plan, but an entry that this user built before may fit the description.
-        match = _match(lookup._replace(sources=[store.own]), description or _description_key(spec), rejected)
+        description = description or _description_key(spec)
+        match = _match(lookup._replace(sources=[store.own]), description, rejected)
+        if match:
+            memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return match and match.entry
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
-    if match and remembers:
-        memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
+    if match:
+        memory.note_use(store, match.pointer)
+        if remembers:
+            memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry
 
 

@@ -19,7 +19,7 @@ from opforge.builders import toolchains
 from opforge.builders.spec import abi
 from opforge.builders.spec.installed_torch import torch_folder
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.disk import ABSENT, Disk, is_racy
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.records.entry import Entry, is_record
 
@@ -92,10 +92,21 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         if source.problem(entry) is not None:
             return None
         if source is store.own and memory["pointer"]:
-            store.note_use(memory["pointer"])
+            note_use(store, memory["pointer"])
         return entry
     except UNREADABLE:
         return None
+
+
+def note_use(store: Store, pointer: str) -> None:
+    """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too.
+
+    A store that only has hits would otherwise never be swept.
+    """
+    if store.note_use(pointer):
+        from opforge.cache.maintenance import limits  # not on the path of a hit, except once an hour
+
+        limits.enforce_settings(store.layout)
 
 
 def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
@@ -120,15 +131,13 @@ def remember(
     """
     disk, spec = lookup.store.disk, lookup.spec
     code = _code_stamps(spec)
-    stamped = [*match.stamped.files, *match.stamped.others, *snapshot.folders]
-    folders = dict(snapshot.folders)
+    watched, folders = match.entry.watched, dict(snapshot.folders)
+    stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
     stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
     torch = torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    from opforge.cache.records.validity import is_racy
-
     code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
     if not match.stamped.is_complete or is_racy([*stamped, *code_stamps], snapshot.at):
         return
@@ -145,7 +154,7 @@ def remember(
         "record": record | {"stamp": list(disk.stamp(entry.library) or ())},
         "code": code,
         "folders": _program_folders(),
-        "watched": len(match.stamped.files),
+        "watched": len(watched),
         "paths": [path for path, _stamp in stamped],
         "stamps": [number for _path, stamp in stamped for number in stamp],
         "absent": snapshot.absent,

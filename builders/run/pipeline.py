@@ -126,6 +126,9 @@ def build(
         )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
+    except BuildError:
+        bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
+        raise
     except OSError as error:
         exhausted = exhausted_resource(spec.name, error)
         if exhausted:

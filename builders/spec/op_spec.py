@@ -166,7 +166,11 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     from . import attributes
 
     attributes_of_ours = {
-        name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"
+        name
+        for kind in type(declared).__mro__
+        if kind not in classes
+        for name in vars(kind)
+        if name[0] != "_" and name not in OF_INSTANCES
     }
     values = attributes.resolve(declared, names, attributes_of_ours)
     for name in values:

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from opforge.cache.filesystem.disk import PathStamp
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
@@ -44,8 +45,8 @@ class Entry(NamedTuple):
     """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
     origin: str
     """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """(path, stamp) of each file of the op that it was built from, as the look-up found them."""
+    watched: tuple[PathStamp, ...] = ()
+    """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
 
     @property
     def library(self) -> str:

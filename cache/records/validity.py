@@ -1,8 +1,6 @@
 """Whether an entry is still valid: its inputs are compared by their contents, and remembered by their stamps.
 
-An input that was modified less than two seconds before its stamp was taken is racy: a second change within one tick of
-a coarse clock would not change the stamp. A racy stamp is not remembered, so the file is hashed at the next look-up.
-(git's index has the same rule, and calls such a file racily clean.)
+A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the file is hashed at the next look-up.
 """
 
 from __future__ import annotations
@@ -10,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.disk import ABSENT, Disk, PathStamp
 
 if TYPE_CHECKING:
     from .inputs import Dependency, Inputs, RootedPath
 
-RACY_NS = 2_000_000_000
-"""How long before its stamp a file must have been modified for the stamp to be trusted."""
-PathStamp = tuple[str, tuple[int, ...]]
-"""A path with its stamp; the stamp is ABSENT if there is nothing."""
+PACKAGES = ("/site-packages/", "/dist-packages/")
+"""The folders that Python's packages are installed in."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
 
 
@@ -31,6 +27,15 @@ class Stamped(NamedTuple):
     """The folders in which a header could appear, and the stamp file of each trusted tree."""
     variables: tuple[tuple[str, str], ...] = ()
     """The environment variables whose values are a part of the library, with these values."""
+
+    @property
+    def watched(self) -> tuple[PathStamp, ...]:
+        """What a process that has loaded the entry compares again: all but what belongs to installed packages."""
+        return tuple(
+            (path, stamp)
+            for path, stamp in (*self.files, *self.others)
+            if not any(folder in path for folder in PACKAGES)
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -97,8 +102,3 @@ class Observation:
             self._stamp(path)
             self._digests[path] = self._disk.digest(path)
         return self._digests[path]
-
-
-def is_racy(stamps: Iterable[PathStamp], at_ns: int) -> bool:
-    """Returns whether a file was changed so shortly before `at_ns` that it could change again and keep its stamp."""
-    return any(time > at_ns - RACY_NS for _path, stamp in stamps for time in stamp[1:3])

@@ -12,8 +12,8 @@ from support import child_processes, sample_ops
 from opforge.builders import loader
 from opforge.cache import current, machine_folder, staging
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc, pins
-from opforge.cache.records import size_log
+from opforge.cache.maintenance import garbage, gc
+from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
@@ -202,7 +202,7 @@ def test_nothing_that_opforge_did_not_make_is_swept(folder, layout, own_store, t
         shutil.rmtree(own_store / "v2" / area, ignore_errors=True)
         (own_store / "v2" / area).symlink_to(elsewhere)
     (own_store / "v2" / "logs" / "link").symlink_to(elsewhere)
-    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * gc.DAY, max_size=0))
+    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * garbage.DAY, max_size=0))
     gc.remove(layout, gc.everything(layout))
     assert [path for path in files if not path.exists()] == []
 

@@ -199,7 +199,7 @@ def test_ls_names_the_store_of_an_older_opforge_and_its_size(store, own_store):
     )
     assert run("ls").stderr == run("ls", "--json").stderr == note
     assert [entry["result"] for entry in document("ls")] == [key]
-    assert {"files": 1, "bytes": 2048} == document("stats")["folders"]["v1"]
+    assert document("stats")["folders"]["v1"] == {"files": 1, "bytes": 2048}
 
 
 def test_only_clear_old_removes_the_store_of_an_older_opforge(store, own_store, monkeypatch):

@@ -154,12 +154,13 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     """
     from opforge import settings
     from opforge.cache.current import own_store
+    from opforge.cache.filesystem.files import now_in
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size
     max_age = settings.cache_max_age() if max_age is None else max_age
-    _remove(layout, gc.over_limit(layout, time.time(), max_size, max_age), dry_run, as_json)
+    _remove(layout, gc.over_limit(layout, now_in(layout.path()), max_size, max_age), dry_run, as_json)
 
 
 @group.command("clear", cls=Guarded)
@@ -174,7 +175,8 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     Pinned entries stay, unless they are named or --pinned is given.
     """
     from opforge.cache.current import own_store
-    from opforge.cache.maintenance import gc, pins
+    from opforge.cache.maintenance import gc
+    from opforge.cache.records import pins
 
     if old and (names or pinned):
         raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")

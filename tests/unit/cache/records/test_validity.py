@@ -8,6 +8,7 @@ import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
+from opforge.cache.filesystem.disk import RACY_NS, is_racy
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
@@ -58,7 +59,7 @@ def by_stamps(record, disk):
     """Returns whether the stamps are still those that were remembered, and could be remembered at all."""
     stamped = [*record.stamped.files, *record.stamped.others]
     stamps = [number for _path, stamp in stamped for number in stamp]
-    can_be_remembered = record.stamped.is_complete and not validity.is_racy(stamped, record.at)
+    can_be_remembered = record.stamped.is_complete and not is_racy(stamped, record.at)
     return can_be_remembered and disk.flat_stamps(path for path, _stamp in stamped) == stamps
 
 
@@ -79,7 +80,7 @@ def test_a_racy_file_is_hashed_until_its_stamp_is_taken_later(disk):
     record = new_record(disk)
     assert not by_stamps(record, disk)
     assert by_content(disk) is None
-    disk.now += validity.RACY_NS + 1
+    disk.now += RACY_NS + 1
     assert not by_stamps(record, disk), "the record's own time counts: the stamp was taken then"
     assert by_stamps(new_record(disk), disk)
 
