@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi
+from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import current_store
 from opforge.cache.layout import PACKAGE_LAYER, Layout
@@ -135,7 +136,7 @@ def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) ->
     """A prebuilt entry of the sources, in order."""
     from .fit import fit_of
 
-    fit = fit_of(lookup.spec, lookup.exact)
+    fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
     for source in lookup.sources:
         match = source.find(description, fit, lookup.root_paths, lookup.store.disk, rejected)
         if match:

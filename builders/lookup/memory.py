@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
-from opforge.builders.spec import abi
-from opforge.builders.spec.installed_torch import torch_folder
+from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from opforge.cache.store import Match, Source, Store
 
 FORMAT = 1
-MACHINE_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
-"""The variables that decide which libraries of the system a prebuilt op meets."""
 
 
 class Snapshot(NamedTuple):
@@ -59,12 +56,12 @@ class Lookup(NamedTuple):
         `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
         """
         spec = self.spec
-        variables = [(name, os.environ.get(name)) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
+        variables = [(name, os.environ.get(name)) for name in toolchains.plan_environment(spec)]
         requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
-        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact, _libc()]
-        value.append(abi.INTERFACE)
+        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact]
+        value += [abi.INTERFACE, *machine.name_parts()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
@@ -123,7 +120,7 @@ def remember(
     stamped = [*match.stamped.files, *match.stamped.others, *snapshot.folders]
     folders = dict(snapshot.folders)
     stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
-    torch = torch_folder() if spec.abi != abi.PLAIN else None
+    torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
@@ -163,13 +160,6 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
-
-
-def _libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""  # not glibc
 
 
 def _working_folder() -> str:

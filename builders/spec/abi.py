@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
 
-from .installed_torch import python_tag, torch_folder, torch_version
+from .machine import python_tag, torch_folder, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
