@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 
-from .filesystem.files import make_folder, read_json, write_file
+from .filesystem.files import can_write, make_folder, read_json, write_file
 from .layout import MACHINE
 
 LOOKUPS = "lookups"
@@ -68,6 +68,11 @@ def is_private(folder: str) -> bool:
     """Returns whether a folder is this user's and nobody else can write it: what it holds was written by opforge."""
     status = os.lstat(folder)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def can_remember() -> bool:
+    """Returns whether anything can be remembered here: an image or a container may have no folder that can be written."""
+    return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
 
 
 def remember(name: str, value: bytes) -> bool:

@@ -14,13 +14,12 @@ from opforge.builders import toolchains
 from opforge.builders.spec import abi
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
+from opforge.cache import machine_folder
 from opforge.cache.current import current_store
+from opforge.cache.filesystem.files import can_write
 from opforge.cache.layout import PACKAGE_LAYER, Layout
 from opforge.cache.store import Rejected, Source
-from opforge.errors import (
-    PrebuiltRequiredError,
-    ToolchainNotFoundError,
-)
+from opforge.errors import PrebuiltRequiredError, ToolchainNotFoundError
 
 from . import memory
 
@@ -98,10 +97,16 @@ def search(
     remembers = find_toolchain is None and not settings.paranoid()
     if remembers and (sources or spec.uses_host_compiler) and (entry := memory.recall(lookup, {})):
         return entry
+    is_kept = remembers and machine_folder.can_remember()
+    if remembers and not is_kept and _is_read_only(store):
+        # Neither this look-up nor a build can leave anything behind. The user's own store is searched as a layer is:
+        # otherwise each process would have to find the compiler, and hash every header that it reads.
+        sources = [*sources, store.own]
+        lookup = lookup._replace(sources=sources)
     description = _description_key(spec) if sources else ""
-    snapshot = memory.take_snapshot(lookup, description)
+    snapshot = memory.take_snapshot(lookup, description) if is_kept else None
     if sources and (match := _match(lookup, description, rejected)):
-        if remembers:
+        if snapshot:
             memory.remember(lookup, {}, {}, match, snapshot)
         return match.entry
     find_toolchain = find_toolchain or toolchains.find_toolchain
@@ -121,9 +126,13 @@ def search(
         match = _match(lookup._replace(sources=[store.own]), description or _description_key(spec), rejected)
         return match and match.entry
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
-    if match and remembers:
+    if match and snapshot:
         memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry
+
+
+def _is_read_only(store: Store) -> bool:
+    return settings.prebuilt() != "ignore" and not can_write(store.layout.path())
 
 
 def _description_key(spec: OpSpec) -> str:

@@ -6,8 +6,6 @@ the first three. It holds the stamps of all others, and of the folders on PATH i
 appear. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -43,9 +41,9 @@ class Snapshot(NamedTuple):
 class Lookup(NamedTuple):
     """One look-up: what is requested, and where it is looked for."""
 
-    spec: OpSpec
-    store: Store
-    sources: Sequence[Source]
+    spec: "OpSpec"
+    store: "Store"
+    sources: "Sequence[Source]"
     """The layers that are searched before the store, in order."""
     root_paths: Mapping[str, str]
     exact: bool = False
@@ -109,7 +107,7 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
 
 
 def remember(
-    lookup: Lookup, programs: Mapping[str, object], used: Mapping[str, Sequence[int]], match: Match, snapshot: Snapshot
+    lookup: Lookup, programs: Mapping[str, object], used: Mapping[str, Sequence[int]], match: "Match", snapshot: Snapshot
 ) -> None:
     """Remembers the outcome. If that fails, the next look-up is made in full, nothing else.
 
@@ -183,7 +181,7 @@ _code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_sta
 """The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
 
 
-def _code_stamps(spec: OpSpec) -> list[int]:
+def _code_stamps(spec: "OpSpec") -> list[int]:
     """The stamps of opforge's own files that shape plans for this spec, as they were when this process first asked."""
     files = toolchains.plan_code(spec)
     if files not in _code:
@@ -191,7 +189,7 @@ def _code_stamps(spec: OpSpec) -> list[int]:
     return _code[files]
 
 
-def _absent_paths(spec: OpSpec) -> list[str]:
+def _absent_paths(spec: "OpSpec") -> list[str]:
     """The paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *spec.include_dirs):

@@ -1,7 +1,5 @@
 """The three ABIs: what each adds to a build, and what it ties the binary to."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
@@ -31,7 +29,7 @@ class AbiPart(NamedTuple):
 
     standard: str
     defines: tuple[tuple[str, str], ...]
-    system_include: tuple[RootedPath, ...]
+    system_include: "tuple[RootedPath, ...]"
     stubs: tuple[str, ...]
     requires: tuple[tuple[str, str], ...]
     compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
@@ -39,7 +37,7 @@ class AbiPart(NamedTuple):
     link_flags: tuple[str, ...] = ()
 
 
-def interface_problem(record: Mapping[str, Any], accepted: range = range(INTERFACE, INTERFACE + 1)) -> str | None:
+def interface_problem(record: "Mapping[str, Any]", accepted: range = range(INTERFACE, INTERFACE + 1)) -> str | None:
     """Returns why the loader does not take a library by the number of its interface, or None.
 
     By default only this opforge's own number is accepted, as in the user's store: a build would give no other.

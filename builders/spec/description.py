@@ -4,8 +4,6 @@ The *description* names the op and not the compiler: it finds prebuilt entries. 
 known before a compiler starts. The key of a remembered look-up holds every field, with all paths.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi, flag_paths, kernel_roots
+from . import abi, kernel_roots
 from .op_spec import include_folders
 
 if TYPE_CHECKING:
@@ -68,7 +66,7 @@ IDENTITY = {
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
 
 
-def describe(spec: OpSpec) -> dict[str, object]:
+def describe(spec: "OpSpec") -> dict[str, object]:
     """Returns the fields that identify the op, JSON-able, without a path or a time.
 
     Reads the op's own sources. Raises SourceNotFoundError if one of them, or an include folder, is missing.
@@ -78,27 +76,37 @@ def describe(spec: OpSpec) -> dict[str, object]:
     return fields | {"requires": abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires}
 
 
-def description_key(spec: OpSpec) -> str:
+def description_key(spec: "OpSpec") -> str:
     """Returns the key under which prebuilt entries of this op are found. Raises SourceNotFoundError."""
     return key_of([FORMAT, describe(spec)])
 
 
-def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
+def _sources(spec: "OpSpec") -> list[tuple[str, str, str]]:
     """(root, path, SHA-256) of each source."""
     disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
     located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
     return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]
 
 
-_VALUES: dict[str, Callable[[OpSpec], object]] = {
+def _named(flags: tuple[str, ...], spec: "OpSpec") -> tuple[str, ...]:
+    """Returns the flags with the names of roots instead of their paths. Most ops have no path in a flag."""
+    text = "".join(flags)
+    if not ("/" in text or "{" in text or "}" in text):
+        return flags
+    from .flag_paths import named
+
+    return named(flags, spec.roots)
+
+
+_VALUES: "dict[str, Callable[[OpSpec], object]]" = {
     # One library may hold code for many architectures: its record says for which.
     "target": lambda spec: spec.target.device,
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
     "include_dirs": include_folders,
-    "cxx_flags": lambda spec: flag_paths.named(spec.cxx_flags, spec.roots),
-    "device_flags": lambda spec: flag_paths.named(spec.device_flags, spec.roots),
-    "link_flags": lambda spec: flag_paths.named(spec.link_flags, spec.roots),
+    "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),
+    "device_flags": lambda spec: _named(spec.device_flags, spec),
+    "link_flags": lambda spec: _named(spec.link_flags, spec),
     "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
 }
 """The fields whose value in the description is not the spec's own."""

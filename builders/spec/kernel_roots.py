@@ -1,7 +1,5 @@
 """Kernel roots: named folders of sources and headers, opforge's own or another package's, read in place."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +15,7 @@ class Rooted(Protocol):
     """A class with kernel roots, such as an op's builder."""
 
     name: ClassVar[str]
-    kernel_roots: ClassVar[Sequence[KernelRoot]]
+    kernel_roots: ClassVar[Sequence["KernelRoot"]]
 
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
@@ -132,7 +130,7 @@ def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
 
 
-def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:
+def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> "tuple[RootedPath, ...]":
     """Returns the path of each name below the first root that has it. Raises SourceNotFoundError, naming all roots."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
@@ -151,7 +149,7 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
     return tuple(located)
 
 
-def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
+def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> "RootedPath":
     from opforge.cache.records.inputs import RootedPath
 
     if not os.path.exists(path):

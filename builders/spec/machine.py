@@ -1,9 +1,7 @@
-"""The machine that ops are loaded on: what it has is read here, and nowhere else, as a value that records are judged by.
+"""The machine that ops are loaded on: what it has is read here alone, as a value that records are judged by.
 
 Nothing here imports torch.
 """
-
-from __future__ import annotations
 
 import _ctypes
 import ctypes
@@ -13,7 +11,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge.accelerator.host.cpuid import cpu_level
+from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.errors import OpforgeError, OpIncompatibleError
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ def libc() -> str:
 
 
 def _libstdcxx() -> str:
-    """Returns the newest GLIBCXX version of the libstdc++ in this process, which its file name states; empty if unknown.
+    """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
     """

@@ -1,7 +1,5 @@
 """`OpSpec`: an op's declaration, checked and resolved for one target."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -262,7 +260,7 @@ def is_own_root(spec: OpSpec, folder: str) -> bool:
     return os.path.isabs(folder) and not kernel_roots.holding(folder, spec.declared_roots)
 
 
-def include_folders(spec: OpSpec) -> list[RootedPath]:
+def include_folders(spec: OpSpec) -> "list[RootedPath]":
     """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 

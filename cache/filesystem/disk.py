@@ -1,7 +1,5 @@
 """The operations of a disk and a clock that the cache uses, in one class, so that a test can use a fake disk."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

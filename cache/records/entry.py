@@ -7,8 +7,6 @@
 Choosing an entry and loading it read the record alone. What is shipped, in a layer or a wheel, has no build.json.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

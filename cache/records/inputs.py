@@ -1,7 +1,5 @@
 """What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ class RootedPath(NamedTuple):
         base = root_paths.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
-    def join(self, name: str) -> RootedPath:
+    def join(self, name: str) -> "RootedPath":
         """Returns the path of a name below this one, without `.` and `..`."""
         return RootedPath(self.root, os.path.normpath(os.path.join(self.path, name)))
 
@@ -93,7 +91,7 @@ class Inputs(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Inputs:
+    def from_json(cls, data: Mapping[str, Any]) -> "Inputs":
         """Reads the form that `to_json` returns. Raises KeyError, TypeError or ValueError for any other."""
         return cls(
             files=tuple(Dependency(*_texts(fields)) for fields in data["files"]),
@@ -108,12 +106,12 @@ class Inputs(NamedTuple):
             answers=tuple(_answer(*fields) for fields in data["answers"]),
         )
 
-    def checked_singly(self) -> Inputs:
+    def checked_singly(self) -> "Inputs":
         """Returns these inputs with no file in a trusted tree: all are checked one by one."""
         files = tuple(file._replace(tree="") for file in self.files)
         return self._replace(files=files, trusted_trees=())
 
-    def without(self, roots: Collection[str]) -> Inputs:
+    def without(self, roots: Collection[str]) -> "Inputs":
         """Returns these inputs without those below the named roots."""
 
         def outside(answer: Answer) -> Answer:
@@ -128,7 +126,7 @@ class Inputs(NamedTuple):
             answers=tuple(map(outside, self.answers)),
         )
 
-    def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
+    def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> "Inputs":
         """Returns what the record of an entry holds of these inputs: those below the op's own roots.
 
         Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
