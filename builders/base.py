@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.accelerator.target import Target
+from opforge.cache.filesystem.disk import Disk, is_racy
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError
@@ -22,11 +24,58 @@ from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
+    from opforge.cache.filesystem.disk import PathStamp
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
 
 log = logging.getLogger("opforge")
+
+
+class Loaded:
+    """What `load` returned, and the state that it followed from. The state is taken before: a later change is seen."""
+
+    library: Any = None
+    module: Any = None
+
+    def __init__(self, builder: OpBuilder) -> None:
+        self._began = time.time_ns()
+        environment, *attributes = _state(builder)
+        self._environment, self.attributes = environment.copy(), [copied(names) for names in attributes]
+        self.watch(())
+
+    def watch(self, files: Sequence[PathStamp]) -> None:
+        """Sets the files and folders that are compared. A racy stamp may hide a change: then nothing is current."""
+        self._paths = [path for path, _stamp in files]
+        self._stamps = [number for _path, stamp in files for number in stamp]
+        self._is_racy = is_racy(files, self._began)
+
+    def is_current(self, builder: OpBuilder) -> bool:
+        """Returns whether the environment, the builder's attributes and all watched files are as they were."""
+        try:
+            is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
+        except Exception:  # of an attribute's own comparison: a tensor's has no truth value
+            return False
+        return is_same and Disk().flat_stamps(self._paths) == self._stamps
+
+
+def _state(builder: OpBuilder) -> list[Any]:
+    """Returns the environment, and the attributes of the builder and of its classes."""
+    environment = getattr(os.environ, "_data", os.environ)  # os.environ itself would decode each variable
+    return [environment, vars(builder), *map(vars, type(builder).__mro__[:-1])]
+
+
+def copied(value: Any, depth: int = 6) -> Any:
+    """Returns an attribute that later changes of its lists, dicts and sets do not reach, and that is equal until then.
+
+    Nothing that a builder declares is nested deeper than `depth`.
+    """
+    kind: Any = type(value) if depth else None
+    if kind in (dict, types.MappingProxyType):
+        return {name: copied(part, depth - 1) for name, part in value.copy().items()}
+    if kind in (list, tuple, set):
+        return kind([copied(part, depth - 1) for part in value])
+    return value
 
 
 class OpBuilder:
@@ -42,6 +91,10 @@ class OpBuilder:
     that older systems load too, and may be built for another processor. `name` is for builders that were DeepSpeed's.
     """
 
+    # Not in the instance's dict: what is in it is compared by each further load.
+    __slots__ = ("__dict__", "__weakref__", "_in_own_verdict", "_loaded", "_requested", "_target", "trace")
+    trace: list[Rejected]
+    """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
     name: ClassVar[str] = ""
     """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
     sources: ClassVar[Sequence[str]] = ()
@@ -91,13 +144,11 @@ class OpBuilder:
         self._requested = Target.parse(target) if isinstance(target, str) else target
         self._target: Target | None = None
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
-        self.trace: list[Rejected] = []
-        """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
+        self.trace = []
         if name:
             self.name = name  # type: ignore[misc]
         self._in_own_verdict = False
-        self._module: Any = None
-        self._watched: loader.Stamps = ()
+        self._loaded: Loaded | None = None
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
         """Returns reasons why the op cannot run with these capabilities. Override it if the target does not decide."""
@@ -127,19 +178,33 @@ class OpBuilder:
     def load(self, verbose: bool = False) -> Any:
         """Returns the op's functions, as attributes: from this process, a prebuilt layer, the cache, or a build.
 
-        Within a process the same builder returns the same module, unless one of the op's own files has changed: then
-        the new version is built and loaded beside the old one. Raises OpIncompatibleError, ToolchainNotFoundError,
-        SourceNotFoundError, CompileError, LoadError and the other classes in `opforge.errors`.
+        Within a process the same builder returns the same module until a file that it was built from, an attribute or
+        an environment variable changes. Then the op is looked up again, and a new version is loaded beside the old one.
+        Raises OpIncompatibleError, ToolchainNotFoundError, SourceNotFoundError, CompileError, LoadError and the other
+        classes in `opforge.errors`.
         """
-        if self._module is not None and loader.are_unchanged(self._watched):
-            return self._module
+        if current := self.current():
+            return current.module
+        before, loaded = self._loaded, Loaded(self)
+        self._load(loaded, verbose)
+        is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
+        loaded.module = before.module if before and is_bound else self._bind(loaded.library)
+        self._loaded = loaded
+        return loaded.module
+
+    def current(self) -> Loaded | None:
+        """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
+        loaded = self._loaded
+        return loaded if loaded is not None and loaded.is_current(self) else None
+
+    def _load(self, loaded: Loaded, verbose: bool) -> None:
+        """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
-        if reasons := gate_problems(self, spec) or self._own_verdict():
+        if reasons := gate_problems(self, spec) or _own_problems(self):
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
-        entry, module = self._load_entry(spec, verbose)
+        entry, loaded.library = self._load_entry(spec, verbose)
+        loaded.watch(entry.watched)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
-        self._module, self._watched = module, entry.watched
-        return module
 
     def build(
         self,
@@ -173,10 +238,14 @@ class OpBuilder:
 
         return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
 
+    def _store(self) -> Store | None:
+        """Returns the store that `load` builds in; None for the user's."""
+        return None
+
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
         """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
-            entry = self._entry(spec, _log_progress if verbose else None)
+            entry = self._entry(spec, _log_progress if verbose else None, store=self._store())
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -184,36 +253,19 @@ class OpBuilder:
                     raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:
-                module = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
+                library = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
             except LoadError:
                 if last or os.path.exists(entry.library):
                     raise
                 continue
             seconds = time.perf_counter() - began
             finder.log_event("load", op=spec.name, seconds=seconds, path=entry.library, origin=entry.origin)
-            return entry, self._bind(module)
+            return entry, library
         raise AssertionError("unreachable")
 
     def _bind(self, library: Any) -> Any:
         """Returns what `load()` returns for a loaded library."""
-        for name, function in loader.python_functions(self.python_functions, library).items():
-            vars(library).setdefault(name, function)
-        return library
-
-    def _own_verdict(self) -> list[str]:
-        """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
-
-        The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
-        nothing meanwhile: `load` raises the error of a missing source or compiler itself.
-        """
-        if type(self).is_compatible is OpBuilder.is_compatible or self._in_own_verdict:
-            return []
-        self._in_own_verdict = True
-        try:
-            verdict = self.is_compatible()
-        finally:
-            self._in_own_verdict = False
-        return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
+        return loader.extended(library, self.python_functions)
 
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
@@ -224,6 +276,22 @@ def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
 
         problems += builder.gate(capabilities_for(spec.target, spec.name))
     return problems
+
+
+def _own_problems(builder: OpBuilder) -> list[str]:
+    """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
+
+    The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
+    nothing meanwhile: `load` raises the error of a missing source or compiler itself.
+    """
+    if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
+        return []
+    builder._in_own_verdict = True
+    try:
+        verdict = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _log_progress(done: int, total: int, title: str) -> None:

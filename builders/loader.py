@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.entry import Entry
 from opforge.errors import BuilderError, LoadError, NamespaceClashError
 
@@ -64,6 +63,7 @@ class LoadedOp:
         # No name that a function could have: a function would be hidden by it.
         self.__name__, self.__file__, self.__entry__ = name, entry.library, entry
         self.__find__, self.__names__ = find, names
+        self.__extended__: dict[str, LoadedOp] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -120,20 +120,25 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         return loaded
 
 
-Stamps = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def are_unchanged(files: Stamps) -> bool:
-    """Returns whether every file still has its stamp."""
-    disk = Disk()
-    return all(disk.stamp(path) == stamp for path, stamp in files)
-
-
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
     """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
     module, _, name = where.partition(":")
     functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions
+
+
+def extended(library: Any, where: str) -> Any:
+    """Returns a loaded library with the functions that `where` adds; see `python_functions`.
+
+    What another builder adds to the same library is in another object. A Python module has them all.
+    """
+    op = library
+    if where and isinstance(library, LoadedOp):
+        other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
+        op = library.__extended__.setdefault(where, other)
+    for name, function in python_functions(where, op).items():
+        vars(op).setdefault(name, function)
+    return op
 
 
 def _register_fakes(

@@ -16,6 +16,7 @@ from .keys import key_of
 from .layout import Layout, entry_name
 from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
+from .records.pins import pinned
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
 """The fields of a record in which two builds of one entry may differ."""
@@ -178,7 +179,8 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             if name != entry.key and name.startswith(entry.record["key"]):
                 _remove(os.path.join(folder, name))
     if not layer_description and len(names) > KEPT_POINTERS:
-        paths = sorted((os.path.join(plan, name) for name in names), key=_time)
+        kept = pinned(layout)
+        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
         for path in paths[:-KEPT_POINTERS]:
             _remove(path)
 

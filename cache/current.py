@@ -60,6 +60,12 @@ def open_store(folder: str) -> Store:
     return store
 
 
+def store_behind_layers(folder: str) -> Store:
+    """Returns the store in a given folder, with the layers that the settings name. Raises CacheDirError, LayerError."""
+    store = open_store(folder)
+    return Store(store.layout.root, store.owners, _trusted_layers(settings.cache_layers(), frozenset(store.owners)))
+
+
 def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
     root = settings.cache_dir()[0]

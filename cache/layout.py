@@ -18,6 +18,8 @@ index/                              entry points of other packages
 machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
 """
 
+from __future__ import annotations
+
 import os
 from typing import NamedTuple
 

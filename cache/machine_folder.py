@@ -10,14 +10,18 @@ Everything in it may be removed at any time; the next look-up is slower, nothing
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from collections.abc import Sequence
 
-from .filesystem.files import can_write, make_folder, read_json, write_file
+from .filesystem.files import can_write, make_folder, now_in, read_file, read_json, write_file
 from .layout import MACHINE
 
 LOOKUPS = "lookups"
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
+MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
+"""How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
 _machine_id = ""
 
 
@@ -40,8 +44,7 @@ def _id() -> str:
     if not _machine_id:
         for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
             try:
-                with open(path, encoding="ascii") as file:
-                    _machine_id = file.read(64).strip()
+                _machine_id = read_file(path, 4096).decode("ascii").strip()[:64]
             except (OSError, ValueError):
                 continue
             if _machine_id.isalnum():
@@ -50,17 +53,29 @@ def _id() -> str:
     return _machine_id
 
 
-def recall(name: str) -> object:
-    """Returns the value that was remembered under this name; None if there is none.
+def kept_folders() -> list[str]:
+    """Returns the folders in which look-ups are remembered already, and that only this user can have written."""
+    kept = []
+    for folder in folders():
+        lookups = f"{folder}/{LOOKUPS}"
+        try:
+            if is_private(lookups):
+                kept.append(lookups)
+        except OSError:
+            continue
+    return kept
+
+
+def recall(name: str, kept: Sequence[str]) -> object:
+    """Returns the value that was remembered under this name in the first of `kept_folders`; None if there is none.
 
     Raises ValueError for a damaged file.
     """
-    for folder in folders():
+    for folder in kept:
         try:
-            value = read_json(f"{folder}/{LOOKUPS}/{name}.json")
+            return read_json(f"{folder}/{name}.json")
         except OSError:
             continue
-        return value if is_private(f"{folder}/{LOOKUPS}") else None
     return None
 
 
@@ -102,3 +117,26 @@ def _bound(folder: str) -> None:
             os.unlink(path)
     except OSError:
         return  # another process does the same
+
+
+def remove_unused() -> None:
+    """Removes the folders of machines that have remembered nothing for a long time, this one's excepted."""
+    for folder in folders():
+        machines = os.path.dirname(folder)
+        try:
+            names = os.listdir(machines) if is_private(machines) else []
+        except OSError:
+            continue  # there is none yet
+        now = now_in(machines) if names else 0.0
+        for name in names:
+            lookups = os.path.join(machines, name, LOOKUPS)
+            try:
+                is_unused = now - os.lstat(lookups).st_mtime > MAX_UNUSED_SECONDS
+            except OSError:
+                continue  # not a machine's
+            if is_unused and name != os.path.basename(folder) and not os.path.islink(os.path.dirname(lookups)):
+                shutil.rmtree(lookups, ignore_errors=True)
+                try:
+                    os.rmdir(os.path.dirname(lookups))
+                except OSError:
+                    continue  # it holds something else

@@ -78,14 +78,15 @@ def build(
         CacheDirError: The store cannot be written.
         LockTimeoutError: Another process was building for longer than `timeout`.
     """
-    began, since, path = time.time_ns(), time.monotonic(), store.layout.path("locks", plan_key)
+    since, path = time.monotonic(), store.layout.path("locks", plan_key)
+    earlier_failure = failures.latest_id(store.layout, plan_key)
     while True:
         with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
             match = look_again()
             if match:
                 return match
             if result is not lock.LockResult.FREE:
-                failure = failures.since(store.layout, plan_key, began, state)
+                failure = failures.after(store.layout, plan_key, earlier_failure, state)
                 if failure:
                     raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
@@ -141,5 +142,5 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
     write_file(os.path.join(result.folder, RECORD), json.dumps(record).encode())
     write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
     entry, _is_new = admit(store.layout, result.folder, store.owners)
-    stamped = Observation(root_paths, store.disk, result.stamps).stamps(result.inputs)
-    return Match(entry._replace(watched=stamped.files), stamped, store.pointer(plan_key, entry.key))
+    stamped = Observation(root_paths, store.disk, result.stamps).stamps(build["inputs"])
+    return Match(entry._replace(watched=stamped.watched), stamped, store.pointer(plan_key, entry.key))

@@ -6,11 +6,10 @@ import errno
 import logging
 import os
 import shutil
-import time
 
 from opforge.events import emit
 
-from .filesystem.files import make_folder, size_of
+from .filesystem.files import make_folder, now_in, size_of
 from .layout import Layout
 from .records import size_log
 
@@ -19,12 +18,22 @@ ABANDONED_SECONDS = 24 * 3600.0
 """How long a folder of another host, or of an unknown owner, is left alone."""
 
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
 def _here() -> str:
-    """Returns a name for this host and its process ids: a container may share the host's name but not its processes."""
+    """Returns a name for this host and its process ids.
+
+    Cloned machines have one name, but each boot has an id of its own. A container shares both with its host, but not
+    the processes.
+    """
+    name = os.uname().nodename
     try:
-        return f"{os.uname().nodename}-{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return os.uname().nodename
+        with open(BOOT_ID, "rb") as file:
+            name += "-" + file.read(64).strip().replace(b"-", b"").decode()
+        return f"{name}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except (OSError, ValueError):
+        return name
 
 
 def new_folder(layout: Layout, plan_key: str) -> str:
@@ -37,7 +46,7 @@ def new_folder(layout: Layout, plan_key: str) -> str:
 
 def abandoned(layout: Layout) -> list[str]:
     """Returns the staging folders of this host's dead processes, and after a day those of any other owner."""
-    folder, here, paths = layout.path("staging"), _here(), []
+    folder, here, paths, now = layout.path("staging"), _here(), list[str](), 0.0
     try:
         names = os.listdir(folder)
     except OSError:
@@ -50,9 +59,11 @@ def abandoned(layout: Layout) -> list[str]:
             is_dead = not started or _started(int(pid)) != started
         else:
             try:
-                is_dead = time.time() - os.stat(path).st_mtime >= ABANDONED_SECONDS
+                modified = os.stat(path).st_mtime
             except OSError:
                 continue
+            now = now or now_in(folder)
+            is_dead = now - modified >= ABANDONED_SECONDS
         if is_dead:
             paths.append(path)
     return paths

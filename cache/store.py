@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .filesystem.disk import Disk
 from .filesystem.files import UNREADABLE
 from .layout import Layout
-from .records.entry import Entry, integrity_problem, read_record
+from .records.entry import Entry, Stamped, integrity_problem, read_record
 
 if TYPE_CHECKING:
-    from .records.validity import Observation, Stamped
+    from .records.validity import Observation
 
 log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000
@@ -79,26 +79,25 @@ class Source(NamedTuple):
             disk: The disk.
             rejected: Gets every entry that was looked at and not used, with the reason.
         """
-        from .records.inputs import Inputs
         from .records.validity import Observation
 
         seen = Observation(root_paths, disk)
         for entry in self._ranked(description, fit, rejected):
             try:
-                inputs = Inputs.from_json(entry.record["inputs"])
+                inputs = entry.record["inputs"]
                 stamped = seen.stamps(inputs)
                 problem = seen.problem(inputs) or self.problem(entry)
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.files), stamped)
+                return Match(entry._replace(watched=stamped.watched), stamped)
             rejected.append(Rejected(entry.folder, problem))
         return None
 
     def _ranked(
         self, description: str, fit: Callable[[Mapping[str, Any]], Fit], rejected: list[Rejected]
     ) -> list[Entry]:
-        """The entries with this description that fit, the best first."""
+        """Returns the entries with this description that fit, the best first."""
         ranked: list[tuple[int, Entry]] = []
         for name in self._names(self.layout.description(description), rejected):
             entry = self.read(name, rejected)
@@ -183,8 +182,7 @@ class Store:
             if problem:
                 rejected.append(Rejected(entry.folder, problem))
             elif self._is_intact(entry, rejected):
-                self.note_use(pointer)
-                return Match(entry._replace(watched=stamped.files), stamped, pointer)
+                return Match(entry._replace(watched=stamped.watched), stamped, pointer)
         return None
 
     def _compare(self, entry: Entry, seen: Observation, root_paths: Mapping[str, str]) -> tuple[Stamped, str | None]:
@@ -196,16 +194,16 @@ class Store:
         from .records.inputs import Inputs
         from .records.trusted_trees import reassigned
 
-        own = Inputs.from_json(entry.record["inputs"])
+        own = entry.record["inputs"]
         stamped, problem = seen.stamps(own), seen.problem(own)
         if problem:
             return stamped, problem
         packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
-        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages)
+        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages).to_json()
         return seen.stamps(inputs), seen.problem(inputs)
 
     def _pointers(self, plan_key: str) -> list[str]:
-        """The paths of a plan's pointers to entries, the last used first."""
+        """Returns the paths of a plan's pointers to entries, the last used first."""
         folder = self.layout.plan(plan_key)
         try:
             with os.scandir(folder) as files:
@@ -218,13 +216,19 @@ class Store:
         """Returns the path of the file by which a plan names an entry."""
         return os.path.join(self.layout.plan(plan_key), entry_key)
 
-    def note_use(self, pointer: str) -> None:
-        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first."""
+    def note_use(self, pointer: str) -> bool:
+        """Sets a pointer's time to now, at most once an hour: the least recently used entry is evicted first.
+
+        Returns whether it did.
+        """
         try:
-            if self.disk.now_ns() - os.stat(pointer).st_mtime_ns > USE_INTERVAL_NS:
+            # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
+            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
                 os.utime(pointer)
+                return True
         except OSError:
-            return  # a read-only store, or a pointer that has just been removed
+            return False  # a read-only store, or a pointer that has just been removed
+        return False
 
     def _is_intact(self, entry: Entry, rejected: list[Rejected]) -> bool:
         """Returns whether the entry's library is intact; otherwise quarantines the entry."""

@@ -21,7 +21,7 @@ RATIO, DIFFERENCE_US = 1.1, 0.1
 
 
 def run(scratch: Scratch) -> Report:
-    """Both accelerators in one process, each call in turns. The best rounds are compared: a call has no noise below."""
+    """Times both accelerators in one process, each call in turns. The best rounds are compared: noise only adds."""
     report = Report(
         "each cheap method of the CPU's accelerator, called again and again in one process",
         "DeepSpeed's CPU accelerator. Many of its methods do nothing, which costs 0.03 us",

@@ -90,7 +90,7 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
 def search(
     spec: OpSpec, store: Store, exact: bool, find_toolchain: FindToolchain | None, rejected: list[Rejected]
 ) -> Entry | None:
-    """As `find`, but appends to `rejected`, which is filled even if the look-up raises."""
+    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises."""
     sources = sources_of(spec, store)
     lookup = memory.Lookup(spec, store, sources, root_paths(spec), exact)
     # A toolchain that a caller hands in is in no look-up's name.
@@ -123,11 +123,16 @@ def search(
         plan = make_plan(spec, toolchain)
     except ToolchainNotFoundError:
         # Without a compiler there is no plan, but an entry that this user built before may fit the description.
-        match = _match(lookup._replace(sources=[store.own]), description or _description_key(spec), rejected)
+        description = description or _description_key(spec)
+        match = _match(lookup._replace(sources=[store.own]), description, rejected)
+        if match:
+            memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return match and match.entry
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
-    if match and snapshot:
-        memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
+    if match:
+        memory.note_use(store, match.pointer)
+        if snapshot:
+            memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry
 
 
@@ -142,7 +147,7 @@ def _description_key(spec: OpSpec) -> str:
 
 
 def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) -> Match | None:
-    """A prebuilt entry of the sources, in order."""
+    """Returns a prebuilt entry of the sources, in order."""
     from .fit import fit_of
 
     fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
@@ -173,7 +178,7 @@ def package_sources(package: str, owners: Collection[int]) -> list[Source]:
 
 
 def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected]) -> None:
-    """Append to `rejected` the prebuilt entries of this op that have another description, with what differs."""
+    """Appends to `rejected` the prebuilt entries of this op that have another description, with what differs."""
     from opforge.cache.maintenance.explain import rejected_entries
 
     paths, seen = root_paths(spec), {entry.where for entry in rejected}

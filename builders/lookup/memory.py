@@ -6,6 +6,8 @@ the first three. It holds the stamps of all others, and of the folders on PATH i
 appear. If a stamp differs, the look-up is made in full. That the entry may be loaded is judged at each load.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -16,7 +18,7 @@ from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.disk import ABSENT, Disk, is_racy
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.records.entry import Entry, is_record
 
@@ -41,9 +43,9 @@ class Snapshot(NamedTuple):
 class Lookup(NamedTuple):
     """One look-up: what is requested, and where it is looked for."""
 
-    spec: "OpSpec"
-    store: "Store"
-    sources: "Sequence[Source]"
+    spec: OpSpec
+    store: Store
+    sources: Sequence[Source]
     """The layers that are searched before the store, in order."""
     root_paths: Mapping[str, str]
     exact: bool = False
@@ -55,7 +57,7 @@ class Lookup(NamedTuple):
         """
         spec = self.spec
         variables = [(name, os.environ.get(name)) for name in toolchains.plan_environment(spec)]
-        requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
+        requires = abi.requirements(spec.abi, spec.name)
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
         value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact]
@@ -66,9 +68,12 @@ class Lookup(NamedTuple):
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
+    kept = machine_folder.kept_folders()
+    if not kept:
+        return None
     name, store = lookup.name(programs), lookup.store
     try:
-        memory: Any = machine_folder.recall(name)
+        memory: Any = machine_folder.recall(name, kept)
         if memory is None or memory["format"] != FORMAT or memory["name"] != name:
             return None
         paths, record = memory["paths"], memory["record"]
@@ -87,10 +92,21 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         if source.problem(entry) is not None:
             return None
         if source is store.own and memory["pointer"]:
-            store.note_use(memory["pointer"])
+            note_use(store, memory["pointer"])
         return entry
     except UNREADABLE:
         return None
+
+
+def note_use(store: Store, pointer: str) -> None:
+    """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too.
+
+    A store that only has hits would otherwise never be swept.
+    """
+    if store.note_use(pointer):
+        from opforge.cache.maintenance import limits  # not on the path of a hit, except once an hour
+
+        limits.enforce_settings(store.layout)
 
 
 def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
@@ -107,7 +123,7 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
 
 
 def remember(
-    lookup: Lookup, programs: Mapping[str, object], used: Mapping[str, Sequence[int]], match: "Match", snapshot: Snapshot
+    lookup: Lookup, programs: Mapping[str, object], used: Mapping[str, Sequence[int]], match: Match, snapshot: Snapshot
 ) -> None:
     """Remembers the outcome. If that fails, the next look-up is made in full, nothing else.
 
@@ -115,15 +131,13 @@ def remember(
     """
     disk, spec = lookup.store.disk, lookup.spec
     code = _code_stamps(spec)
-    stamped = [*match.stamped.files, *match.stamped.others, *snapshot.folders]
-    folders = dict(snapshot.folders)
+    watched, folders = match.entry.watched, dict(snapshot.folders)
+    stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
     stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
     torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    from opforge.cache.records.validity import is_racy
-
     code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
     if not match.stamped.is_complete or is_racy([*stamped, *code_stamps], snapshot.at):
         return
@@ -140,7 +154,7 @@ def remember(
         "record": record | {"stamp": list(disk.stamp(entry.library) or ())},
         "code": code,
         "folders": _program_folders(),
-        "watched": len(match.stamped.files),
+        "watched": len(watched),
         "paths": [path for path, _stamp in stamped],
         "stamps": [number for _path, stamp in stamped for number in stamp],
         "absent": snapshot.absent,
@@ -154,14 +168,14 @@ def _stamp(path: str, disk: Disk) -> tuple[int, ...]:
 
 
 def _nearest(folder: str, root: str, disk: Disk) -> str:
-    """The folder, or the nearest above it that exists, down to `root`: its stamp changes if the folder appears."""
+    """Returns the folder, or the nearest above it that exists: its stamp changes if the folder appears."""
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
 
 
 def _working_folder() -> str:
-    """The working folder, if PATH or CXX is relative to it; otherwise empty."""
+    """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = os.environ.get("CXX", "")
     starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
     return "" if all(path.startswith("/") for path in starts) else os.getcwd()
@@ -173,7 +187,7 @@ def _folders(variable: str, default: str = "") -> list[str]:
 
 
 def _program_folders() -> list[str]:
-    """The folders in which a compiler that takes precedence would appear: their stamps are remembered."""
+    """Returns the folders in which a compiler that takes precedence would appear: their stamps are remembered."""
     return list(dict.fromkeys([*_folders("PATH", os.defpath), *_folders("COMPILER_PATH")]))
 
 
@@ -181,16 +195,16 @@ _code: dict[tuple[str, ...], list[int]] = {toolchains.HOST_CODE: Disk().flat_sta
 """The host's are taken when this module is imported: that is the code that runs, and a hit need not take them."""
 
 
-def _code_stamps(spec: "OpSpec") -> list[int]:
-    """The stamps of opforge's own files that shape plans for this spec, as they were when this process first asked."""
+def _code_stamps(spec: OpSpec) -> list[int]:
+    """Returns the stamps of opforge's files that shape plans for this spec, as this process first saw them."""
     files = toolchains.plan_code(spec)
     if files not in _code:
         _code[files] = Disk().flat_stamps(files)
     return _code[files]
 
 
-def _absent_paths(spec: "OpSpec") -> list[str]:
-    """The paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
+def _absent_paths(spec: OpSpec) -> list[str]:
+    """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
     for name in (*spec.sources, *spec.include_dirs):
         if not os.path.isabs(name):

@@ -73,7 +73,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
-    """Run the build until no file that it read has changed meanwhile.
+    """Runs the build until no file that it read has changed meanwhile.
 
     The disk's clock decides: a file changed since the build file was written may have been read half way through the
     change, unless its stamp is the same before and after another whole run.
@@ -145,14 +145,14 @@ def _questions(
 
 
 def _touch(path: str) -> int:
-    """Create or touch a file. Returns its new ctime in the disk's nanoseconds."""
+    """Creates or touches a file. Returns its new ctime in the disk's nanoseconds."""
     with open(path, "wb"):
         os.utime(path)
     return os.stat(path).st_ctime_ns
 
 
 def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
-    """Run the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
+    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError."""
     ninja.write_build_file(work, steps)
     began, log_bytes = time.time(), timeline.log_size(work)
     outcome = ninja.run(work, job.jobs, job.on_progress)
@@ -176,7 +176,7 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
 
 
 def _missing_output(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
-    """The first step that succeeded without writing one of its files, and that file's name; None if there is none.
+    """Returns the first step that succeeded without writing one of its files, and that file's name; or None.
 
     If a step failed, only the steps that wrote its inputs are known to have succeeded: its own message about a missing
     input would not help.

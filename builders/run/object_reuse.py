@@ -1,4 +1,4 @@
-"""Objects that an earlier build compiled from the same files: taken from the store, and put into it."""
+"""Objects that an earlier build compiled from the same files: reused from the store, and put into it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, In
 
     Returns the inputs of each, by the name of the object.
     """
-    taken, seen = {}, Observation(job.roots, disk)
+    reused, seen = {}, Observation(job.roots, disk)
     for step in steps:
         if step.unit:
             target = os.path.join(work, step.output)
             inputs = objects.reuse(job.layout, _unit_key(job, step), seen, target)
             if inputs:
-                taken[step.output] = inputs
-    return taken
+                reused[step.output] = inputs
+    return reused
 
 
 def keep(
     job: Job,
     work: str,
     steps: Sequence[Step],
-    taken: Mapping[str, Inputs],
+    reused: Mapping[str, Inputs],
     reads: Mapping[str, Sequence[Read]],
     inputs: Inputs,
 ) -> None:
     """Stores the objects that this build compiled, each with the files that it read."""
     for step in steps:
-        if step.unit and step.output not in taken:
+        if step.unit and step.output not in reused:
             own = {read.location for read in reads[step.output]}
             files = tuple(file for file in inputs.files if RootedPath(file.root, file.path) in own)
             objects.keep(
@@ -52,6 +52,6 @@ def keep(
 
 
 def _unit_key(job: Job, step: Step) -> str:
-    """The key of one compilation: the same for one source in two ops that have the same flags."""
+    """Returns the key of one compilation: the same for one source in two ops that have the same flags."""
     shared = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
     return key_of([FORMAT, shared.components(), step.unit])

@@ -21,6 +21,7 @@ from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
+from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
 from opforge.cache.publish import BuildResult, SharedFailure
 from opforge.cache.records.entry import Entry
@@ -104,7 +105,7 @@ def build(
         result = execute(job, folder, store.disk)
         if peak := result.build["peak_bytes"]:
             note_peak(plan, store.layout, peak)
-        key = result.inputs.result_key(plan.key)
+        key = entry_name(result.inputs.result_key(plan.key), result.record["sha256"])
         emit("build", op=spec.name, seconds=time.perf_counter() - began, plan=plan.key, result=key)
         built, output = time.time(), result.build["output"]
         return result
@@ -125,6 +126,9 @@ def build(
         )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
+    except BuildError:
+        bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
+        raise
     except OSError as error:
         exhausted = exhausted_resource(spec.name, error)
         if exhausted:

@@ -4,9 +4,11 @@ The *description* names the op and not the compiler: it finds prebuilt entries. 
 known before a compiler starts. The key of a remembered look-up holds every field, with all paths.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 FORMAT = 2
 
 
-class Enters(NamedTuple):
+class Enters:
     """Whether a field is in the keys; `why` is the reason where it is not."""
 
-    description: bool
-    plan: bool
-    why: str = ""
+    __slots__ = ("description", "plan", "why")
+
+    def __init__(self, description: bool, plan: bool, why: str = "") -> None:
+        self.description, self.plan, self.why = description, plan, why
 
 
 IDENTITY = {
@@ -66,29 +69,30 @@ IDENTITY = {
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
 
 
-def describe(spec: "OpSpec") -> dict[str, object]:
+def describe(spec: OpSpec) -> dict[str, object]:
     """Returns the fields that identify the op, JSON-able, without a path or a time.
 
     Reads the op's own sources. Raises SourceNotFoundError if one of them, or an include folder, is missing.
     """
+    abi.check(spec.abi, spec.name, spec.torch_target)
     fields = {name: _VALUES[name](spec) if name in _VALUES else getattr(spec, name) for name in FIELDS}
     # What the ABI ties the binary to: torch and Python, for the `torch` ABI.
-    return fields | {"requires": abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires}
+    return fields | {"requires": abi.requirements(spec.abi, spec.name)}
 
 
-def description_key(spec: "OpSpec") -> str:
+def description_key(spec: OpSpec) -> str:
     """Returns the key under which prebuilt entries of this op are found. Raises SourceNotFoundError."""
     return key_of([FORMAT, describe(spec)])
 
 
-def _sources(spec: "OpSpec") -> list[tuple[str, str, str]]:
-    """(root, path, SHA-256) of each source."""
+def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
+    """Returns (root, path, SHA-256) of each source."""
     disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
-    located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
-    return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]
+    located = kernel_roots.locate_pairs(spec.name, spec.sources, spec.roots)
+    return [(root, path, disk.digest(os.path.join(paths[root], path)) or "") for root, path in located]
 
 
-def _named(flags: tuple[str, ...], spec: "OpSpec") -> tuple[str, ...]:
+def _named(flags: tuple[str, ...], spec: OpSpec) -> tuple[str, ...]:
     """Returns the flags with the names of roots instead of their paths. Most ops have no path in a flag."""
     text = "".join(flags)
     if not ("/" in text or "{" in text or "}" in text):
@@ -98,12 +102,12 @@ def _named(flags: tuple[str, ...], spec: "OpSpec") -> tuple[str, ...]:
     return named(flags, spec.roots)
 
 
-_VALUES: "dict[str, Callable[[OpSpec], object]]" = {
+_VALUES: dict[str, Callable[[OpSpec], object]] = {
     # One library may hold code for many architectures: its record says for which.
     "target": lambda spec: spec.target.device,
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
-    "include_dirs": include_folders,
+    "include_dirs": lambda spec: include_folders(spec) if spec.include_dirs else [],
     "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),
     "device_flags": lambda spec: _named(spec.device_flags, spec),
     "link_flags": lambda spec: _named(spec.link_flags, spec),

@@ -1,5 +1,7 @@
 """`OpSpec`: an op's declaration, checked and resolved for one target."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -164,7 +166,11 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     from . import attributes
 
     attributes_of_ours = {
-        name for kind in type(declared).__mro__ if kind not in classes for name in vars(kind) if name[0] != "_"
+        name
+        for kind in type(declared).__mro__
+        if kind not in classes
+        for name in vars(kind)
+        if name[0] != "_" and name not in OF_INSTANCES
     }
     values = attributes.resolve(declared, names, attributes_of_ours)
     for name in values:
@@ -260,7 +266,7 @@ def is_own_root(spec: OpSpec, folder: str) -> bool:
     return os.path.isabs(folder) and not kernel_roots.holding(folder, spec.declared_roots)
 
 
-def include_folders(spec: OpSpec) -> "list[RootedPath]":
+def include_folders(spec: OpSpec) -> list[RootedPath]:
     """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 

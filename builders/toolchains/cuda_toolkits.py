@@ -72,11 +72,11 @@ def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
         path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)
     }
     folder = machine.torch_folder()
-    wanted = _numbers((machine.torch_states(folder, "cuda") if folder else None) or "0.0")
+    torchs_release = _numbers((machine.torch_states(folder, "cuda") if folder else None) or "0.0")
 
     def preference(path: str) -> tuple[bool, bool, tuple[int, int]]:
         release = _numbers(releases[path])
-        return release == wanted, release[0] == wanted[0], release
+        return release == torchs_release, release[0] == torchs_release[0], release
 
     # Of equal ones the first is taken: PATH comes first.
     return max(releases, key=preference, default=paths[0])

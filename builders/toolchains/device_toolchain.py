@@ -19,10 +19,10 @@ from .toolchain import DevicePart, Toolchain
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
 
-SHAPE = {"root": str, "seal": str, "include": list, "lib": list}
+SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.
 
-`root` is the folder that it is installed in, `seal` a file below it whose stamp is compared for all its files,
+`root` is the folder that it is installed in, `stamp_file` a file below it whose stamp is compared for all its files,
 `include` and `lib` are its folders of headers and libraries.
 """
 
@@ -128,7 +128,7 @@ class DeviceToolchain(Toolchain):
 
     def trusted_roots(self) -> Mapping[str, str]:
         # The headers that state a version are among its programs: other headers are another toolchain.
-        return {self.root: self.info["seal"]}
+        return {self.root: self.info["stamp_file"]}
 
     def part(self, abi: str) -> DevicePart:
         return DevicePart(system_include=self.headers())

@@ -84,7 +84,7 @@ class Hipcc(DeviceToolchain):
             "stamps": {path: list(self._disk.stamp(path) or ()) for path in files},
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(files[0], root),
+            "stamp_file": os.path.relpath(files[0], root),
             "include": [] if root == "/usr" else [os.path.join(root, "include")],
             "lib": list(filter(os.path.isdir, (folders.get("HIP_LIB_PATH", ""), os.path.join(root, "lib")))),
             "release": version[1],

@@ -105,7 +105,7 @@ class Nvcc(DeviceToolchain):
             "stamps": {path: list(self._disk.stamp(path) or ()) for path in watched} | dict(self.host.stamps()),
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(files[0] if files else watched[0], root),
+            "stamp_file": os.path.relpath(files[0] if files else watched[0], root),
             "compiler": own if os.path.isfile(own) else self.argv[0],
             "include": include,
             "lib": [os.path.realpath(folder) for folder in libraries if os.path.isdir(folder)],

@@ -25,7 +25,7 @@ class OpenCL(DeviceToolchain):
         return self.host.argv
 
     def _load_info(self) -> probe.CompilerInfo:
-        return {"identity": {}, "stamps": {}, "include": [], "lib": [], "root": "", "seal": ""}
+        return {"identity": {}, "stamps": {}, "include": [], "lib": [], "root": "", "stamp_file": ""}
 
     def root_paths(self) -> Mapping[str, str]:
         return {}

@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.disk import ABSENT, Disk
-from opforge.cache.filesystem.files import UNREADABLE, read_json, write_file
+from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
+from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
-from opforge.cache.records.validity import RACY_NS
 from opforge.errors import ToolchainError
 
 from . import PASSED_ENV, configuration, programs
@@ -23,6 +22,8 @@ from . import PASSED_ENV, configuration, programs
 FORMAT = 9
 PROGRAMS = ("cc1plus", "as", "ld")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
+RENEW_SECONDS = 24 * 3600.0
+"""How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
 NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
@@ -127,6 +128,7 @@ def _read(path: str, shape: Mapping[str, type]) -> CompilerInfo | None:
     """Returns the info that is stored at `path`, or None if there is none or it is damaged."""
     try:
         info = read_json(path)
+        renew(path, RENEW_SECONDS)
         # A changed letter of a version or a path would lead to a wrong plan, and to a wrong error.
         intact = info["format"] == FORMAT and info.pop("digest") == key_of(info)
         return info if intact and all(isinstance(info[name], kind) for name, kind in shape.items()) else None

@@ -58,7 +58,7 @@ class Sycl(DeviceToolchain):
             "stamps": {program: list(self._disk.stamp(program) or ())},
             "absent": [],
             "root": root,
-            "seal": os.path.relpath(program, root),
+            "stamp_file": os.path.relpath(program, root),
             "include": [folder for folder in (os.path.join(root, "include"),) if os.path.isdir(folder)],
             "lib": [folder for folder in (os.path.join(root, "lib"),) if os.path.isdir(folder)],
             "release": version[1],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
-from opforge.builders.base import OpBuilder
+from opforge.builders.base import Loaded, OpBuilder
 from opforge.builders.loader import python_functions
 from opforge.builders.spec import abi, kernel_roots
 from opforge.builders.toolchains.triton import LAUNCHER, compiled_archs
@@ -33,6 +33,9 @@ class TritonOpBuilder(OpBuilder):
     The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither
     Triton nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is
     built: the same functions launch through Triton itself, which compiles, or interprets, what it meets.
+
+    Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for which
+    nothing was built, raises KernelLaunchError.
     """
 
     abi: ClassVar[str] = abi.PLAIN
@@ -63,25 +66,18 @@ class TritonOpBuilder(OpBuilder):
         kernels = tuple(kernel_texts(self.kernels).items())
         return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=kernels)
 
-    def load(self, verbose: bool = False) -> TritonOp:
-        """Returns the op's functions, as attributes; see OpBuilder.load. Raises as it does.
-
-        Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for
-        which nothing was built, raises KernelLaunchError.
-        """
+    def _load(self, loaded: Loaded, verbose: bool) -> None:
         if not settings.triton_jit():
-            op: TritonOp = super().load(verbose)
-            return op
+            super()._load(loaded, verbose)
+            return
         from .jit import JitKernels
 
-        if self._jit_op is None:
-            kernels = JitKernels(self.name, self.kernels, self.spec().roots)
-            self._jit_op = self._op(kernels, "jit", None)
-        return self._jit_op
-
-    _jit_op: TritonOp | None = None
+        kernels = JitKernels(self.name, self.kernels, self.spec().roots)
+        loaded.library = self._op(kernels, "jit", None)
 
     def _bind(self, library: Any) -> TritonOp:
+        if isinstance(library, TritonOp):
+            return library
         return self._op(PrebuiltKernels(self.name, library, self.kernels), library.__entry__.origin, library)
 
     def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:

@@ -1,5 +1,7 @@
 """The operations of a disk and a clock that the cache uses, in one class, so that a test can use a fake disk."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import stat
@@ -9,19 +11,30 @@ from typing import NamedTuple
 
 ABSENT = (-1, -1, -1, -1)
 """The stamp of a path at which there is nothing, in `Disk.flat_stamps`."""
-
-
+PathStamp = tuple[str, tuple[int, ...]]
+"""A path with its stamp; the stamp is ABSENT if there is nothing."""
+RACY_NS = 2_000_000_000
+"""How long before its stamp was taken a file must have been modified for the stamp to be trusted."""
 CHUNK = 1 << 20
 """Bytes that are read and hashed at a time."""
 
 
 class Stamp(NamedTuple):
-    """What `stat` reports of a file. Equal stamps mean equal content, unless the file is racy: see validity.py."""
+    """What `stat` reports of a file. Equal stamps mean equal content, unless it is racy: see `is_racy`."""
 
     size: int
     mtime_ns: int
     ctime_ns: int
     inode: int
+
+
+def is_racy(stamps: Iterable[PathStamp], at_ns: int) -> bool:
+    """Returns whether a file was modified less than two seconds before `at_ns`, when the stamps were taken, or later.
+
+    A second change within one tick of a coarse clock would not change such a stamp. (git's index has the same rule, and
+    calls such a file racily clean.)
+    """
+    return any(time > at_ns - RACY_NS for _path, stamp in stamps for time in stamp[1:3])
 
 
 class Disk:

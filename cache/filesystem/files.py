@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from typing import Any
 
 MAX_FILE_BYTES = 64 << 20
@@ -64,6 +65,38 @@ def write_file(path: str, data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def now_in(folder: str) -> float:
+    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
+
+    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
+    """
+    path = temp_path(os.path.join(folder, "clock"))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return time.time()  # read-only: nothing can be removed there either
+    try:
+        return os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+        os.unlink(path)
+
+
+def renew(path: str, seconds: float) -> bool:
+    """Sets the time of a file or folder to now if it differs by more than `seconds`: what was used is evicted last.
+
+    Returns whether it did. If that fails, the file is evicted earlier.
+    """
+    try:
+        # abs: a time far in the future was set by a wrong clock, and would keep the file for ever.
+        if abs(time.time() - os.stat(path).st_mtime) > seconds:
+            os.utime(path)
+            return True
+    except OSError:
+        return False
+    return False
 
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:

@@ -63,13 +63,14 @@ def acquire(
     """
     import filelock
 
-    lock = filelock.FileLock(path, mode=0o600)
+    # Without flock (Lustre without -o flock) filelock would wait for a marker file, which stays if its owner is killed.
+    lock = filelock.FileLock(path, mode=0o600, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
         result = LockResult.FREE
     except filelock.Timeout:
         result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
-    except OSError as error:  # NFS without its lock service, or a lock file that sudo has left
+    except OSError as error:  # no flock, NFS without its lock service, or a lock file that sudo has left
         log.warning("%s: cannot lock %s (%s): other processes may build the same op", label, path, error.strerror)
         result = LockResult.FREE
     try:
@@ -110,6 +111,31 @@ def _wait(
                 continue
     emit("wait", op=label, seconds=round(time.monotonic() - began, 6), lock=path)
     return result
+
+
+def remove(path: str) -> bool:
+    """Removes a lock's file while holding the lock, so that no process is using it. The next user makes a new file.
+
+    Returns False if another process holds it. Raises OSError.
+    """
+    if path.endswith(".owner"):
+        os.unlink(path)
+        return True
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(handle)
+        return False
+    except OSError:
+        log.debug("%s: this file system has no locks, so nobody holds it", path)
+    try:
+        os.unlink(path)
+    finally:
+        os.close(handle)
+    return True
 
 
 def _write_owner(path: str, label: str) -> None:

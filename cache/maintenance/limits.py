@@ -1,47 +1,66 @@
-"""Keeps a store within its limits after each build. Checking reads the running sum; evicting reads all entries."""
+"""Keeps a store within its limits. Checking reads the running sum; evicting reads all entries.
+
+The limits are enforced after each build, also after one that failed, and once an hour while the store has hits alone.
+"""
 
 from __future__ import annotations
 
 import os
-import time
 
+from opforge import settings
+from opforge.cache import machine_folder
+from opforge.cache.filesystem.files import now_in
 from opforge.cache.layout import Layout
-from opforge.cache.records import size_log
+from opforge.cache.records import pins, size_log
+from opforge.errors import SettingError
 
 from . import gc
 
-AGE_CHECK_SECONDS = 24 * 3600.0
-"""How long after a check of the ages the next one is made."""
+SWEEP_SECONDS = 24 * 3600.0
+"""How long after a sweep for what is old the next one is made."""
 SWEPT = "swept"
 
 
 def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     """Evicts what is over the limits, the least recently used first; returns how many things were removed.
 
-    The size (bytes) is checked after every build, the ages (seconds) once a day. Over the size limit, a tenth of it is
-    freed, so that a store at its limit is not read through after each build. A failure to evict fails no build.
+    The size (bytes) is checked each time. Once a day what is old is removed too: entries that were not used for
+    `max_age` seconds, and garbage. Over the size limit, a tenth of it is freed, so that a store at its limit is not
+    read through after each build. A failure to evict raises nothing.
     """
-    now = time.time()
-    check_ages = max_age is not None and _is_due(layout, now)
+    now = now_in(layout.path())
+    is_due = _is_due(layout, now)
     try:
         # The running sum may be too high, so count before anything is evicted.
         is_full = max_size is not None and size_log.total(layout) > max_size and size_log.measure(layout) > max_size
-        if not check_ages and not is_full:
+        if not is_due and not is_full:
             return 0
+        if is_due:
+            pins.renew_roots(layout)
+            machine_folder.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None
-        return len(gc.remove(layout, gc.over_limit(layout, now, size, max_age if check_ages else None)))
+        return len(gc.remove(layout, gc.over_limit(layout, now, size, max_age if is_due else None)))
     except OSError:  # CacheDirError too
         return 0  # a store that has become read-only grows no further
 
 
+def enforce_settings(layout: Layout) -> int:
+    """Enforces the limits that the environment sets, as `enforce`. One that cannot be read is reported by a build."""
+    try:
+        limits = settings.cache_max_size(), settings.cache_max_age()
+    except SettingError:
+        return 0
+    return enforce(layout, *limits)
+
+
 def _is_due(layout: Layout, now: float) -> bool:
-    """Returns whether a day has passed since the ages were last checked; if so, notes that they are checked now."""
+    """Returns whether a day has passed since the last sweep; if so, notes that one is made now."""
     path = layout.path(SWEPT)
     try:
-        if abs(now - os.stat(path).st_mtime) < AGE_CHECK_SECONDS:
+        if abs(now - os.stat(path).st_mtime) < SWEEP_SECONDS:
             return False
     except OSError:
-        pass  # never checked yet
+        pass  # never swept yet
     try:
         with open(path, "wb"):
             os.utime(path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import UNREADABLE, read_json
-from opforge.cache.layout import VERSION, Layout
+from opforge.cache.layout import OLD_VERSIONS, VERSION, Layout
 from opforge.cache.records.entry import BUILD, RECORD, read_record
 
+from . import pointers
 from .summaries import Summaries
 
 RECORD_PROBLEM = "its record cannot be read"
@@ -94,20 +95,13 @@ def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
         return None
 
 
-def last_uses(layout: Layout) -> dict[str, float]:
-    """Returns when each entry was last used, as far as is known: the newest time of a pointer to it."""
-    newest: dict[str, float] = {}
-    for plan in subfolders(layout.path("plans")):
-        for file in children(plan.path):
-            status = stat_of(file.path)
-            if status:
-                newest[file.name] = max(newest.get(file.name, 0.0), status.st_mtime)
-    return newest
+def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> list[StoredEntry]:
+    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store.
 
-
-def entries(layout: Layout) -> list[StoredEntry]:
-    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store."""
-    used, summaries = last_uses(layout), Summaries(layout)
+    `last_uses` are the entries' last uses, if the caller has read the store's pointers.
+    """
+    used = pointers.read(layout).last_uses() if last_uses is None else last_uses
+    summaries = Summaries(layout)
     folders = subfolders(layout.path("entries"))
     stored = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
     summaries.save([folder.name for folder in folders])
@@ -116,8 +110,7 @@ def entries(layout: Layout) -> list[StoredEntry]:
 
 def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> StoredEntry | None:
     """Returns the entry in a folder, or None if it is being removed."""
-    status = stat_of(folder.path)
-    files = {child.name: file for child in children(folder.path) if (file := stat_of(child.path))}
+    status, files = stat_of(folder.path), _file_stats(folder.path)
     if status is None or (not files and os.access(folder.path, os.R_OK | os.X_OK)):
         return None
     built = max(status.st_mtime, status.st_ctime, *(file.st_mtime for file in files.values()))
@@ -137,15 +130,29 @@ def _stored(folder: os.DirEntry[str], summaries: Summaries, used: float) -> Stor
     )
 
 
+def _file_stats(folder: str) -> dict[str, os.stat_result]:
+    """Returns the status of each file in a folder, not following links; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as files:
+            return {file.name: file.stat(follow_symlinks=False) for file in files}
+    except OSError:
+        return {}
+
+
 def areas(layout: Layout) -> list[Area]:
     """Returns the folders of a store, `index` (entry points of other packages) included; empty ones are left out."""
     folders = [*subfolders(layout.path()), *(child for child in subfolders(layout.root) if child.name != VERSION)]
-    counted = []
-    for folder in folders:
-        sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
-        if sizes:
-            counted.append(Area(folder.name, len(sizes), sum(sizes)))
-    return counted
+    return [area for area in map(_area, folders) if area.files]
+
+
+def old_stores(layout: Layout) -> list[Area]:
+    """Returns the stores of earlier formats in the same folder. They are neither read nor changed, only counted."""
+    return [_area(folder) for folder in subfolders(layout.root) if folder.name in OLD_VERSIONS]
+
+
+def _area(folder: os.DirEntry[str]) -> Area:
+    sizes = [status.st_size for path in _files(folder.path) if (status := stat_of(path))]
+    return Area(folder.name, len(sizes), sum(sizes))
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -7,12 +7,15 @@
 Choosing an entry and loading it read the record alone. What is shipped, in a layer or a wheel, has no build.json.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from opforge.cache.filesystem.disk import ABSENT, PathStamp
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
@@ -32,6 +35,35 @@ TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
 """The fields of a record that are texts, and that every record has."""
 
 
+PACKAGES = ("/site-packages/", "/dist-packages/")
+"""The folders that Python's packages are installed in."""
+
+
+class Stamped(NamedTuple):
+    """The stamps of an entry's inputs, as they were before the contents were compared."""
+
+    files: tuple[PathStamp, ...]
+    """Those that are checked one by one: files in no trusted tree."""
+    others: tuple[PathStamp, ...]
+    """The folders in which a header could appear, and the stamp file of each trusted tree."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The environment variables whose values are a part of the library, with these values."""
+
+    @property
+    def watched(self) -> tuple[PathStamp, ...]:
+        """What a process that has loaded the entry compares again: all but what belongs to installed packages."""
+        return tuple(
+            (path, stamp)
+            for path, stamp in (*self.files, *self.others)
+            if not any(folder in path for folder in PACKAGES)
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them exist: a tree without its stamp file is not trusted."""
+        return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
+
+
 class Entry(NamedTuple):
     """A built library on disk."""
 
@@ -42,8 +74,8 @@ class Entry(NamedTuple):
     """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
     origin: str
     """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """(path, stamp) of each file of the op that it was built from, as the look-up found them."""
+    watched: tuple[PathStamp, ...] = ()
+    """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
 
     @property
     def library(self) -> str:

@@ -1,10 +1,13 @@
-"""A failed build, kept for the processes that waited for it: they raise its error and do not build a second time."""
+"""A failed build, kept for the processes that waited for it: they raise its error and do not build a second time.
+
+A waiter tells a new failure from an earlier one by its id. Times would not do: the builder may be another machine, with
+another clock.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -29,20 +32,28 @@ def path(layout: Layout, plan_key: str) -> str:
 
 def note(layout: Layout, plan_key: str, failure: Failure) -> None:
     """Writes the failure for the waiters."""
-    data = {"kind": failure.kind, "told": failure.attributes, "inputs": failure.state, "at": time.time_ns()}
+    data = {"kind": failure.kind, "told": failure.attributes, "inputs": failure.state, "id": os.urandom(8).hex()}
     try:
         write_file(path(layout, plan_key), json.dumps(data).encode())
     except OSError:
         return  # a full disk may be why the build failed; the waiters then build for themselves
 
 
-def since(layout: Layout, plan_key: str, began_ns: int, state: str) -> Failure | None:
-    """Returns the failure of the same sources that was written after `began_ns`; None if there is none."""
+def latest_id(layout: Layout, plan_key: str) -> str:
+    """Returns the id of the latest failure of a plan; empty if there is none."""
+    try:
+        return str(read_json(path(layout, plan_key))["id"])
+    except UNREADABLE:
+        return ""
+
+
+def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure | None:
+    """Returns the latest failure if it is of the same sources and its id is not `earlier_id`; otherwise None."""
     try:
         data = read_json(path(layout, plan_key))
         kind, attributes = data["kind"], data["told"]
         is_error = isinstance(kind, str) and isinstance(attributes["message"], str)
-        if is_error and data["at"] >= began_ns and data["inputs"] == state:
+        if is_error and str(data["id"]) != earlier_id and data["inputs"] == state:
             return Failure(kind, attributes, state)
     except UNREADABLE:
         return None

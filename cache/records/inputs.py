@@ -1,14 +1,15 @@
 """What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-INCLUDE, VARIABLE = "include ", "variable "
-"""How the questions of answers begin."""
+from .validity import INCLUDE, appeared
 
 
 class RootedPath(NamedTuple):
@@ -22,7 +23,7 @@ class RootedPath(NamedTuple):
         base = root_paths.get(self.root)
         return None if base is None else os.path.join(base, self.path)
 
-    def join(self, name: str) -> "RootedPath":
+    def join(self, name: str) -> RootedPath:
         """Returns the path of a name below this one, without `.` and `..`."""
         return RootedPath(self.root, os.path.normpath(os.path.join(self.path, name)))
 
@@ -91,7 +92,7 @@ class Inputs(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Inputs":
+    def from_json(cls, data: Mapping[str, Any]) -> Inputs:
         """Reads the form that `to_json` returns. Raises KeyError, TypeError or ValueError for any other."""
         return cls(
             files=tuple(Dependency(*_texts(fields)) for fields in data["files"]),
@@ -106,12 +107,12 @@ class Inputs(NamedTuple):
             answers=tuple(_answer(*fields) for fields in data["answers"]),
         )
 
-    def checked_singly(self) -> "Inputs":
+    def checked_singly(self) -> Inputs:
         """Returns these inputs with no file in a trusted tree: all are checked one by one."""
         files = tuple(file._replace(tree="") for file in self.files)
         return self._replace(files=files, trusted_trees=())
 
-    def without(self, roots: Collection[str]) -> "Inputs":
+    def without(self, roots: Collection[str]) -> Inputs:
         """Returns these inputs without those below the named roots."""
 
         def outside(answer: Answer) -> Answer:
@@ -126,7 +127,7 @@ class Inputs(NamedTuple):
             answers=tuple(map(outside, self.answers)),
         )
 
-    def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> "Inputs":
+    def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
         """Returns what the record of an entry holds of these inputs: those below the op's own roots.
 
         Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
@@ -141,46 +142,12 @@ class Inputs(NamedTuple):
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
-        present = set(self.present)
-        firsts = [(name.partition("/")[0], name) for name in self.names]
-        for folder in self.searched:
-            base = folder.resolve(root_paths)
-            if base is None:
-                continue
-            listing = disk.names(base).union(("", ".", ".."))  # one listing rules out nearly all of the names
-            for name in [name for first, name in firsts if first in listing]:
-                path = os.path.join(base, name)
-                if disk.exists(path) and folder.join(name) not in present:
-                    return path
-        for folder, names in names_before(self.compiler_folders, self.files, root_paths):
-            for name in sorted(below(folder, names, root_paths, disk)):
-                if folder.join(name) not in present:
-                    return os.path.join(folder.resolve(root_paths) or "", name)
-        return None
+        return appeared(self._asdict(), root_paths, disk)
 
     def asked_names(self) -> list[str]:
         """Returns the names that sources ask for by __has_include and __has_embed."""
-        asked = [answer.question for answer in self.answers if answer.question.startswith(INCLUDE)]
-        return [question[len(INCLUDE) :] for question in asked]
-
-    def variables(self) -> list[tuple[str, str]]:
-        """Returns the environment variables whose values are a part of the library, with the values at the build."""
-        asked = [answer for answer in self.answers if answer.question.startswith(VARIABLE)]
-        return [(answer.question[len(VARIABLE) :], answer.values[0][1]) for answer in asked]
-
-    def changed_answer(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
-        """Returns what is answered otherwise now than at the build; None if nothing is."""
-        for name, value in self.variables():
-            if os.environ.get(name, "") != value:
-                return f"the variable {name} has changed"
-        folders = (*self.searched, *self.compiler_folders)
-        recorded = dict(self.answers)
-        for name in self.asked_names():
-            now, before = places(name, folders, root_paths, disk), recorded[INCLUDE + name]
-            if now != before:
-                verb = "is gone" if len(now) < len(before) else "has appeared"
-                return f"{name}, which a source asks for by __has_include, {verb}"
-        return None
+        questions = [answer.question for answer in self.answers]
+        return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
 
 
 def _texts(fields: Any) -> list[str]:
@@ -193,46 +160,6 @@ def _texts(fields: Any) -> list[str]:
 def _answer(question: str, values: Any) -> Answer:
     (text,) = _texts([question])
     return Answer(text, tuple((root, path) for root, path in map(_texts, values)))
-
-
-def places(
-    name: str, folders: Iterable[RootedPath], root_paths: Mapping[str, str], disk: Disk
-) -> tuple[tuple[str, str], ...]:
-    """Returns the paths below roots at which a name is in these folders, in order."""
-    paths = list[tuple[str, str]]()
-    for folder in folders:
-        base = folder.resolve(root_paths)
-        if base is not None and disk.exists(os.path.join(base, name)):
-            joined = folder.join(name)
-            paths.append((joined.root, joined.path))
-    return tuple(dict.fromkeys(paths))
-
-
-def names_before(
-    folders: Sequence[RootedPath], files: Iterable[Dependency], root_paths: Mapping[str, str]
-) -> list[tuple[RootedPath, set[str]]]:
-    """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
-    paths = [path for file in files if (path := file.resolve(root_paths))]
-    bases = [os.path.join(base, "") if (base := folder.resolve(root_paths)) else "" for folder in folders]
-    result, names = [], set[str]()
-    for folder, base in zip(reversed(folders), reversed(bases), strict=True):
-        result.append((folder, set(names)))
-        if base:
-            names |= {path[len(base) :] for path in paths if path.startswith(base)}
-    return result[::-1]
-
-
-def below(folder: RootedPath, names: Iterable[str], root_paths: Mapping[str, str], disk: Disk) -> set[str]:
-    """Returns those of the names that exist in a folder."""
-    base = folder.resolve(root_paths)
-    listing = disk.names(base) if base is not None else frozenset[str]()
-    return {name for name in names if may_be_in(listing, name) and disk.exists(os.path.join(base or "", name))}
-
-
-def may_be_in(listing: frozenset[str], name: str) -> bool:
-    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
-    first = name.partition("/")[0]
-    return first in listing or first in ("", ".", "..")
 
 
 def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:

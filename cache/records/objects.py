@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 
-from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, write_file
+from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, renew, write_file
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 
@@ -21,8 +21,10 @@ from .inputs import Inputs
 
 MAX_OBJECT_BYTES = 2 << 30
 """A larger object is compiled again."""
+RENEW_SECONDS = 24 * 3600.0
+"""How long after a noted use of an object the next one is noted."""
 KEPT = 8
-"""How many objects a unit keeps: the newest."""
+"""How many objects a unit keeps: those that were used last."""
 
 
 def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) -> Inputs | None:
@@ -37,8 +39,9 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
         return None
     for name in names:
         try:
-            inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
-            if seen.problem(inputs) or not inputs.files:  # a record that names no file would hold for ever
+            record = read_json(os.path.join(folder, name))
+            inputs = Inputs.from_json(record)
+            if seen.problem(record) or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
         except UNREADABLE:
@@ -46,6 +49,8 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
         if bytes_digest(content) == name[:-5]:
             with open(target, "wb") as file:
                 file.write(content)
+            renew(os.path.join(folder, name), RENEW_SECONDS)
+            renew(folder, RENEW_SECONDS)
             return inputs
     return None
 

@@ -1,4 +1,4 @@
-"""The bytes of a store's entries, objects and Triton kernels, as a running sum: no build walks the store.
+"""The bytes of a store's entries, objects, Triton kernels and quarantine, as a running sum: no build walks the store.
 
     v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
@@ -10,30 +10,49 @@ append.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import read_file, size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
-RECLAIMABLE = ("objects", "triton")
-"""The areas that the size limit counts besides entries, and empties before them. Each of their folders is made again
-when it is needed."""
+RECLAIMABLE = ("objects", "quarantine", "triton")
+"""The areas that the size limit counts besides entries, and empties before them. What is needed of them is made
+again."""
 MAX_BYTES = 64 << 10
 """The length of the file above which the store is walked again and the file is begun anew."""
 
 
-def append(layout: Layout, change: int) -> None:
-    """Appends a change in bytes. Without a file nothing is appended, since the next `total` walks."""
+@contextmanager
+def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
+    """Yields a function that appends a change in bytes. Without a file it does nothing, since the next `total` walks.
+
+    If another process begins the file anew meanwhile, the further changes are lost with the old one: the sum is then
+    too high, never too low.
+    """
     try:
         handle = os.open(layout.path(FILE), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
+        yield lambda _change: None
         return
+
+    def append(change: int) -> None:
+        try:
+            os.write(handle, f"{change:+d}\n".encode())
+        except OSError:
+            return
+
     try:
-        os.write(handle, f"{change:+d}\n".encode())
-    except OSError:
-        return
+        yield append
     finally:
         os.close(handle)
+
+
+def append(layout: Layout, change: int) -> None:
+    """Appends one change in bytes."""
+    with appending(layout) as append_change:
+        append_change(change)
 
 
 def total(layout: Layout) -> int:

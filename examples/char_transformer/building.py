@@ -34,7 +34,7 @@ class LoadedOp(NamedTuple):
     builder: str
     origin: str  # "built", "cache", or the path of a layer
     seconds: float  # of this process's load, including a build
-    build_seconds: float  # of the build, in this process or earlier, as the entry's manifest records it
+    build_seconds: float  # of the build, in this process or earlier, as the entry's record says
 
 
 class WarmLoad(NamedTuple):

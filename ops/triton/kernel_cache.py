@@ -19,7 +19,7 @@ from triton.runtime.cache import CacheManager, FileCacheManager
 from opforge import settings
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import make_folder, write_file
+from opforge.cache.filesystem.files import make_folder, renew, write_file
 from opforge.cache.keys import bytes_digest
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
@@ -28,6 +28,8 @@ from opforge.errors import LockTimeoutError
 
 COMPILE_WAIT_SECONDS = 60.0
 """How long to wait for another process that compiles the same kernel. After that, this process compiles it too."""
+RENEW_SECONDS = 3600.0
+"""How long after a noted use of a kernel the next one is noted: those that were used last are evicted last."""
 AREA = "triton"
 """The folder below the store's version folder."""
 log = logging.getLogger("opforge.cache")
@@ -125,7 +127,8 @@ class StoreCache(CacheManager):  # type: ignore[misc]
                 with open(path, "rb") as file:
                     if os.path.dirname(path) != self._folder or bytes_digest(file.read()) != group["digests"][name]:
                         return None
-            os.utime(self._folder)  # the cache evicts the least recently used kernels first
+            if renew(self._folder, RENEW_SECONDS):
+                limits.enforce_settings(self._layout)
             return paths
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None

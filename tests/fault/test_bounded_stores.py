@@ -12,8 +12,8 @@ from support import child_processes, sample_ops
 from opforge.builders import loader
 from opforge.cache import current, machine_folder, staging
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc, pins
-from opforge.cache.records import size_log
+from opforge.cache.maintenance import garbage, gc
+from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
@@ -168,13 +168,13 @@ def test_a_process_that_is_killed_while_it_probes_the_store_leaves_a_folder_that
 
 def test_temporary_files_of_a_killed_process_are_removed_once_they_are_old(folder, layout, own_store):
     entry = sample_ops.plain_op(folder)().build()
-    v1 = own_store / "v2"
-    plan = next((v1 / "plans").iterdir())
+    store = own_store / "v2"
+    plan = next((store / "plans").iterdir())
     temp_files = [
         *(plan / f"{entry.key}-abc.json.77.0a0a0a0a.tmp", plan / "x.77.0a0a0a0a.tmp"),
-        *(v1 / "toolchains" / "y.json.77.0a0a0a0a.tmp", v1 / "locks" / "z.owner.77.0a0a0a0a.tmp"),
-        *(v1 / "peaks" / "p.77.0a0a0a0a.tmp", next((v1 / "objects").iterdir()) / "o.o.77.0a0a0a0a.tmp"),
-        next((v1 / "descriptions").iterdir()) / f"{entry.key}.77.0a0a0a0a.tmp",
+        *(store / "toolchains" / "y.json.77.0a0a0a0a.tmp", store / "locks" / "z.owner.77.0a0a0a0a.tmp"),
+        *(store / "peaks" / "p.77.0a0a0a0a.tmp", next((store / "objects").iterdir()) / "o.o.77.0a0a0a0a.tmp"),
+        next((store / "descriptions").iterdir()) / f"{entry.key}.77.0a0a0a0a.tmp",
     ]
     for path in temp_files:
         path.write_text("half")
@@ -202,7 +202,7 @@ def test_nothing_that_opforge_did_not_make_is_swept(folder, layout, own_store, t
         shutil.rmtree(own_store / "v2" / area, ignore_errors=True)
         (own_store / "v2" / area).symlink_to(elsewhere)
     (own_store / "v2" / "logs" / "link").symlink_to(elsewhere)
-    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * gc.DAY, max_size=0))
+    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * garbage.DAY, max_size=0))
     gc.remove(layout, gc.everything(layout))
     assert [path for path in files if not path.exists()] == []
 

@@ -103,8 +103,8 @@ def entry_as_link_to_another(entry):
     os.symlink(other.folder, entry.folder)
 
 
-def writable_by_the_group(entry):
-    os.chmod(entry.library, 0o570)
+def writable_by_others(entry):
+    os.chmod(entry.library, 0o572)
 
 
 DAMAGES = [
@@ -120,7 +120,7 @@ DAMAGES = [
     no_record,
     entry_as_file,
     entry_as_link_to_another,
-    writable_by_the_group,
+    writable_by_others,
 ]
 
 

@@ -40,7 +40,7 @@ def load(folder, **env):
 
 
 def the_source(store):
-    """The path of the one source of load_inline in a store, relative to it."""
+    """Returns the path of the one source of load_inline in a store, relative to it."""
     (key,) = os.listdir(os.path.join(store, "v2", "sources"))
     return os.path.join("v2", "sources", key, "main.cpp")
 

@@ -27,7 +27,7 @@ from support import child_processes, sample_ops, text_files
 from opforge.cache import staging
 from opforge.cache.filesystem import trust
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc, verify
+from opforge.cache.maintenance import garbage, gc, verify
 
 OPS = 5
 MAX_SECONDS = 90.0
@@ -185,7 +185,7 @@ class Torture:
         layout = Layout(self.store)
         swept = staging.sweep(layout)
         self.violations += [f"staging holds {name} after a sweep" for name in os.listdir(layout.path("staging"))]
-        tomorrow = time.time() + gc.DAY
+        tomorrow = time.time() + garbage.DAY
         self.count["garbage"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for parent, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {parent}/{name}" for name in names if name.endswith(".tmp")]

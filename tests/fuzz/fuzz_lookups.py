@@ -3,8 +3,9 @@
     python tests/fuzz/fuzz_lookups.py -runs=100000 [CORPUS_FOLDER]
 
 The first byte of an input chooses the file: an entry's record, how it was built, what a look-up remembered, or what a
-compiler reported. The second chooses the damage: the rest of the input as the file's content, as changes of its bytes, or as the seed of damage to
-the JSON in it. Whatever the input, a look-up returns the right entry or none, and raises nothing.
+compiler reported. The second chooses the damage: the rest of the input as the file's content, as changes of its bytes,
+or as the seed of damage to the JSON in it. Whatever the input, a look-up returns the right entry or none, and raises
+nothing.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class RecordTarget:
         return [near and str(near), *map(str, rejected)]
 
     def _read_failure(self) -> object:
-        failure = failures.since(self.layout, "plan", 0, "state")
+        failure = failures.after(self.layout, "plan", "", "state")
         return failure and str(shared_error(failure.kind, failure.attributes))
 
     def _list(self) -> object:

@@ -187,7 +187,7 @@ time.sleep(100)
 
 
 def is_running(process):
-    """Whether the process has not ended; one that has ended may still be listed."""
+    """Returns whether the process has not ended; one that has ended may still be listed."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as file:
             return file.read() != b""

@@ -48,7 +48,7 @@ def one_link(tmp_path):
 
 
 def alternatives(tmp_path):
-    """The link that is switched is not the one on PATH, but the one that it leads to."""
+    """Switches not the link on PATH, but the one that it leads to."""
     link, _switched, _target = one_link(tmp_path)
     (tmp_path / "alternatives").mkdir()
     os.symlink(tmp_path / "alternatives" / "g++", link)
@@ -56,7 +56,7 @@ def alternatives(tmp_path):
 
 
 def profile(tmp_path):
-    """The link that is switched is a folder on the way, as with Nix profiles and /usr/local/cuda."""
+    """Switches a folder on the way, as with Nix profiles and /usr/local/cuda."""
     for name in ("g++", "clang++"):
         (tmp_path / name / "bin").mkdir(parents=True)
         os.symlink(shutil.which(name), tmp_path / name / "bin" / "g++")

@@ -141,9 +141,8 @@ def test_an_upgraded_wheel_with_the_same_headers_is_a_hit_by_stamps_again(tmp_pa
     assert load(tmp_path, **attributes) == (1, "built")
     os.rename(environment / "kernels-1.0.dist-info", environment / "kernels-1.1.dist-info")
     assert load(tmp_path, **attributes) == (1, "cache")
-    (plan,) = (tmp_path / "store" / "v1" / "plans").iterdir()
-    records = [record.read_text() for record in plan.iterdir()]
-    assert len(records) == 1 and "kernels-1.1.dist-info" in records[0] and "kernels-1.0" not in records[0]
+    memories = [path.read_text() for path in (tmp_path / "caches").rglob("lookups/*.json")]
+    assert len(memories) == 1 and "kernels-1.1.dist-info" in memories[0] and "kernels-1.0" not in memories[0]
 
 
 def test_a_header_that_pip_puts_beside_pythons_own_is_compared(tmp_path, monkeypatch):

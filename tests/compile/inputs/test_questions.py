@@ -33,7 +33,7 @@ def load(request, tmp_path, monkeypatch):
 
 
 def toggle(load, folder, path, **attributes):
-    """A header that is only asked for appears, disappears and appears again."""
+    """Lets a header that is only asked for appear, disappear and appear again."""
     assert load(**attributes) == (1, "built")
     text_files.write(folder, path, "#error it is not included\n")
     assert load(**attributes) == (2, "built")

@@ -8,8 +8,7 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.cache.filesystem.disk import Disk
-from opforge.cache.records.validity import RACY_NS
+from opforge.cache.filesystem.disk import RACY_NS, Disk
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 

@@ -13,7 +13,7 @@ from support.gpu import triton_parts
 
 import opforge
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import gc
+from opforge.cache.maintenance import garbage, gc
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
@@ -105,7 +105,7 @@ def test_kernels_count_towards_the_limits_and_can_be_cleared(compile_it, own_sto
     assert gc.over_limit(layout, later, max_size=1 << 30) == []
     condemned = gc.over_limit(layout, later, max_size=1)
     assert [item.kind for item in condemned] == ["Triton kernel"] and condemned[0].size > 4096
-    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * gc.DAY)}
+    assert "Triton kernel" in {item.kind for item in gc.over_limit(layout, later + 31 * garbage.DAY)}
     assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "Triton kernel"])
     assert compile_it()["hit"] == [False]
 

@@ -25,7 +25,7 @@ def with_flipped_bits(content, chance):
 
 
 def with_a_number(content, chance):
-    """An aligned field of 2, 4 or 8 bytes that holds an extreme number, or a position in the file (a loop)."""
+    """Returns an aligned field of 2, 4 or 8 bytes that holds an extreme number, or a position in the file (a loop)."""
     size = chance.choice((2, 4, 8))
     at = chance.randrange(len(content)) // size * size
     number = chance.choice((*NUMBERS, at, chance.randrange(len(content)), len(content), len(content) - 1))
@@ -38,7 +38,7 @@ def with_zeros(content, chance):
 
 
 def with_a_copied_range(content, chance):
-    """A range that was written over another one, as a field or a header that refers to something else."""
+    """Returns a range that was written over another one, as a field or a header that refers to something else."""
     source, at, size = chance.randrange(len(content)), chance.randrange(len(content)), chance.choice((8, 24, 64))
     return content[:at] + content[source : source + size] + content[at + size :]
 
@@ -49,7 +49,7 @@ def with_a_hole(content, chance):
 
 
 def at_the_head(content, chance):
-    """Damage in the first bytes, which say where everything else is."""
+    """Returns damage in the first bytes, which say where everything else is."""
     return with_a_number(content[:128], chance) + content[128:]
 
 

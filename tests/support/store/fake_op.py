@@ -72,19 +72,19 @@ class FakeOp:
         return match and match.entry
 
     def reasons(self):
-        """Why the last `get` did not use what it saw."""
+        """Returns why the last `get` did not use what it saw."""
         return [entry.reason for entry in self.rejected]
 
     def pointers(self):
-        """The paths of the plan's pointers to entries."""
+        """Returns the paths of the plan's pointers to entries."""
         folder = self.store.layout.plan(PLAN)
         return [os.path.join(folder, name) for name in os.listdir(folder)]
 
     def staging_folders(self):
-        """The names in the store's staging folder."""
+        """Returns the names in the store's staging folder."""
         return os.listdir(self.store.layout.path("staging"))
 
     def as_layer(self, folder):
-        """A store in `folder` that has this op's store as a layer."""
+        """Returns a store in `folder` that has this op's store as a layer."""
         current.prepare(str(folder), ME)
         return Store(str(folder), ME, (str(self.store.layout.root),))

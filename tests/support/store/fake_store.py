@@ -12,6 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.publish import BuildResult
+from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Store
 
@@ -81,6 +82,14 @@ class FakeStore:
         return publish_entry(
             self.store, key_of(components), description, self.root_paths, inputs, content, op, **fields
         )
+
+    def plan(self, op):
+        """Returns the key of the plan of an op that `add` has published without further components."""
+        (plan,) = {record["plan"] for key in self.entry_keys() if (record := self._record(key))["op"] == op}
+        return plan
+
+    def _record(self, key):
+        return read_record(self.layout.entry(key))
 
     def entry_keys(self):
         """Returns the keys of the entries that are stored."""

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.store.fake_store import FakeStore
 
-from opforge.cache.maintenance import listing
+from opforge.cache.maintenance import listing, pointers
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_filled_store_has_the_requested_number_of_valid_entries_each_with_its_
     assert [len(os.listdir(store.layout.path(area))) for area in ("plans", "entries", "descriptions")] == [5, 5, 5]
     entries = listing.entries(store.layout)
     assert [(entry.op, entry.problem) for entry in entries] == [("relu", "")] * 5
-    assert set(listing.last_uses(store.layout)) == {entry.key for entry in entries}
+    assert set(pointers.read(store.layout).last_uses()) == {entry.key for entry in entries}
     assert {name for key in os.listdir(store.layout.path("descriptions")) for name in pointers_to(store, key)} == (
         store.entry_keys()
     )

@@ -154,6 +154,98 @@ def test_clear_accepts_an_op_name_in_any_form(store):
     assert store.entry_keys() == {relu}
 
 
+def test_clear_keeps_pinned_entries_and_says_how_many(store):
+    kept, cleared = store.add("relu"), store.add("adam")
+    assert run("pin", "relu").exit_code == 0
+    done = run("clear", "--yes")
+    assert done.exit_code == 0 and store.entry_keys() == {kept} and cleared not in done.output.splitlines()[-1]
+    assert done.output.splitlines()[-1] == "kept 1 pinned entry: to remove them, name them or use --pinned"
+    assert document("clear", "--yes") == {"dry_run": False, "bytes": 0, "removed": [], "kept_pinned": 1}
+    assert run("unpin", "relu").exit_code == 0
+    assert "kept 1" not in run("clear", "--yes").output and store.entry_keys() == set()
+
+
+@pytest.mark.parametrize("arguments", [["relu"], ["--pinned"]])
+def test_clear_removes_pinned_entries_that_are_named_or_if_requested(store, arguments):
+    store.add("relu")
+    run("pin", "relu")
+    done = run("clear", "--yes", *arguments)
+    assert done.exit_code == 0 and store.entry_keys() == set() and "kept" not in done.output
+    assert store.files("pins") == [], "an entry that is built again is not pinned"
+
+
+def test_clear_by_a_key_removes_a_pinned_entry(store):
+    kept, cleared = store.add("relu"), store.add("relu", text="int b;")
+    run("pin", "relu")
+    assert run("clear", "--yes", cleared[:12]).exit_code == 0
+    assert store.entry_keys() == {kept} and store.files("pins") == [kept]
+
+
+def write_old_store(root):
+    """Writes a store of the first format, as an older opforge has left it."""
+    folder = root / "v1" / "entries" / ("0" * 32)
+    folder.mkdir(parents=True)
+    text_files.write(folder, "manifest.json", "x" * 2048)
+    return root / "v1"
+
+
+def test_ls_names_the_store_of_an_older_opforge_and_its_size(store, own_store):
+    key = store.add()
+    assert run("ls").stderr == ""
+    old = write_old_store(own_store)
+    note = (
+        f"note: {old} is the store of an older opforge, 2.0 KiB. This opforge neither reads nor changes it."
+        " To remove it: opforge cache clear --old\n"
+    )
+    assert run("ls").stderr == run("ls", "--json").stderr == note
+    assert [entry["result"] for entry in document("ls")] == [key]
+    assert document("stats")["folders"]["v1"] == {"files": 1, "bytes": 2048}
+
+
+def test_only_clear_old_removes_the_store_of_an_older_opforge(store, own_store, monkeypatch):
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
+    key, old = store.add(), write_old_store(own_store)
+    for command in (
+        ["gc", "--max-size", "0", "--max-age", "0s"],
+        ["clear", "--yes", "--pinned"],
+        ["verify"],
+        ["stats"],
+    ):
+        assert run(*command).exit_code == 0
+        assert (old / "entries" / ("0" * 32) / "manifest.json").exists(), command
+    assert key not in store.entry_keys()
+    key = store.add()
+    done = run("clear", "--old")
+    assert done.exit_code == 2 and "expected --yes" in done.output and old.exists()
+    done = run("clear", "--old", "--yes")
+    assert done.exit_code == 0 and done.output == "removed 0 entries, 1 old store, 2.0 KiB in all\n"
+    assert not old.exists() and store.entry_keys() == {key} and store.files("staging") == []
+    assert run("clear", "--old", "--yes").output == "removed 0 entries, 0 B in all\n"
+
+
+def test_clear_old_works_where_nothing_but_an_old_store_is(own_store):
+    old = write_old_store(own_store)
+    assert "older opforge" in run("ls").stderr
+    assert run("clear", "--old", "--yes").exit_code == 0
+    assert not old.exists() and run("ls").stderr == ""
+
+
+def test_an_old_store_that_is_a_link_is_left_alone(store, own_store, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", own_store / "v1")
+    assert run("ls").stderr == ""
+    assert run("clear", "--old", "--yes").exit_code == 0
+    assert (own_store / "v1").is_symlink() and (tmp_path / "elsewhere").is_dir()
+
+
+@pytest.mark.parametrize("arguments", [["relu"], ["--pinned"]])
+def test_clear_old_takes_no_names_and_no_pins(store, own_store, arguments):
+    store.add("relu")
+    old = write_old_store(own_store)
+    done = run("clear", "--old", "--yes", *arguments)
+    assert done.exit_code == 2 and "expected neither names nor --pinned" in done.output and old.exists()
+
+
 def test_clear_of_an_unknown_op_names_the_stored_ops(store):
     store.add("relu")
     done = run("clear", "--yes", "gelu")

@@ -42,11 +42,21 @@ def path_command(as_json: bool) -> None:
 @group.command("ls", cls=Guarded)
 @json_option
 def ls_command(as_json: bool) -> None:
-    """List the entries: op, target, ABI, size, age, last use, key and path."""
+    """List the entries: op, target, ABI, size, age, last use, key and path.
+
+    If the folder also holds the store of an older opforge, a note names it and its size.
+    """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import listing
 
-    entries, now = listing.entries(own_store().layout), time.time()
+    layout = own_store().layout
+    entries, now = listing.entries(layout), time.time()
+    for store in listing.old_stores(layout):
+        click.echo(
+            f"note: {layout}/{store.name} is the store of an older opforge, {size_text(store.size)}. This opforge"
+            " neither reads nor changes it. To remove it: opforge cache clear --old",
+            err=True,
+        )
     if as_json:
         return emit_json([entry.to_json() for entry in entries])
     if not entries and is_terminal():
@@ -144,41 +154,53 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
     """
     from opforge import settings
     from opforge.cache.current import own_store
+    from opforge.cache.filesystem.files import now_in
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size
     max_age = settings.cache_max_age() if max_age is None else max_age
-    _remove(layout, gc.over_limit(layout, time.time(), max_size, max_age), dry_run, as_json)
+    _remove(layout, gc.over_limit(layout, now_in(layout.path()), max_size, max_age), dry_run, as_json)
 
 
 @group.command("clear", cls=Guarded)
 @names_argument
+@click.option("--pinned", is_flag=True, help="Remove pinned entries too.")
+@click.option("--old", is_flag=True, help="Remove the store of an older opforge instead, with all that it holds.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-def clear_command(names: Sequence[str], yes: bool, as_json: bool) -> None:
-    """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed."""
+def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_json: bool) -> None:
+    """Remove all entries, or those of some ops or keys. Builds in progress are not disturbed.
+
+    Pinned entries stay, unless they are named or --pinned is given.
+    """
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
+    from opforge.cache.records import pins
 
+    if old and (names or pinned):
+        raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")
     layout = own_store().layout
     keys = {entry.key for entry in matching_entries(layout, names)} if names else None
-    evictions = gc.everything(layout, keys)
+    evictions = gc.old_stores(layout) if old else gc.everything(layout, keys, pinned)
+    kept = 0 if old or names or pinned else pins.kept_entries(layout)
     if evictions and not yes:
         if as_json or not sys.stdin.isatty():
             raise click.UsageError("without a terminal, or with --json, nothing can be confirmed: expected --yes.")
-        entries = sum(item.kind == "entry" for item in evictions)
-        click.confirm(f"Remove {counted(entries, 'entry', 'entries')} from {layout}?", abort=True)
-    _remove(layout, evictions, False, as_json)
+        entries = counted(sum(item.kind == "entry" for item in evictions), "entry", "entries")
+        stores = " and ".join(f"{item.path}, {size_text(item.size)}" for item in evictions if old)
+        click.confirm(f"Remove {stores}?" if old else f"Remove {entries} from {layout}?", abort=True)
+    _remove(layout, evictions, False, as_json, kept)
 
 
-def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool) -> None:
+def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool, kept: int = 0) -> None:
     from opforge.cache.maintenance import gc
 
     removed = list(evictions) if dry_run else gc.remove(layout, evictions)
     size = sum(item.size for item in removed)
     if as_json:
-        return emit_json({"dry_run": dry_run, "bytes": size, "removed": [item._asdict() for item in removed]})
+        summary = {"dry_run": dry_run, "bytes": size, "removed": [item._asdict() for item in removed]}
+        return emit_json(summary | ({"kept_pinned": kept} if kept else {}))
     verb = "would remove" if dry_run else "removed"
     kinds: dict[str, int] = {}
     for item in removed:
@@ -188,4 +210,6 @@ def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: 
     entries = counted(kinds.pop("entry", 0), "entry", "entries")
     others = "".join(f", {counted(number, kind, kind + 's')}" for kind, number in kinds.items())
     click.echo(f"{verb} {entries}{others}, {size_text(size)} in all")
+    if kept:
+        click.echo(f"kept {counted(kept, 'pinned entry', 'pinned entries')}: to remove them, name them or use --pinned")
     return None

@@ -90,7 +90,7 @@ def _print_moved(moved: Sequence[Transfer], verb: str, as_json: bool) -> None:
 @json_option
 def pin_command(names: Sequence[str], as_json: bool) -> None:
     """Never evict the entries of these ops or keys."""
-    from opforge.cache.maintenance import pins
+    from opforge.cache.records import pins
 
     _for_each_entry(names, pins.pin, "pinned", as_json)
 
@@ -100,7 +100,7 @@ def pin_command(names: Sequence[str], as_json: bool) -> None:
 @json_option
 def unpin_command(names: Sequence[str], as_json: bool) -> None:
     """Undo `pin`: the limits apply to these entries again."""
-    from opforge.cache.maintenance import pins
+    from opforge.cache.records import pins
 
     _for_each_entry(names, pins.unpin, "unpinned", as_json)
 

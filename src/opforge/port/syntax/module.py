@@ -51,7 +51,7 @@ class Syntax:
         return self._positions[node]
 
     def follows_word(self, node: cst.CSTNode) -> bool:
-        """Whether the character before the node belongs to a name, a keyword or a number."""
+        """Returns whether the character before the node belongs to a name, a keyword or a number."""
         self._lines = self._lines or re.split(r"\r\n|\r|\n", self._text)
         start = self.position(node).start
         before = self._lines[start.line - 1][: start.column][-1:]
@@ -121,7 +121,7 @@ class Syntax:
         return None if name is None else ".".join([name, *rest])
 
     def is_device_call(self, node: cst.CSTNode) -> TypeGuard[cst.Call]:
-        """Whether the node is a call of torch.device."""
+        """Returns whether the node is a call of torch.device."""
         return isinstance(node, cst.Call) and self.qualified_name(node.func) == "torch.device"
 
     def _imported_name(self, binding: cst.CSTNode, root: str) -> str | None:

@@ -18,13 +18,13 @@ PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { 
 
 
 def part(kind, arch, body, flags=0x11, compressed=0):
-    """The bytes of one part of a fatbin."""
+    """Returns the bytes of one part of a fatbin."""
     head = fatbin.PART.pack(kind, 0x101, 64, len(body), compressed, 0, 0, 9, arch, 0, 0, flags)
     return head.ljust(64, b"\0") + body
 
 
 def container(*parts):
-    """The bytes of a fatbin."""
+    """Returns the bytes of a fatbin."""
     content = b"".join(parts)
     return fatbin.HEADER.pack(0xBA55ED50, 1, 16, len(content)) + content
 

@@ -10,9 +10,11 @@ import tracemalloc
 
 import pytest
 from click.testing import CliRunner
+from support import text_files
 from support.fuzzing.fuzz_targets import load
 from support.fuzzing.mutations import mutants
 from support.fuzzing.step_limit import step_limit
+from support.store.fake_store import FakeStore
 
 from opforge.builders.inspection import cuobjdump, elf, elf_file, fatbin, hsaco, shims
 from opforge.builders.inspection.examine import examine, examine_content
@@ -38,7 +40,7 @@ def seed(kind, name):
 
 
 def elf_with(offset, value, size=8):
-    """The library of the corpus with another number at an offset."""
+    """Returns the library of the corpus with another number at an offset."""
     content = seed("library", "host.so")
     return content[:offset] + value.to_bytes(size, "little") + content[offset + size :]
 
@@ -102,7 +104,7 @@ def test_the_error_says_what_is_damaged(content, problem):
 
 
 def overlapping_bundle(count, size):
-    """A bundle of many code objects that are all the same bytes: an ELF file with `size` symbols."""
+    """Returns a bundle of many code objects that are all the same bytes: an ELF file with `size` symbols."""
     head = fatbin.BUNDLE + fatbin.COUNT.pack(count)
     triple = b"hipv4-amdgcn-amd-amdhsa--gfx90a"
     table = len(head) + count * (fatbin.OBJECT.size + len(triple))
@@ -194,21 +196,31 @@ def test_the_other_files_of_a_folder_are_shown_beside_a_damaged_one(tmp_path):
     assert text.exit_code == 1 and "add_one" in text.stdout and text.stderr == f"error: {problem}\n"
 
 
-def test_a_damaged_manifest_beside_a_library_is_no_error(tmp_path):
-    (tmp_path / "x.so").write_bytes(seed("library", "host.so"))
-    manifest = tmp_path / "manifest.json"
-    record = {"op": "x", "abi": "c", "target": "cpu", "file": "x.so"}
-    for text in (
-        "",
-        "[]",
-        '{"binary": {"file": "x.so"}}',
-        json.dumps({"binary": record, "components": [], "built": 3}),
-    ):
-        manifest.write_text(text)
-        assert CliRunner().invoke(command, [str(tmp_path)]).exit_code == 0
-    manifest.unlink()
-    os.mkfifo(manifest)  # would wait for a writer for ever
-    assert CliRunner().invoke(command, [str(tmp_path)]).exit_code == 0
+@pytest.mark.parametrize("name", ["record.json", "build.json"])
+def test_a_damaged_record_beside_a_library_is_no_error(tmp_path, name):
+    store = FakeStore(tmp_path / "store", tmp_path / "src")
+    key = store.add("x")
+    library, path = store.library(key), os.path.join(store.layout.entry(key), name)
+    os.unlink(library)
+    with open(library, "wb") as file:
+        file.write(seed("library", "host.so"))
+
+    def entry():
+        done = CliRunner().invoke(command, [store.layout.entry(key), "--json"])
+        assert done.exit_code == 0, done.output
+        (file,) = json.loads(done.stdout)["files"]
+        return file["entry"]
+
+    with open(path) as file:
+        intact = json.load(file)
+    assert entry()["op"] == "x"
+    changed = {"record.json": {"file": "../x.so"}, "build.json": {"components": []}}[name]
+    for text in ("", "[]", "{}", json.dumps(intact | changed)):
+        text_files.write(os.path.dirname(path), name, text)
+        assert entry() == {} if name == "record.json" else entry()["op"] == "x" and entry()["compiler"] == ""
+    os.unlink(path)
+    os.mkfifo(path)  # would wait for a writer for ever
+    assert entry().get("op") == ("x" if name == "build.json" else None)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):

@@ -62,7 +62,7 @@ def test_a_relative_cxx_is_another_compiler_in_another_working_folder(op, tmp_pa
 
 
 def name_of(spec, op, paths=None, programs=(), **options):
-    """The name under which a look-up of this spec is remembered."""
+    """Returns the name under which a look-up of this spec is remembered."""
     return Lookup(spec, op.store(), [], paths or root_paths(spec), **options).name(dict.fromkeys(programs))
 
 

@@ -76,7 +76,7 @@ def test_every_spelling_that_is_a_file_counts(tmp_path):
 
 
 def files_listed(folder, depfile):
-    """The files in `folder` that a dependency file lists. Each name in it must be that of a file."""
+    """Returns the files in `folder` that a dependency file lists. Each name in it must be that of a file."""
     paths = [os.path.join(folder, name) for name in read_depfile(os.path.join(folder, depfile), str(folder))]
     assert [path for path in paths if not os.path.isfile(path)] == []
     return {os.path.basename(path) for path in paths if os.path.normpath(path).startswith(f"{folder}{os.sep}")}

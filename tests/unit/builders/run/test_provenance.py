@@ -98,9 +98,9 @@ class Tree:
     def collect(self, reads, search, roots=None, compiler_folders=()):
         self.provenance = Provenance(roots or self.roots, Disk())
         paths = [self.path(name) for name in reads]
-        asked = questions.in_files(path for path in paths if os.path.exists(path))
+        queries = questions.in_files(path for path in paths if os.path.exists(path))
         reads = [self.provenance.locate(path) for path in paths]
-        return self.provenance.collect(reads, map(self.path, search), map(self.path, compiler_folders), asked)
+        return self.provenance.collect(reads, map(self.path, search), map(self.path, compiler_folders), queries)
 
     def appeared(self, inputs, roots=None):
         path = inputs.appeared(roots or self.roots, Disk())

@@ -26,7 +26,7 @@ def spec(tmp_path):
 
 
 def other_values(spec, folder):
-    """Field -> other values for it, each of which is another op."""
+    """Returns other values for each field, each of which is another op."""
     own, root, *opforge = spec.roots
     other = KernelRoot("other", str(folder / "other"))
     return {
@@ -72,12 +72,12 @@ def test_a_field_changes_the_keys_that_it_is_in_and_no_other(spec, field, tmp_pa
         other = spec._replace(**{field: value})
         assert other != spec
         in_description = IDENTITY[field].description and value != LEVELS_ARE_IN_THE_PLAN_ALONE
-        for known, key, enters in (
+        for earlier, key, enters in (
             (keys[0], description_key(other), in_description),
             (keys[1], make_plan(other, FakeToolchain()).key, IDENTITY[field].plan),
         ):
-            assert (key not in known) is enters, (field, value)
-            known.add(key)
+            assert (key not in earlier) is enters, (field, value)
+            earlier.add(key)
 
 
 def test_the_torch_target_of_an_op_that_is_not_stable_is_in_no_key(spec):

@@ -17,7 +17,7 @@ it, add a number here and in builders/spec/abi.py."""
 
 
 def tokens_digest(folder):
-    """The digest of all headers below a folder, without their comments and white space."""
+    """Returns the digest of all headers below a folder, without their comments and white space."""
     digest = hashlib.sha256()
     for path in sorted(pathlib.Path(folder).rglob("*.h")):
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", path.read_text(), flags=re.DOTALL)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
+import subprocess
 import threading
 import time
 
 import pytest
-from support import polling, text_files
+from support import child_processes, polling, text_files
 
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.lock import LockResult
@@ -98,3 +100,74 @@ def test_on_a_file_system_without_locks_every_process_goes_on(path, monkeypatch,
         with lock.acquire(path, "relu", None) as result, lock.acquire(path, "relu", None):
             assert result is LockResult.FREE
     assert f"relu: cannot lock {path} (No locks available): other processes may build the same op" in caplog.text
+
+
+# -- a file system without flock ---------------------------------------------------------------------------------------
+
+NO_FLOCK = """
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+int flock(int handle, int operation) { errno = ENOSYS; return -1; }
+int gethostname(char *name, size_t size) { strncpy(name, getenv("HOST"), size); return 0; }
+"""
+HOLD = """
+import os, sys
+from opforge.cache.filesystem import lock
+with lock.acquire(os.environ["LOCK"], "relu", 2.0) as result:
+    print(result.name, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def lustre(tmp_path):
+    """Returns the environment of a process on a node to whose file systems flock() is not implemented."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    text_files.write(tmp_path, "noflock.c", NO_FLOCK)
+    library = str(tmp_path / "noflock.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "noflock.c")], check=True)
+    return lambda host: {"LD_PRELOAD": library, "LOCK": str(tmp_path / "lock"), "HOST": host}
+
+
+def test_without_flock_a_killed_owner_stops_no_other_node(lustre):
+    owner = child_processes.start_python(HOLD, env=lustre("node1"), stdin=subprocess.PIPE)
+    assert owner.stdout.readline() == "FREE\n"
+    owner.kill()
+    owner.communicate()
+    other = child_processes.start_python(HOLD, env=lustre("node2"), stdin=subprocess.PIPE)
+    out, err = other.communicate("\n", timeout=60)
+    assert out == "FREE\n", err
+    assert "cannot lock" in err and "(Function not implemented): other processes may build the same op" in err
+
+
+def test_without_flock_two_nodes_build_at_once(lustre):
+    owners = [
+        child_processes.start_python(HOLD, env=lustre(host), stdin=subprocess.PIPE) for host in ("node1", "node2")
+    ]
+    assert [owner.stdout.readline() for owner in owners] == ["FREE\n"] * 2
+    for owner in owners:
+        owner.communicate("\n")
+
+
+def test_without_flock_a_marker_that_another_opforge_left_stops_nobody(lustre, path):
+    text_files.write(os.path.dirname(path), "lock", "4242\nnode3\n")
+    other = child_processes.start_python(HOLD, env=lustre("node2"), stdin=subprocess.PIPE)
+    assert other.communicate("\n", timeout=60)[0] == "FREE\n"
+
+
+def test_a_lock_file_is_removed_unless_it_is_held(path, monkeypatch):
+    with lock.acquire(path, "relu", None):
+        assert not lock.remove(path)
+    assert lock.remove(path) and not os.path.exists(path)
+    with pytest.raises(FileNotFoundError):
+        lock.remove(path)
+    text_files.write(os.path.dirname(path), "lock", "")
+
+    def refuse(*_arguments):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert lock.remove(path) and not os.path.exists(path), "nobody can hold it"

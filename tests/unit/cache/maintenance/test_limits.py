@@ -10,8 +10,8 @@ import time
 import pytest
 
 from opforge import settings
-from opforge.cache.maintenance import gc, limits, pins
-from opforge.cache.records import objects, size_log
+from opforge.cache.maintenance import gc, limits
+from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import CacheDirError, SettingError
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import pytest
 from support import text_files
 
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import failures
+
+FAILURE = failures.Failure("compile", {"message": "text"}, "state")
 
 
 def test_a_failure_is_for_those_who_were_waiting_for_the_same_sources(fake_store):
     layout = fake_store.layout
-    failures.note(layout, "plan", failures.Failure("compile", {"message": "text"}, "state"))
-    now = read_json(layout.path("failures", "plan.json"))["at"]
-    assert failures.since(layout, "plan", now, "state").attributes == {"message": "text"}
-    assert failures.since(layout, "plan", now + 1, "state") is None
-    assert failures.since(layout, "plan", now, "another state") is None
-    for damaged in (
-        '{"at": "x"}',
-        '{"at": 1, "inputs": "state", "kind": "compile", "told": "text"}',
-        '{"at": 1, "inputs": "state", "kind": {}, "told": {"message": "text"}}',
+    assert failures.latest_id(layout, "plan") == ""
+    failures.note(layout, "plan", FAILURE)
+    assert failures.after(layout, "plan", "", "state") == FAILURE
+    assert failures.after(layout, "plan", "", "another state") is None
+    latest = failures.latest_id(layout, "plan")
+    assert failures.after(layout, "plan", latest, "state") is None
+    failures.note(layout, "plan", FAILURE)
+    assert failures.after(layout, "plan", latest, "state") == FAILURE
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"id": "x"}',
+        '{"inputs": "state", "kind": "compile", "told": {"message": "text"}}',
+        '{"id": 1, "inputs": "state", "kind": "compile", "told": "text"}',
+        '{"id": 1, "inputs": "state", "kind": {}, "told": {"message": "text"}}',
         "[" * 100_000,
-    ):
-        text_files.write(layout.path("failures"), "plan.json", damaged)
-        assert failures.since(layout, "plan", 0, "state") is None
+    ],
+)
+def test_a_damaged_failure_is_none(fake_store, damaged):
+    text_files.write(fake_store.layout.path("failures"), "plan.json", damaged)
+    assert failures.after(fake_store.layout, "plan", "", "state") is None

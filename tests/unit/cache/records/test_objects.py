@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 
@@ -115,6 +116,36 @@ def test_the_newest_objects_are_kept(unit):
     assert len(unit.stored()) == len(unit.stored(".json")) == objects.KEPT
     kept = {path.read_bytes() for path in unit.stored()}
     assert f"object {objects.KEPT + 4}".encode() in kept and b"object 0" not in kept
+
+
+def test_an_object_that_is_reused_daily_counts_as_used_today(unit):
+    unit.keep()
+    (record,) = unit.stored(".json")
+    for path in (record, record.parent):
+        os.utime(path, (1, 1))
+    assert unit.reuse() == b"object"
+    used = [path.stat().st_mtime for path in (record, record.parent)]
+    assert min(used) > time.time() - 60
+    hour_ago = time.time() - 3600
+    os.utime(record, (hour_ago, hour_ago))
+    assert unit.reuse() == b"object"
+    assert record.stat().st_mtime == pytest.approx(hour_ago, abs=1), "at most once a day: no write for each reuse"
+
+
+def test_the_objects_that_were_used_last_are_kept(unit):
+    for number in range(objects.KEPT):
+        unit.write(f"int a{number};")
+        unit.keep(f"object {number}".encode())
+    for number, record in enumerate(sorted(unit.stored(".json"), key=lambda path: path.stat().st_mtime_ns)):
+        os.utime(record, (number + 1, number + 1))
+    unit.write("int a0;")
+    assert unit.reuse() == b"object 0"
+    unit.write("int another;")
+    unit.keep(b"another")
+    unit.write("int a0;")
+    assert unit.reuse() == b"object 0"
+    unit.write("int a1;")
+    assert unit.reuse() is None
 
 
 def test_objects_are_private(unit):

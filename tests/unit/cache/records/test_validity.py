@@ -8,6 +8,7 @@ import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
+from opforge.cache.filesystem.disk import RACY_NS, is_racy
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
@@ -50,21 +51,21 @@ class Record(NamedTuple):
 
 
 def new_record(disk, stamps=()):
-    """The stamps of the inputs as they are now; those in `stamps` were taken before."""
-    return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS), disk.now)
+    """Returns the stamps of the inputs as they are now; those in `stamps` were taken before."""
+    return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS.to_json()), disk.now)
 
 
 def by_stamps(record, disk):
-    """Whether the stamps are still those that were remembered, and could be remembered at all."""
+    """Returns whether the stamps are still those that were remembered, and could be remembered at all."""
     stamped = [*record.stamped.files, *record.stamped.others]
     stamps = [number for _path, stamp in stamped for number in stamp]
-    can_be_remembered = record.stamped.is_complete and not validity.is_racy(stamped, record.at)
+    can_be_remembered = record.stamped.is_complete and not is_racy(stamped, record.at)
     return can_be_remembered and disk.flat_stamps(path for path, _stamp in stamped) == stamps
 
 
 def by_content(disk, root_paths=ROOT_PATHS):
-    """Why the contents are not what an entry was built from, or None."""
-    return validity.Observation(root_paths, disk).problem(INPUTS)
+    """Returns why the contents are not what an entry was built from, or None."""
+    return validity.Observation(root_paths, disk).problem(INPUTS.to_json())
 
 
 def test_an_untouched_tree_holds_by_stamps_and_nothing_is_hashed(disk):
@@ -79,7 +80,7 @@ def test_a_racy_file_is_hashed_until_its_stamp_is_taken_later(disk):
     record = new_record(disk)
     assert not by_stamps(record, disk)
     assert by_content(disk) is None
-    disk.now += validity.RACY_NS + 1
+    disk.now += RACY_NS + 1
     assert not by_stamps(record, disk), "the record's own time counts: the stamp was taken then"
     assert by_stamps(new_record(disk), disk)
 
@@ -247,7 +248,7 @@ def test_a_stamp_from_before_the_hashing_is_recorded_instead_of_a_later_one(disk
 
 def test_one_look_up_hashes_a_file_once_for_all_entries(disk):
     seen = validity.Observation(ROOT_PATHS, disk)
-    assert [seen.problem(INPUTS) for _number in range(3)] == [None] * 3
+    assert [seen.problem(INPUTS.to_json()) for _number in range(3)] == [None] * 3
     assert len(disk.hashed) == 3
 
 
@@ -261,7 +262,7 @@ def test_a_file_is_stamped_before_it_is_hashed(disk, monkeypatch):
         return text
 
     monkeypatch.setattr(disk, "digest", edit_afterwards)
-    assert seen.problem(INPUTS) is None
-    stamped = seen.stamps(INPUTS)
+    assert seen.problem(INPUTS.to_json()) is None
+    stamped = seen.stamps(INPUTS.to_json())
     disk.now += 60 * SECOND
     assert not by_stamps(Record(stamped, disk.now), disk)

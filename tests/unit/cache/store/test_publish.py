@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 
 import pytest
-from support import polling
+from support import child_processes, polling
 from support.store.fake_op import LIBRARY, PLAN
 
 from opforge.cache import admit
 from opforge.cache.filesystem import lock
 from opforge.cache.publish import SharedFailure
 from opforge.cache.records import failures
-from opforge.cache.records.validity import Stamped
+from opforge.cache.records.entry import Stamped
 from opforge.cache.store import Match
 from opforge.errors import CacheDirError, CompileError
 
@@ -33,10 +34,10 @@ def test_a_failed_build_leaves_nothing_but_its_error(fake_op):
     with pytest.raises(CompileError):
         fake_op.build(execute=fail)
     assert fake_op.staging_folders() == []
-    failure = failures.since(fake_op.store.layout, PLAN, 0, "s")
+    failure = failures.after(fake_op.store.layout, PLAN, "", "s")
     assert failure == failures.Failure("compile", ATTRIBUTES, "s")
     fake_op.build()
-    assert failures.since(fake_op.store.layout, PLAN, 0, "s") is None
+    assert failures.after(fake_op.store.layout, PLAN, "", "s") is None
 
 
 def test_a_waiter_raises_the_builders_failure(fake_op, in_thread, monkeypatch, warnings_of_the_cache):
@@ -58,6 +59,53 @@ def test_a_waiter_raises_the_builders_failure(fake_op, in_thread, monkeypatch, w
     assert isinstance(shared, SharedFailure)
     assert shared.failure == ("compile", ATTRIBUTES, "s") and str(shared) == "a.cpp:1: error"
     assert fake_op.builds == 0
+
+
+BUILD_AND_FAIL = """
+import os, pathlib, sys, time
+real = time.time_ns
+time.time_ns = lambda: real() + int(os.environ["SKEW"])
+from support.store.fake_op import FakeOp
+from opforge.errors import CompileError
+op = FakeOp(pathlib.Path(os.environ["FOLDER"]))
+def fail(folder):
+    print("building", flush=True)
+    sys.stdin.readline()
+    raise CompileError("a.cpp:1: error", "relu", "/log")
+try:
+    op.build(execute=fail)
+except CompileError:
+    print("failed")
+"""
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_waiter_raises_the_failure_of_a_builder_with_another_clock(
+    fake_op, in_thread, monkeypatch, warnings_of_the_cache, hours
+):
+    """The builder is another machine, on whose clock the build failed before this process began to wait."""
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
+    (fake_op.folder / "src" / "a.cpp").unlink()
+    os.rmdir(fake_op.folder / "src")  # the other process makes it
+    env = {"SKEW": str(hours * 3600 * 10**9), "FOLDER": str(fake_op.folder)}
+    builder = child_processes.start_python(BUILD_AND_FAIL, env=env, stdin=subprocess.PIPE)
+    assert builder.stdout.readline() == "building\n"
+    waiter = in_thread(fake_op.build)
+    polling.wait_for(lambda: any(text.startswith("a: waiting for") for text in warnings_of_the_cache()))
+    assert builder.communicate("\n")[0] == "failed\n"
+    shared = waiter.exception(20)
+    assert isinstance(shared, SharedFailure) and shared.failure == ("compile", ATTRIBUTES, "s")
+    assert fake_op.builds == 0
+
+
+def test_an_earlier_failure_is_not_raised_to_a_waiter(fake_op, in_thread, monkeypatch, warnings_of_the_cache):
+    monkeypatch.setattr(lock, "FIRST_NOTICE", 0.0)
+    with pytest.raises(CompileError):
+        fake_op.build(execute=fail)
+    with lock.acquire(fake_op.store.layout.path("locks", PLAN), "a", None):
+        waiter = in_thread(fake_op.build)
+        polling.wait_for(lambda: any(text.startswith("a: waiting for") for text in warnings_of_the_cache()))
+    assert waiter.result(20).origin == "built"
 
 
 def test_a_waiter_waits_on_if_only_another_state_of_the_sources_was_published(

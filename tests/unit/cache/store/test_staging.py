@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import types
 
 import pytest
-from support import child_processes
+from support import child_processes, text_files
 
 from opforge.cache import staging
 
@@ -32,6 +33,31 @@ def test_the_folder_of_a_dead_builder_is_swept_though_another_process_has_its_id
     os.mkdir(abandoned)
     assert staging.sweep(fake_store.layout) == 1
     assert os.path.isdir(own) and not os.path.exists(abandoned)
+
+
+def test_machines_with_one_name_leave_each_others_builds_alone(fake_store, monkeypatch, tmp_path):
+    """As clones of one machine do: same name, same ids of processes, another boot."""
+    dead = child_processes.start_python("pass")
+    dead.communicate()
+    text_files.write(tmp_path, "boot_id", "0f2a5a3e-0000-4000-8000-000000000000\n")
+    monkeypatch.setattr(staging, "BOOT_ID", str(tmp_path / "boot_id"))
+    monkeypatch.setattr("os.getpid", lambda: dead.pid)
+    of_the_clone = staging.new_folder(fake_store.layout, "plan" * 8)
+    monkeypatch.undo()
+    assert staging.sweep(fake_store.layout) == 0 and os.path.isdir(of_the_clone)
+    os.utime(of_the_clone, (0, 0))
+    assert staging.sweep(fake_store.layout) == 1
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+def test_the_age_of_another_hosts_folder_is_by_the_clock_of_the_file_system(fake_store, monkeypatch, hours):
+    folder = fake_store.layout.path("staging", f"plan.another-host.{os.getpid()}.00")
+    os.mkdir(folder)
+    monkeypatch.setattr(time, "time", lambda real=time.time: real() + hours * 3600)
+    assert staging.sweep(fake_store.layout) == 0
+    old = time.time() - (hours + 25) * 3600
+    os.utime(folder, (old, old))
+    assert staging.sweep(fake_store.layout) == 1
 
 
 def test_the_folder_of_another_host_is_swept_after_a_day(fake_store):

@@ -46,7 +46,7 @@ HOSTILE = {
 
 
 def files_outside(folder, store):
-    """Every folder below `folder` with its files, except those of the folder `store`."""
+    """Returns every folder below `folder` with its files, except those of the folder `store`."""
     return {path: files for path, files in text_files.tree(folder).items() if not path.startswith(store)}
 
 
@@ -71,8 +71,8 @@ def test_the_error_names_the_archive_the_reason_and_how_many_were_imported(packe
     rewrite(path, [*good, (new_member(f"entries/{'f' * 32}-{'0' * 8}/x.so"), b""), (new_member("else/where"), b"")])
     error = refusal_of(empty_store, path)
     assert str(error) == (
-        f"The archive {path} cannot be imported: 'else/where' is not a file of an entry. 2 of its entries were imported before"
-        " that. Export it again with `opforge cache export`."
+        f"The archive {path} cannot be imported: 'else/where' is not a file of an entry."
+        " 2 of its entries were imported before that. Export it again with `opforge cache export`."
     )
     assert error.kept == 2 and intact_keys(empty_store) == set(keys)
 

@@ -1,0 +1,119 @@
+"""What nothing in a store needs any more: of dead builders, too old, without use, or never finished."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from opforge.cache import staging
+from opforge.cache.filesystem.files import is_temp_name
+from opforge.cache.layout import INDEX, TAG_NAME, Layout
+from opforge.cache.records import pins
+
+from . import listing, pointers
+
+DAY = 24 * 3600.0
+MAX_AGE_SECONDS = {
+    "failures": DAY,
+    "locks": 7 * DAY,
+    "logs": 7 * DAY,
+    "objects": 30 * DAY,
+    "peaks": 180 * DAY,
+    "quarantine": 7 * DAY,
+    "sources": 30 * DAY,
+    "toolchains": 30 * DAY,
+    "triton": 30 * DAY,
+}
+"""How long the contents of each area are kept, from their last use on as far as it is noted. What is needed again is
+made again."""
+INDEX_SECONDS = 90 * DAY
+"""How long the index of entry points of an environment is kept. Then its folders are scanned again."""
+KEPT_DESCRIPTIONS = 16
+"""How many descriptions find an entry without a compiler. Each name of an op's folder may give it another one."""
+_INDEX_NAME = re.compile(r"entry_points-[0-9a-f]{8}\.json|\.entry_points-\w+")
+TEMP_FILE_SECONDS = 3600.0
+"""A temporary file that is older was left by a process that was killed."""
+
+
+class Garbage(NamedTuple):
+    """A file or folder that is not needed, and why."""
+
+    area: str
+    """The folder of the store that it is in; empty for a temporary file."""
+    path: str
+    reason: str
+
+
+def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garbage]:
+    """Yields what nothing needs any more. Changes nothing.
+
+    Args:
+        layout: The store.
+        named: Its pointers.
+        now: Seconds since the epoch, by the clock of the store's file system.
+    """
+    for path in staging.abandoned(layout):
+        yield Garbage("staging", path, "its builder is gone")
+    for area, seconds in MAX_AGE_SECONDS.items():
+        yield from _old(area, listing.children(layout.path(area)), seconds, now)
+    indexes = [file for file in listing.children(os.path.join(layout.root, INDEX)) if _INDEX_NAME.fullmatch(file.name)]
+    yield from _old(INDEX, indexes, INDEX_SECONDS, now)
+    for root in pins.roots(layout):
+        path = layout.path(pins.AREA, root.name)
+        if root.is_orphan and _age(path, now) > pins.MAX_MISSING_SECONDS:
+            yield Garbage(pins.AREA, path, f"its owner {root.owner} is gone")
+    yield from _surplus(named, now)
+    for path in _temp_files(layout):
+        if _age(path, now) > TEMP_FILE_SECONDS:
+            yield Garbage("", path, "its writer is gone")
+
+
+def _old(area: str, children: Iterable[os.DirEntry[str]], seconds: float, now: float) -> Iterator[Garbage]:
+    for child in children:
+        status = listing.stat_of(child.path)
+        if status and now - max(status.st_mtime, status.st_ctime) > seconds:
+            yield Garbage(area, child.path, f"older than {seconds / DAY:g} d")
+
+
+def _age(path: str, now: float) -> float:
+    """Returns how many seconds ago a file was written; less than 0 if it is gone or is no file."""
+    status = listing.stat_of(path)
+    return now - status.st_mtime if status and stat.S_ISREG(status.st_mode) else -1.0
+
+
+def _surplus(named: pointers.Pointers, now: float) -> Iterator[Garbage]:
+    """Yields the folders of pointers that are empty, what is half written there, and descriptions beyond the newest."""
+    for area, path, modified in named.empty:
+        if now - modified > TEMP_FILE_SECONDS:
+            yield Garbage(area, path, "it is empty")
+    for path in named.temp_files:
+        if _age(path, now) > TEMP_FILE_SECONDS:
+            yield Garbage("", path, "its writer is gone")
+    descriptions: dict[str, list[pointers.Pointer]] = {}
+    for pointer in named.files:
+        if pointer.area == "descriptions":
+            descriptions.setdefault(pointer.entry, []).append(pointer)
+    for of_entry in descriptions.values():
+        if len(of_entry) > KEPT_DESCRIPTIONS:
+            of_entry.sort(key=lambda pointer: -pointer.used)
+            for pointer in of_entry[KEPT_DESCRIPTIONS:]:
+                yield Garbage(pointer.area, pointer.path, "its entry has newer ones")
+
+
+def _temp_files(layout: Layout) -> Iterator[str]:
+    """Yields the files that `write_file` had begun when its process was killed, except those among the pointers.
+
+    Only the folders that opforge makes are searched. The root may be a folder that the user named, and holds other
+    files: of these only what has the tag's own temporary name is opforge's.
+    """
+    files = [child.path for child in listing.children(layout.root) if child.name.startswith(f"{TAG_NAME}.")]
+    skipped = ("entries", "quarantine", "staging", *pointers.AREAS)
+    for top in (layout.path(), os.path.join(layout.root, INDEX)):
+        for parent, folders, names in os.walk(top) if not os.path.islink(top) else ():
+            if parent == layout.path():
+                folders[:] = [name for name in folders if name not in skipped]
+            files += [os.path.join(parent, name) for name in names]
+    yield from (path for path in files if is_temp_name(os.path.basename(path)))
