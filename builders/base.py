@@ -19,6 +19,7 @@ from . import loader
 from .lookup import finder
 from .spec import abi as abis
 from .spec import kernel_roots, targets
+from .spec.machine import this_machine
 from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class OpBuilder:
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
-                if problem := device_problem(entry.record, spec.target.arch):
+                if problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device)):
                     raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:

@@ -39,6 +39,14 @@ def make_folder(path: str) -> None:
                 raise
 
 
+def can_write(folder: str) -> bool:
+    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    effective = os.access in os.supports_effective_ids
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+
 def temp_path(path: str) -> str:
     """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
     return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
