@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
 
-.PHONY: run test check bench torture fuzz docs format clean
+.PHONY: run test check bench torture model model-mutants fuzz docs format clean
 
 run: $(STAMP)
 	$(BIN)/python examples/char_transformer
@@ -38,10 +38,21 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# Long runs of the tests that kill builders, corrupt the store and starve the machine. `make test` includes short ones.
+# Long runs of the tests that kill builders, and that put anything in the place of a store's files. `make test` includes
+# short ones.
 torture: $(STAMP)
 	$(BIN)/python tests/fault/torture.py --kills 1000 --processes 16
-	$(BIN)/python tests/fault/machine/faults.py --rounds 1000 --processes 8
+	$(BIN)/python tests/fault/torture_faults.py --rounds 1000 --processes 8
+
+# Random changes of all that a load depends on; after each the load must give what a build without a cache gives.
+# `make test` includes a short run.
+MODEL_STEPS ?= 15000
+model: $(STAMP)
+	$(BIN)/python tests/model --steps $(MODEL_STEPS) --seed $$(date +%s)
+
+# Each patch of tests/model/mutants.py puts a defect back, and must be found within ten minutes.
+model-mutants: $(STAMP)
+	$(BIN)/python tests/model --mutants
 
 # Coverage-guided fuzzing of every parser in turn, FUZZ_SECONDS each. It ends at the first input that fails, which is
 # left in .cache/fuzz. Inputs that reach new code are kept there for the next run.

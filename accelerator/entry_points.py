@@ -147,7 +147,7 @@ def _read(path: str | None) -> dict[str, list[Any]]:
             return {}
         folders: dict[str, list[Any]] = content["folders"]
         return folders if all(_is_valid(record) for record in folders.values()) else {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
 
 

@@ -19,6 +19,7 @@ from . import loader
 from .lookup import finder
 from .spec import abi as abis
 from .spec import kernel_roots, targets
+from .spec.machine import this_machine
 from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Loaded:
 
     def watch(self, files: Sequence[PathStamp]) -> None:
         """Sets the files and folders that are compared. A racy stamp may hide a change: then nothing is current."""
-        self._paths = [path for path, _stamp in files]
+        self.paths = [path for path, _stamp in files]
         self._stamps = [number for _path, stamp in files for number in stamp]
         self._is_racy = is_racy(files, self._began)
 
@@ -55,7 +56,7 @@ class Loaded:
             is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
-        return is_same and Disk().flat_stamps(self._paths) == self._stamps
+        return is_same and Disk().flat_stamps(self.paths) == self._stamps
 
 
 def _state(builder: OpBuilder) -> list[Any]:
@@ -230,12 +231,17 @@ class OpBuilder:
         exact: bool = False,
     ) -> Entry:
         self.trace = []
-        entry = finder.stored_entry(spec, store, exact, force, self.trace)
-        if entry:
-            return entry
-        from .run import pipeline
+        try:
+            entry = finder.stored_entry(spec, store, exact, force, self.trace)
+            if entry:
+                return entry
+            from .run import pipeline
 
-        return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+            return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+        except MemoryError as error:
+            from .resources import out_of_memory
+
+            raise out_of_memory(spec.name) from error
 
     def _store(self) -> Store | None:
         """Returns the store that `load` builds in; None for the user's."""
@@ -248,7 +254,7 @@ class OpBuilder:
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
-                if problem := device_problem(entry.record, spec.target.arch):
+                if problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device)):
                     raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
             began = time.perf_counter()
             try:

@@ -10,7 +10,7 @@ from .base import OpBuilder, copied
 from .jit_builders import from_files, from_texts
 from .spec import abi as abis
 
-_calls: dict[tuple[Callable[..., OpBuilder], str], tuple[Any, OpBuilder]] = {}
+calls: dict[tuple[Callable[..., OpBuilder], str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
 
 
@@ -110,14 +110,14 @@ def _load(make: Callable[..., OpBuilder], arguments: dict[str, Any]) -> Any:
     """
     call = _working_folder(), arguments
     try:
-        before, builder = _calls.get((make, arguments["name"]), (None, None))
+        before, builder = calls.get((make, arguments["name"]), (None, None))
         if builder is not None and before == call and (current := builder.current()):
             return current.module
     except Exception:  # of the comparison: an argument of a wrong type may be anything
         builder = None
     call = copied(call)
     builder = make(**arguments)
-    _calls[make, arguments["name"]] = call, builder
+    calls[make, arguments["name"]] = call, builder
     return builder.load(arguments["verbose"])
 
 

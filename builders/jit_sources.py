@@ -9,7 +9,7 @@ from typing import Any
 from opforge.errors import BuilderError, SettingError
 
 from .spec import abi as abis
-from .spec.installed_torch import torch_folder, torch_states
+from .spec.machine import torch_folder, torch_states
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")

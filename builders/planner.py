@@ -9,7 +9,7 @@ from opforge.cache.records.inputs import RootedPath
 from opforge.errors import OpIncompatibleError
 from opforge.versions import version_of
 
-from .spec import abi, flag_paths, installed_torch, kernel_roots
+from .spec import abi, flag_paths, kernel_roots, machine
 from .spec.build_plan import BuildPlan
 from .spec.op_spec import include_folders, root_paths
 from .toolchains.host import BASE_FLAGS
@@ -79,10 +79,10 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
 
 def _torch_problem(spec: OpSpec) -> str | None:
     """Returns why the installed torch's headers cannot build an op on the stable ABI, or None."""
-    folder = installed_torch.torch_folder()
+    folder = machine.torch_folder()
     if folder is None:
         return "torch is not installed, and the op's sources include it"
-    here = installed_torch.torch_version(folder)
+    here = machine.torch_version(folder)
     if version_of(here)[:2] < version_of(spec.torch_target):
         return f"torch_target={spec.torch_target!r} is newer than the installed torch {here}: install it, or lower it"
     return None

@@ -96,6 +96,11 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
     return None
 
 
+def out_of_memory(op: str) -> BuildResourceError:
+    """Returns the error for a process that got no more memory: the machine's, a container's or `ulimit -v`."""
+    return BuildResourceError.of(op, "memory ran out", "End other processes, or raise the limit (`ulimit -v`).", "")
+
+
 def no_inodes(op: str, folder: str, log: str = "") -> BuildResourceError | None:
     """Returns the error for a folder on a disk that has no inode left, so that no file can be created; else None."""
     try:

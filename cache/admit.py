@@ -18,8 +18,10 @@ from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
 from .records.inputs import Inputs
 from .records.pins import pinned
 
-OF_ONE_BUILD = ("seconds", "description", "built_with_torch")
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags")
 """The fields of a record in which two builds of one entry may differ."""
+OUTDATED = "it was built from the same files, and other names were in the searched folders then"
+"""Why an entry is replaced that is not damaged: a header has appeared that shadows none."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
@@ -55,7 +57,7 @@ def admit(layout: Layout, folder: str, owners: Collection[int], layer_descriptio
         if not problem:
             _point(layout, entry, layer_description)
             return entry, is_new
-        if not staging.quarantine(layout, key, problem):
+        if not staging.quarantine(layout, key, problem, is_damaged=problem != OUTDATED):
             raise CacheDirError(
                 layout.root,
                 f"{layout.entry(key)} cannot be changed ({problem})",
@@ -162,7 +164,15 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
         return f"it cannot be read ({error.strerror})"
     # Two builders of one plan may name the op's folders otherwise, and have other torches with the same headers.
     own, theirs = ({**record, **dict.fromkeys(OF_ONE_BUILD)} for record in (entry.record, stored))
-    return None if own == theirs else "its record describes another library"
+    fields = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+    if fields and {*fields} <= {"inputs", "inputs_key"} and _key_of_inputs(own) == _key_of_inputs(theirs):
+        return OUTDATED
+    return f"its record differs in {', '.join(fields)}" if fields else None
+
+
+def _key_of_inputs(record: dict[str, Any]) -> str:
+    """Returns a key of those inputs that are in the result key: the files and the answers."""
+    return Inputs.from_json(record["inputs"]).result_key("")
 
 
 def _point(layout: Layout, entry: Entry, layer_description: str) -> None:

@@ -106,7 +106,7 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
         return CacheDirError(
             root, "the user has no home folder", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
         )
-    problem = trust.folder_problem(root, owners)
+    problem = trust.folder_problem(root, owners) or trust.link_problem(os.path.join(root, VERSION))
     return CacheDirError(root, *problem) if problem else None
 
 
@@ -120,7 +120,8 @@ def prepare(root: str, owners: Collection[int]) -> None:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
         raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
-        make_folder(root)
+        if not os.path.isdir(root):  # it may be a link to a folder on another disk
+            make_folder(root)
         for name in FOLDERS:
             make_folder(os.path.join(root, VERSION, name))
         tag = os.path.join(root, TAG_NAME)

@@ -6,14 +6,14 @@ v2/plans/PLAN/ENTRY                 an empty file for each entry of a plan; its 
 v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
 v2/objects/UNIT/                    object files, by what they were compiled from
 v2/peaks/                           how much memory the compilers of each op needed
-v2/pins/                            the entries that no limit evicts
+v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline
 v2/toolchains/                      what each compiler reported about itself
 v2/triton/KEY/                      Triton's own cache, for kernels that a program gives to Triton itself
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
-v2/swept                            its modification time: when ages were last checked
+v2/swept                            its modification time: when the store was last swept
 index/                              entry points of other packages
 machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
 """

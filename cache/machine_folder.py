@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Sequence
 
-from .filesystem.files import make_folder, now_in, read_json, write_file
+from .filesystem.files import can_write, make_folder, now_in, read_file, read_json, write_file
 from .layout import MACHINE
 
 LOOKUPS = "lookups"
@@ -43,8 +44,7 @@ def _id() -> str:
     if not _machine_id:
         for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
             try:
-                with open(path, encoding="ascii") as file:
-                    _machine_id = file.read(64).strip()
+                _machine_id = read_file(path, 4096).decode("ascii").strip()[:64]
             except (OSError, ValueError):
                 continue
             if _machine_id.isalnum():
@@ -53,17 +53,29 @@ def _id() -> str:
     return _machine_id
 
 
-def recall(name: str) -> object:
-    """Returns the value that was remembered under this name; None if there is none.
+def kept_folders() -> list[str]:
+    """Returns the folders in which look-ups are remembered already, and that only this user can have written."""
+    kept = []
+    for folder in folders():
+        lookups = f"{folder}/{LOOKUPS}"
+        try:
+            if is_private(lookups):
+                kept.append(lookups)
+        except OSError:
+            continue
+    return kept
+
+
+def recall(name: str, kept: Sequence[str]) -> object:
+    """Returns the value that was remembered under this name in the first of `kept_folders`; None if there is none.
 
     Raises ValueError for a damaged file.
     """
-    for folder in folders():
+    for folder in kept:
         try:
-            value = read_json(f"{folder}/{LOOKUPS}/{name}.json")
+            return read_json(f"{folder}/{name}.json")
         except OSError:
             continue
-        return value if is_private(f"{folder}/{LOOKUPS}") else None
     return None
 
 
@@ -73,11 +85,18 @@ def is_private(folder: str) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
+def can_remember() -> bool:
+    """Returns whether anything can be remembered here: an image or a container may have no folder that can be written."""
+    return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
+
+
 def remember(name: str, value: bytes) -> bool:
     """Writes a value, JSON text, under this name. Returns whether it could be written anywhere."""
     for folder in folders():
         lookups = f"{folder}/{LOOKUPS}"
         try:
+            if os.path.islink(os.path.dirname(folder)) or os.path.islink(folder):
+                continue  # what is written there would lie elsewhere
             make_folder(lookups)
             if not is_private(lookups):
                 continue

@@ -142,5 +142,5 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
     write_file(os.path.join(result.folder, RECORD), json.dumps(record).encode())
     write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
     entry, _is_new = admit(store.layout, result.folder, store.owners)
-    stamped = Observation(root_paths, store.disk, result.stamps).stamps(result.inputs)
+    stamped = Observation(root_paths, store.disk, result.stamps).stamps(build["inputs"])
     return Match(entry._replace(watched=stamped.watched), stamped, store.pointer(plan_key, entry.key))

@@ -62,7 +62,7 @@ def abandoned(layout: Layout) -> list[str]:
                 modified = os.stat(path).st_mtime
             except OSError:
                 continue
-            now = now or now_in(folder)
+            now = now or now_in(layout.path())
             is_dead = now - modified >= ABANDONED_SECONDS
         if is_dead:
             paths.append(path)
@@ -125,8 +125,8 @@ def move(source: str, target: str) -> None:
         shutil.move(source, target)  # overlayfs cannot rename a folder of an image's lower layer
 
 
-def quarantine(layout: Layout, key: str, problem: str) -> bool:
-    """Moves a damaged entry to the quarantine folder and logs a warning; returns whether the entry is gone."""
+def quarantine(layout: Layout, key: str, problem: str, is_damaged: bool = True) -> bool:
+    """Moves an entry to the quarantine folder; returns whether it is gone. Logs a warning if it is damaged."""
     source = layout.entry(key)
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{key}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -138,5 +138,6 @@ def quarantine(layout: Layout, key: str, problem: str) -> bool:
     except OSError:
         log.warning("The cache entry %s is damaged: %s. It could not be set aside; it is not used.", source, problem)
         return False
-    log.warning("The cache entry %s is damaged: %s. It was set aside in %s.", source, problem, target)
+    if is_damaged:
+        log.warning("The cache entry %s is damaged: %s. It was set aside in %s.", source, problem, target)
     return True

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
-from .filesystem.files import UNREADABLE
+from .filesystem.files import UNREADABLE, is_shared
 from .layout import Layout
-from .records.entry import Entry, integrity_problem, read_record
+from .records.entry import Entry, Stamped, integrity_problem, read_record
 
 if TYPE_CHECKING:
-    from .records.validity import Observation, Stamped
+    from .records.validity import Observation
 
 log = logging.getLogger("opforge.cache")
 USE_INTERVAL_NS = 3_600_000_000_000
@@ -79,13 +79,12 @@ class Source(NamedTuple):
             disk: The disk.
             rejected: Gets every entry that was looked at and not used, with the reason.
         """
-        from .records.inputs import Inputs
         from .records.validity import Observation
 
         seen = Observation(root_paths, disk)
         for entry in self._ranked(description, fit, rejected):
             try:
-                inputs = Inputs.from_json(entry.record["inputs"])
+                inputs = entry.record["inputs"]
                 stamped = seen.stamps(inputs)
                 problem = seen.problem(inputs) or self.problem(entry)
             except UNREADABLE:
@@ -195,12 +194,12 @@ class Store:
         from .records.inputs import Inputs
         from .records.trusted_trees import reassigned
 
-        own = Inputs.from_json(entry.record["inputs"])
+        own = entry.record["inputs"]
         stamped, problem = seen.stamps(own), seen.problem(own)
         if problem:
             return stamped, problem
         packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
-        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages)
+        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages).to_json()
         return seen.stamps(inputs), seen.problem(inputs)
 
     def _pointers(self, plan_key: str) -> list[str]:
@@ -224,8 +223,9 @@ class Store:
         """
         try:
             # abs: a time far in the future was set by a wrong clock, and would keep the entry for ever.
-            if abs(self.disk.now_ns() - os.stat(pointer).st_mtime_ns) > USE_INTERVAL_NS:
-                os.utime(pointer)
+            status = os.lstat(pointer)
+            if abs(self.disk.now_ns() - status.st_mtime_ns) > USE_INTERVAL_NS and not is_shared(status):
+                os.utime(pointer, follow_symlinks=False)
                 return True
         except OSError:
             return False  # a read-only store, or a pointer that has just been removed

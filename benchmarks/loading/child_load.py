@@ -40,6 +40,14 @@ def _further_load(load: Callable[[], object]) -> float:
     return statistics.median(samples)
 
 
+def _watched(builder: Any) -> int:
+    """Returns how many files and folders a further load compares."""
+    current = builder.current()
+    if current is None:
+        raise RuntimeError("each load looks the op up again: was a file changed in the last two seconds?")
+    return len(current.paths)
+
+
 def ours(builder: str) -> dict[str, Any]:
     """Loads an op of the accelerator, as programs do."""
     import torch  # noqa: F401  # before the clock starts: only the load of the op is measured
@@ -57,6 +65,7 @@ def ours(builder: str) -> dict[str, Any]:
         "import": imported - began,
         "load": loaded - imported,
         "again": _further_load(lambda: opforge.get_accelerator().create_op_builder(builder).load()),
+        "watched": _watched(opforge.get_accelerator().create_op_builder(builder)),
         "origin": module.origin,
         "path": module.path,
         "accelerator": type(opforge.get_accelerator()).__name__,
@@ -78,11 +87,14 @@ def ours_torch(source: str) -> dict[str, Any]:
     module = opforge.load("bench_relu", [source], extra_cflags=["-O3"])
     loaded = time.perf_counter()
     added = sorted(set(sys.modules) - before)
+    from opforge.builders import jit
+
     module.bench_relu(torch.zeros(1))
     return {
         "import": imported - began,
         "load": loaded - imported,
         "again": _further_load(lambda: opforge.load("bench_relu", [source], extra_cflags=["-O3"])),
+        "watched": _watched(next(builder for _call, builder in jit.calls.values())),
         "byte_code": byte_code(),
         "unwanted": [name for name in added if name in UNWANTED],
     }

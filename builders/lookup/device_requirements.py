@@ -1,24 +1,29 @@
-"""Whether the device code of a library runs on the devices here."""
+"""Whether the device code of a library runs on a machine's devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.accelerator.vendors.nvidia import driver_version
-from opforge.builders.spec import targets
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.machine import Machine
 
 
-def device_problem(record: Mapping[str, Any], requested: Sequence[str], jit: bool = True) -> str | None:
-    """Returns why the library's device code does not run on the devices here or, if there are none, on `requested`.
+def device_problem(
+    record: Mapping[str, Any], requested: Sequence[str], machine: Machine, jit: bool = True
+) -> str | None:
+    """Returns why the library's device code does not run on the machine's devices or, without any, on `requested`.
+
+    The machine was read for the kind of device that the code is for.
 
     Without `jit`, that the driver would have to compile it first counts as a problem. None if there is none.
     """
     device, _, text = str(record["target"]).partition(":")
     arch = Target.parse(f"{device}:{text}").arch if text else ()
-    here = targets.present(device)
+    here = machine.devices
     how = {name: archs.run_mode(device, name, arch) for name in here or requested if name != "ptx"}
     missing = [name for name, kind in how.items() if not kind]
     if missing:
@@ -27,12 +32,12 @@ def device_problem(record: Mapping[str, Any], requested: Sequence[str], jit: boo
     compiled = "ptx" in how.values()
     if compiled and not jit:
         return f"it holds only PTX for {'+'.join(how)}, which the driver would compile at the first launch"
-    return _driver_problem(record, compiled) if device == "cuda" and here else None
+    return _driver_problem(record, compiled, machine) if device == "cuda" and here else None
 
 
-def _driver_problem(record: Mapping[str, Any], compiled: bool) -> str | None:
+def _driver_problem(record: Mapping[str, Any], compiled: bool, machine: Machine) -> str | None:
     """Returns why the driver is too old. Any minor release of a major one will do, except to compile PTX."""
-    built, driver = record["requires"].get("cuda", ""), driver_version()
+    built, driver = record["requires"].get("cuda", ""), machine.driver
     if not built or driver is None:
         return None
     needed = tuple(int(part) for part in built.split(".")[:2])

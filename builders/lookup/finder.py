@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi
+from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
+from opforge.cache import machine_folder
 from opforge.cache.current import current_store
+from opforge.cache.filesystem.files import can_write
 from opforge.cache.layout import PACKAGE_LAYER, Layout
 from opforge.cache.store import Rejected, Source
-from opforge.errors import (
-    PrebuiltRequiredError,
-    ToolchainNotFoundError,
-)
+from opforge.errors import PrebuiltRequiredError, ToolchainNotFoundError
 
 from . import memory
 
@@ -97,10 +97,16 @@ def search(
     remembers = find_toolchain is None and not settings.paranoid()
     if remembers and (sources or spec.uses_host_compiler) and (entry := memory.recall(lookup, {})):
         return entry
+    is_kept = remembers and machine_folder.can_remember()
+    if remembers and not is_kept and _is_read_only(store):
+        # Neither this look-up nor a build can leave anything behind. The user's own store is searched as a layer is:
+        # otherwise each process would have to find the compiler, and hash every header that it reads.
+        sources = [*sources, store.own]
+        lookup = lookup._replace(sources=sources)
     description = _description_key(spec) if sources else ""
-    snapshot = memory.take_snapshot(lookup, description)
+    snapshot = memory.take_snapshot(lookup, description) if is_kept else None
     if sources and (match := _match(lookup, description, rejected)):
-        if remembers:
+        if snapshot:
             memory.remember(lookup, {}, {}, match, snapshot)
         return match.entry
     find_toolchain = find_toolchain or toolchains.find_toolchain
@@ -125,9 +131,13 @@ def search(
     match = store.get(plan.key, lookup.root_paths, rejected, abi.interface_problem)
     if match:
         memory.note_use(store, match.pointer)
-        if remembers:
+        if snapshot:
             memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
     return match and match.entry
+
+
+def _is_read_only(store: Store) -> bool:
+    return settings.prebuilt() != "ignore" and not can_write(store.layout.path())
 
 
 def _description_key(spec: OpSpec) -> str:
@@ -140,7 +150,7 @@ def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) ->
     """Returns a prebuilt entry of the sources, in order."""
     from .fit import fit_of
 
-    fit = fit_of(lookup.spec, lookup.exact)
+    fit = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
     for source in lookup.sources:
         match = source.find(description, fit, lookup.root_paths, lookup.store.disk, rejected)
         if match:

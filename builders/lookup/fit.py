@@ -1,19 +1,21 @@
-"""Whether a prebuilt entry can be used for a spec on this machine, judged from its record alone."""
+"""Whether a prebuilt entry can be used for a spec on a machine: a function of its record and the machine's value."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders.spec import abi
-from opforge.builders.spec.user_flags import user_flags
+from opforge.builders.spec.targets import level_problem, lower_targets, torch_library_problem
 from opforge.cache.store import Fit
-
-from .host_requirements import host_problem
+from opforge.versions import version_of
 
 if TYPE_CHECKING:
+    from opforge.builders.spec.machine import Machine
     from opforge.builders.spec.op_spec import OpSpec
 
 log = logging.getLogger("opforge")
@@ -25,43 +27,112 @@ def reset() -> None:
     _warned.clear()
 
 
-def fit_of(spec: OpSpec, exact: bool) -> Callable[[Mapping[str, Any]], Fit]:
-    """Returns the function that judges records: `exact` refuses another CPU level or architecture than the target's."""
-    judge = _cpu_fit if spec.target.device == "cpu" else _device_fit
+def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str, Any]], Fit]:
+    """Returns the function that judges records for this process, which runs on the machine."""
 
-    def fit(record: Mapping[str, Any]) -> Fit:
-        problem = entry_problem(record)
-        if not problem and spec.portable and not record.get("portable"):
-            problem = "it is not portable"
-        problem = problem or flags_problem(spec.name, record)
-        return Fit(problem) if problem else judge(spec, exact, record)
+    def judge(record: Mapping[str, Any]) -> Fit:
+        result = fit(record, machine, spec, exact)
+        problem = result.problem or missing_function(record, machine) or flags_problem(spec.name, record)
+        return Fit(problem) if problem else result
 
-    return fit
+    return judge
 
 
-def _cpu_fit(spec: OpSpec, exact: bool, record: Mapping[str, Any]) -> Fit:
-    """Fits if it is built for the target or, unless `exact`, for a level below it; the highest level is the best."""
-    from opforge.builders.spec.targets import lower_targets
+def fit(record: Mapping[str, Any], machine: Machine, spec: OpSpec, exact: bool = False) -> Fit:
+    """Returns whether an entry with this record can be used for the spec on the machine.
 
-    targets = [str(target) for target in ([spec.target] if exact else lower_targets(spec.target))]
+    `exact` refuses another CPU level or architecture than the target's.
+    """
+    problem = entry_problem(record, machine)
+    if not problem and spec.portable and not record.get("portable"):
+        problem = "it is not portable"
+    if problem:
+        return Fit(problem)
+    if exact and record["target"] != str(spec.target):
+        return Fit(f"it is built for {record['target']}, not for {spec.target}")
+    return _cpu_fit(record, spec) if spec.target.device == "cpu" else _device_fit(record, machine, spec)
+
+
+def _cpu_fit(record: Mapping[str, Any], spec: OpSpec) -> Fit:
+    """Fits if it is built for the target or for a level below it; the highest level is the best."""
+    targets = [*map(str, lower_targets(spec.target))]
     if record["target"] not in targets:
         return Fit(f"it is built for {record['target']}, not for {spec.target}")
     return Fit(rank=-targets.index(record["target"]))
 
 
-def _device_fit(spec: OpSpec, exact: bool, record: Mapping[str, Any]) -> Fit:
+def _device_fit(record: Mapping[str, Any], machine: Machine, spec: OpSpec) -> Fit:
     """Fits if its code runs on the devices here; the best is one that the driver need not compile any further."""
     from .device_requirements import device_problem
 
-    if exact and record["target"] != str(spec.target):
-        return Fit(f"it is built for {record['target']}, not for {spec.target}")
-    problem = device_problem(record, spec.target.arch)
-    return Fit(problem) if problem else Fit(rank=int(device_problem(record, spec.target.arch, jit=False) is None))
+    problem = device_problem(record, spec.target.arch, machine)
+    if problem:
+        return Fit(problem)
+    return Fit(rank=int(device_problem(record, spec.target.arch, machine, jit=False) is None))
 
 
-def entry_problem(record: Mapping[str, Any]) -> str | None:
-    """Returns why an entry with this record cannot be loaded on this host, or None."""
-    return host_problem(record) or abi.interface_problem(record, abi.LOADED_INTERFACES)
+def entry_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
+    """Returns why an entry with this record cannot be loaded on the machine, or None."""
+    return host_problem(record, machine) or abi.interface_problem(record, abi.LOADED_INTERFACES)
+
+
+def host_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
+    """Returns why a library cannot be loaded on the machine, from its record and before dlopen; None if it can be.
+
+    Its device code is checked by `device_problem`.
+    """
+    device, _, arch = str(record["target"]).partition(":")
+    if device == "cpu" and arch:
+        problem = level_problem(arch.split("+"), machine.level, machine.processor)
+        if problem:
+            return problem
+    elif record["machine"] != machine.processor:
+        return f"its host code is for {record['machine']}, and this machine is {machine.processor}"
+    floors = record["floors"]
+    if machine.glibc and version_of(floors.get("GLIBC", "0")) > version_of(machine.glibc):
+        return f"it needs glibc {floors['GLIBC']}, and this system has {machine.glibc}"
+    if machine.libstdcxx and version_of(floors.get("GLIBCXX", "0")) > version_of(machine.libstdcxx):
+        return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {machine.libstdcxx}"
+    return _torch_problem(record, machine) if record["abi"] in (abi.STABLE, abi.TORCH) else None
+
+
+def _torch_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
+    here = machine.torch
+    if here is None:
+        return "it needs torch, and torch is not installed"
+    if not here:
+        return "it needs torch, and the installed torch does not state its version"
+    if not record["target"].startswith("cpu") and (problem := torch_library_problem(record["needs"], machine)):
+        return problem
+    if record["abi"] == abi.STABLE:
+        if version_of(here)[:2] < version_of(record["torch_target"]):
+            return f"it needs torch {record['torch_target']} or newer, and torch {here} is installed"
+        return None
+    requires = record["requires"]
+    if requires["torch"] != here:
+        return f"it was built for torch {requires['torch']}, and torch {here} is installed"
+    if requires["python"] != machine.python:
+        return f"it was built for {requires['python']}, and this is {machine.python}"
+    return None
+
+
+def missing_function(record: Mapping[str, Any], machine: Machine) -> str | None:
+    """Returns why this process's torch lacks a function of its C interface that the library calls, or None.
+
+    A newer torch has every function that an older one has. Looking them up takes longer than loading the op.
+    """
+    built_with = version_of(str(record.get("built_with_torch") or "9999"))
+    if record["abi"] != abi.STABLE or "torch" not in sys.modules or version_of(machine.torch or "") >= built_with:
+        return None
+    import ctypes
+
+    names = [name for name in record["needs"] if name.startswith("libtorch_")]
+    try:
+        loaded = [ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY) for name in names]
+    except OSError:
+        return None  # under another name, which dlopen may know how to resolve
+    missing = [shim for shim in record.get("shims", ()) if not any(hasattr(library, shim) for library in loaded)]
+    return f"it calls torch's {missing[0]}, which torch {machine.torch} does not have" if missing else None
 
 
 def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:
@@ -70,7 +141,7 @@ def flags_problem(op: str, record: Mapping[str, Any]) -> str | None:
     If no flags are set, the entry is used whatever flags its maker had. If OPFORGE_PREBUILT says "prefer" or "require",
     an entry with other flags is used too, and one warning says so.
     """
-    here, there = user_flags(), record["user_flags"]
+    here, there = settings.user_flags(), record["user_flags"]
     names = [name for name in here if here[name] != there.get(name, "")]
     if not names:
         return None

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
-from opforge.builders.spec import abi
-from opforge.builders.spec.installed_torch import torch_folder
+from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk, is_racy
 from opforge.cache.filesystem.files import UNREADABLE
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from opforge.cache.store import Match, Source, Store
 
 FORMAT = 1
-MACHINE_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
-"""The variables that decide which libraries of the system a prebuilt op meets."""
 
 
 class Snapshot(NamedTuple):
@@ -59,21 +56,24 @@ class Lookup(NamedTuple):
         `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
         """
         spec = self.spec
-        variables = [(name, os.environ.get(name)) for name in (*toolchains.plan_environment(spec), *MACHINE_ENV)]
-        requires = abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires if spec.abi == abi.TORCH else ()
+        variables = [(name, os.environ.get(name)) for name in toolchains.plan_environment(spec)]
+        requires = abi.requirements(spec.abi, spec.name)
         roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
-        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact, _libc()]
-        value.append(abi.INTERFACE)
+        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact]
+        value += [abi.INTERFACE, *machine.name_parts()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
+    kept = machine_folder.kept_folders()
+    if not kept:
+        return None
     name, store = lookup.name(programs), lookup.store
     try:
-        memory: Any = machine_folder.recall(name)
+        memory: Any = machine_folder.recall(name, kept)
         if memory is None or memory["format"] != FORMAT or memory["name"] != name:
             return None
         paths, record = memory["paths"], memory["record"]
@@ -134,7 +134,7 @@ def remember(
     watched, folders = match.entry.watched, dict(snapshot.folders)
     stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
     stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
-    torch = torch_folder() if spec.abi != abi.PLAIN else None
+    torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
@@ -172,13 +172,6 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
     while len(folder) > len(root) and not disk.exists(folder):
         folder = os.path.dirname(folder)
     return folder
-
-
-def _libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""  # not glibc
 
 
 def _working_folder() -> str:

@@ -23,6 +23,8 @@ PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 """Where an absolute path begins in a flag: -fplugin=/x, -Wl,-T,/x, -T/x, @/x, or a word of its own."""
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
 """What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
+COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
+"""The names that gcc and clang give to what they write for the assembler."""
 FOLDER_VARIABLES = ("LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH")
 FOLDER_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "--embed-dir=", "-Wa,-I")
 """The flags that name a folder to be searched, in the same word or in the next one."""
@@ -53,7 +55,7 @@ def reads_of_step(
     if step.unit and step.output not in reused:
         if step.assembled:
             listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.assembled), work))
-            paths |= {path for path in listed if not path.startswith(work + os.sep)}  # not the compiler's own output
+            paths |= {path for path in listed if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
         untrusted = [path for path in paths if not provenance.locate(path).tree]
         folders = [*search_folders(job), *job.toolchain.search_folders()]
         paths |= assembled_files(untrusted, step.argv, folders)
@@ -63,6 +65,14 @@ def reads_of_step(
     flags = {*plan.compile_flags, *plan.device_flags, *plan.link_flags}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
+
+
+def _is_compilers_output(path: str) -> bool:
+    """Returns whether a file that an assembler read was the compiler's own, which is gone again.
+
+    It lies outside of the build folder if the compiler does not accept that one as its folder for temporary files.
+    """
+    return COMPILERS_OUTPUT.fullmatch(os.path.basename(path)) is not None and not os.path.lexists(path)
 
 
 def search_folders(job: Job) -> list[str]:

@@ -166,8 +166,7 @@ def _run_steps(job: Job, work: str, steps: Sequence[Step]) -> str:
     if outcome.status or missing:
         log = job.log
         try:
-            # By a rename: a pipe or a link in the file's place is replaced and not written to.
-            write_file(log, outcome.output.encode("utf-8", "replace"))
+            write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
         except OSError:
             log = ""  # the error message alone has to do
         if missing:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from opforge import settings
 from opforge.builders.inspection import elf
 from opforge.builders.spec.abi import INTERFACE, PLAIN, REGISTER, STABLE, TORCH
-from opforge.builders.spec.installed_torch import torch_folder, torch_version
-from opforge.builders.spec.user_flags import user_flags
+from opforge.builders.spec.machine import torch_folder, torch_version
 
 from . import diagnostics
 from .job import Job
@@ -46,7 +46,7 @@ def read(job: Job, library: str, key: str) -> dict[str, Any]:
         "interface": INTERFACE,
         "built_with_torch": _torch_version(plan.abi),
         "portable": job.portable,
-        "user_flags": user_flags(),
+        "user_flags": settings.user_flags(),
         "python_module": plan.abi == TORCH and plan.op in modules,
         **symbols,
     }

@@ -9,19 +9,9 @@ from typing import NamedTuple
 
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import PackageFiles
-from opforge.cache.records.inputs import (
-    INCLUDE,
-    VARIABLE,
-    Answer,
-    Dependency,
-    Inputs,
-    RootedPath,
-    below,
-    may_be_in,
-    names_before,
-    places,
-)
+from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.cache.records.trusted_trees import stamp_file
+from opforge.cache.records.validity import INCLUDE, VARIABLE, below, may_be_in, names_before, places
 
 from .reads.questions import DATE, Questions
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import BuilderError, OpIncompatibleError
 
-from .installed_torch import python_tag, torch_folder, torch_version
+from .machine import python_tag, torch_folder, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,10 +63,29 @@ def version_constant(op: str, version: str) -> str:
     return f"0x{int(parts[0]):02x}{int(parts[1]):02x}000000000000"
 
 
+def check(abi: str, op: str, torch_target: str) -> None:
+    """Raises BuilderError for an unknown ABI, or a torch that it cannot be built for."""
+    if abi not in ALL:
+        raise BuilderError(op, f"abi={abi!r}", f"Expected one of {STABLE!r}, {PLAIN!r}, {TORCH!r}")
+    if abi == STABLE:
+        version_constant(op, torch_target)
+
+
+def requirements(abi: str, op: str) -> tuple[tuple[str, str], ...]:
+    """Returns the versions that `abi` ties the binary of `op` to. Raises OpIncompatibleError without torch."""
+    if abi != TORCH:
+        return ()
+    folder = torch_folder()
+    if folder is None:
+        raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
+    return ("python", python_tag()), ("torch", torch_version(folder))
+
+
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
     """Returns what `abi` adds to the plan of `op`. Raises BuilderError, and OpIncompatibleError without torch."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
+    check(abi, op, torch_target)
     if abi == PLAIN:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.
         return AbiPart("c++17", (), (), (), (), (), ("-Wl,-Bsymbolic",))
@@ -80,19 +99,14 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             stubs=("libtorch_cpu.so",),
             requires=(),
         )
-    if abi == TORCH:
-        folder = torch_folder()
-        if folder is None:
-            raise OpIncompatibleError(op, "this environment", ["the `torch` ABI needs torch, and it is not installed"])
-        return AbiPart(
-            standard="c++20",
-            defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *LOADS),
-            system_include=(
-                RootedPath("torch", "include"),
-                RootedPath("torch", "include/torch/csrc/api/include"),
-                RootedPath("python", ""),
-            ),
-            stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
-            requires=(("python", python_tag()), ("torch", torch_version(folder))),
-        )
-    raise BuilderError(op, f"abi={abi!r}", f"Expected one of {STABLE!r}, {PLAIN!r}, {TORCH!r}")
+    return AbiPart(
+        standard="c++20",
+        defines=(("TORCH_API_INCLUDE_EXTENSION_H", ""), ("TORCH_EXTENSION_NAME", module), *LOADS),
+        system_include=(
+            RootedPath("torch", "include"),
+            RootedPath("torch", "include/torch/csrc/api/include"),
+            RootedPath("python", ""),
+        ),
+        stubs=("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"),
+        requires=requirements(abi, op),
+    )

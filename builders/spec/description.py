@@ -1,4 +1,8 @@
-"""The description: what an op is, before any compiler is chosen. It finds prebuilt entries."""
+"""What identifies an op: for each field of `OpSpec` in which keys it is, and the description.
+
+The *description* names the op and not the compiler: it finds prebuilt entries. The *plan key* is everything that is
+known before a compiler starts. The key of a remembered look-up holds every field, with all paths.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,59 @@ from typing import TYPE_CHECKING
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
-from . import abi, flag_paths, kernel_roots
-from .identity import IDENTITY
+from . import abi, kernel_roots
 from .op_spec import include_folders
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
 
 FORMAT = 2
+
+
+class Enters:
+    """Whether a field is in the keys; `why` is the reason where it is not."""
+
+    __slots__ = ("description", "plan", "why")
+
+    def __init__(self, description: bool, plan: bool, why: str = "") -> None:
+        self.description, self.plan, self.why = description, plan, why
+
+
+IDENTITY = {
+    "name": Enters(True, True),
+    "builder": Enters(False, False, "it is for messages"),
+    "package": Enters(False, False, "it says where to look for prebuilt entries, not for which"),
+    "version": Enters(True, True),
+    "abi": Enters(True, True),
+    "target": Enters(
+        True,
+        True,
+        "the description holds the device alone: which level or architecture fits is decided"
+        " by the records of the entries",
+    ),
+    "devices": Enters(False, False, "it says which targets are possible; the target is one of them"),
+    "torch_target": Enters(True, True, "for the stable ABI alone"),
+    "sources": Enters(True, True, "by root and path; the description also holds their contents"),
+    "include_dirs": Enters(True, True, "by root and path; what they hold is compared after the key has matched"),
+    "defines": Enters(True, True),
+    "cxx_flags": Enters(True, True),
+    "device_flags": Enters(True, True),
+    "link_flags": Enters(True, True),
+    "libraries": Enters(True, True),
+    "roots": Enters(
+        True, True, "by name and order. The plan holds those that have headers, and where each source lies"
+    ),
+    "debug": Enters(True, True),
+    "sanitize": Enters(True, True),
+    "portable": Enters(
+        False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
+    ),
+    "sysroot": Enters(False, False, "as for `portable`"),
+    "toolchain": Enters(False, False, "as for `portable`"),
+    "kernels": Enters(True, True),
+    "extension_libraries": Enters(True, True),
+}
+"""Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
 
 
@@ -25,9 +74,10 @@ def describe(spec: OpSpec) -> dict[str, object]:
 
     Reads the op's own sources. Raises SourceNotFoundError if one of them, or an include folder, is missing.
     """
+    abi.check(spec.abi, spec.name, spec.torch_target)
     fields = {name: _VALUES[name](spec) if name in _VALUES else getattr(spec, name) for name in FIELDS}
     # What the ABI ties the binary to: torch and Python, for the `torch` ABI.
-    return fields | {"requires": abi.part(spec.abi, spec.name, spec.name, spec.torch_target).requires}
+    return fields | {"requires": abi.requirements(spec.abi, spec.name)}
 
 
 def description_key(spec: OpSpec) -> str:
@@ -38,8 +88,18 @@ def description_key(spec: OpSpec) -> str:
 def _sources(spec: OpSpec) -> list[tuple[str, str, str]]:
     """Returns (root, path, SHA-256) of each source."""
     disk, paths = Disk(), {root.name: root.path for root in spec.roots} | {"system": "/"}
-    located = kernel_roots.locate(spec.name, spec.sources, spec.roots)
-    return [(*where, disk.digest(os.path.join(paths[where.root], where.path)) or "") for where in located]
+    located = kernel_roots.locate_pairs(spec.name, spec.sources, spec.roots)
+    return [(root, path, disk.digest(os.path.join(paths[root], path)) or "") for root, path in located]
+
+
+def _named(flags: tuple[str, ...], spec: OpSpec) -> tuple[str, ...]:
+    """Returns the flags with the names of roots instead of their paths. Most ops have no path in a flag."""
+    text = "".join(flags)
+    if not ("/" in text or "{" in text or "}" in text):
+        return flags
+    from .flag_paths import named
+
+    return named(flags, spec.roots)
 
 
 _VALUES: dict[str, Callable[[OpSpec], object]] = {
@@ -47,10 +107,10 @@ _VALUES: dict[str, Callable[[OpSpec], object]] = {
     "target": lambda spec: spec.target.device,
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
-    "include_dirs": include_folders,
-    "cxx_flags": lambda spec: flag_paths.named(spec.cxx_flags, spec.roots),
-    "device_flags": lambda spec: flag_paths.named(spec.device_flags, spec.roots),
-    "link_flags": lambda spec: flag_paths.named(spec.link_flags, spec.roots),
+    "include_dirs": lambda spec: include_folders(spec) if spec.include_dirs else [],
+    "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),
+    "device_flags": lambda spec: _named(spec.device_flags, spec),
+    "link_flags": lambda spec: _named(spec.link_flags, spec),
     "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
 }
 """The fields whose value in the description is not the spec's own."""

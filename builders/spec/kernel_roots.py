@@ -136,6 +136,11 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
     """Returns the path of each name below the first root that has it. Raises SourceNotFoundError, naming all roots."""
     from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
 
+    return tuple(RootedPath(*pair) for pair in locate_pairs(op, names, roots))
+
+
+def locate_pairs(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> list[tuple[str, str]]:
+    """Returns what `locate` returns, as plain (root, path): a look-up that remembers nothing imports no more."""
     roots = tuple(roots)
     located = []
     for name in names:
@@ -144,20 +149,18 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
             continue
         for root in roots:
             if os.path.exists(os.path.join(root.path, name)):
-                located.append(RootedPath(root.name, os.path.normpath(name)))
+                located.append((root.name, os.path.normpath(name)))
                 break
         else:
             raise SourceNotFoundError(op, name, [root.path for root in roots])
-    return tuple(located)
+    return located
 
 
-def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> RootedPath:
-    from opforge.cache.records.inputs import RootedPath
-
+def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> tuple[str, str]:
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
     above = holding(path, roots)
     if not above:
-        return RootedPath("system", path.lstrip(os.sep))
+        return "system", path.lstrip(os.sep)
     nearest = max(above, key=lambda root: len(root.path))
-    return RootedPath(nearest.name, os.path.relpath(path, nearest.path))
+    return nearest.name, os.path.relpath(path, nearest.path)

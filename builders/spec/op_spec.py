@@ -11,7 +11,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
 
 from . import abi as abis
-from . import installed_torch, kernel_roots
+from . import kernel_roots, machine
 from .kernel_roots import KernelRoot
 
 if TYPE_CHECKING:
@@ -246,11 +246,11 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
     needs no compiler, and so none of its headers.
     """
     paths = {root.name: root.path for root in spec.roots}
-    torch = installed_torch.torch_folder() if spec.abi != abis.PLAIN else None
+    torch = machine.torch_folder() if spec.abi != abis.PLAIN else None
     if torch:
         paths["torch"] = torch
     if spec.abi != abis.PLAIN:
-        headers = installed_torch.python_include()
+        headers = machine.python_include()
         # Compilers print the names of system headers without links. Resolving them would cost each hit 5 %.
         paths["python"] = headers if toolchain_roots is None else os.path.realpath(headers)
     for number, folder in enumerate(spec.include_dirs):

@@ -1,19 +1,19 @@
-"""Targets: which architectures are here, which are the defaults of a target, which CPU levels run on which."""
+"""Targets: their default architectures, which CPU levels run on which, and which code runs on a machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from opforge.accelerator.host.cpuid import cpu_level
 from opforge.accelerator.target import Target
 from opforge.errors import OpforgeError, SettingError
 
+from . import machine
 from .abi import PLAIN
 
 if TYPE_CHECKING:
-    from opforge.accelerator.interface.accelerator import Accelerator
+    from .machine import Machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
@@ -32,7 +32,7 @@ def concrete(target: Target) -> Target:
     if target.device == "cpu":
         if target.arch and target.arch != ("native",):
             return target
-        level = cpu_level()
+        level = machine.cpu_level()
         return Target("cpu", (level,) if level else ())
     from opforge.accelerator import archs
 
@@ -40,7 +40,7 @@ def concrete(target: Target) -> Target:
     arch = target.arch or archs.from_environment(device)
     variable = archs.VARIABLES.get(device, "")
     if "native" in arch:
-        here = present(device)
+        here = machine.present(device)
         if not here:
             option = f"--target {device}:ARCH" + (f" or {variable}" if variable else "")
             raise SettingError(
@@ -48,26 +48,10 @@ def concrete(target: Target) -> Target:
             )
         arch = (*here, *(name for name in arch if name != "native"))
     if not arch:
-        arch = present(device) or DEFAULTS.get(device, ())
+        arch = machine.present(device) or DEFAULTS.get(device, ())
     if not arch and device in NEEDS_ARCH:
         raise SettingError("target", device, f"its architecture, such as {device}:gfx942, by --target or {variable}")
     return Target(device, archs.canonical(device, arch))
-
-
-def present(device: str) -> tuple[str, ...]:
-    """Returns the architectures of the devices of this kind that this process can use; empty if there are none."""
-    from opforge.accelerator.registry import accelerator_named
-    from opforge.accelerator.select import get_accelerator
-
-    getters: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
-    for get in getters:
-        try:
-            accelerator = get()
-            if accelerator.is_available() and accelerator.target().device == device:
-                return tuple(arch for arch in accelerator.target().arch if arch != "native")
-        except OpforgeError:
-            continue  # the accelerator is unknown here, or the one in use is unavailable
-    return ()
 
 
 def default_target(devices: Sequence[str]) -> Target:
@@ -104,16 +88,12 @@ def other_levels(target: Target, others: Sequence[Target]) -> list[Target]:
     return [level for level in (Target("cpu", (name,)) for name in LEVELS) if level not in others]
 
 
-def cpu_problem(arch: Sequence[str]) -> str | None:
-    """Returns why code for these CPU levels cannot run here, or None."""
-    level = cpu_level()
+def level_problem(arch: Sequence[str], level: str, processor: str) -> str | None:
+    """Returns why code for these CPU levels cannot run on a processor of this level and kind, or None."""
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
     missing = [name for name in arch if name not in runs]
     if missing:
-        from opforge.accelerator.host.cpuinfo import read_cpuinfo
-
-        offers = level or read_cpuinfo().machine or "no known level"
-        return f"it is built for {'+'.join(missing)}, and this processor offers {offers}"
+        return f"it is built for {'+'.join(missing)}, and this processor offers {level or processor}"
     return None
 
 
@@ -126,17 +106,29 @@ def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]
     if device not in devices:
         return [f"it is an op for {', '.join(devices)}, not for {device}"]
     if device == "cpu":
-        problem = cpu_problem(target.arch)
+        problem = level_problem(target.arch, machine.cpu_level(), os.uname().machine)
         return [problem] if problem else []
+    return device_problems(target, abi, machine.this_machine(device))
+
+
+def device_problems(target: Target, abi: str, here: Machine) -> list[str]:
+    """Returns why code for this target of a device does not run, or cannot be loaded, on this machine."""
     from opforge.accelerator import archs
 
-    from .installed_torch import missing_library_problem
-
     problems = []
-    library = TORCH_LIBRARY.get(device)
-    if abi != PLAIN and library and (problem := missing_library_problem([library])):
+    library = TORCH_LIBRARY.get(target.device)
+    if abi != PLAIN and library and (problem := torch_library_problem([library], here)):
         problems.append(f"{problem}; to build it for another machine: build-ops --target {target}")
-    missing = [arch for arch in present(device) if not archs.run_mode(device, arch, target.arch)]
+    missing = [arch for arch in here.devices if not archs.run_mode(target.device, arch, target.arch)]
     if missing:
-        problems.append(f"the {device} device here is {'+'.join(missing)}, which does not run code for {target}")
+        names = "+".join(missing)
+        problems.append(f"the {target.device} device here is {names}, which does not run code for {target}")
     return problems
+
+
+def torch_library_problem(libraries: Sequence[str], here: Machine) -> str | None:
+    """Returns why the machine's torch cannot serve a library that needs these of torch's libraries, or None."""
+    for name in libraries:
+        if here.torch and name.startswith(("libtorch_", "libc10_")) and name not in here.torch_libraries:
+            return f"it needs torch's {name}, which the installed torch {here.torch} does not have"
+    return None

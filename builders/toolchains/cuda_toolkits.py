@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.accelerator import archs
-from opforge.accelerator.vendors import nvidia
-from opforge.builders.spec import installed_torch, targets
+from opforge.builders.spec import machine
 from opforge.errors import ToolchainError
 
 from . import probe, programs
@@ -57,11 +56,9 @@ class Need(NamedTuple):
 
 def need_of(spec: OpSpec) -> Need | None:
     """Returns what the devices here need, or None if the op is built for another machine's devices."""
-    driver = nvidia.driver_version()
-    if driver is None:
-        return None
-    modes = {archs.run_mode("cuda", name, spec.target.arch) for name in targets.present("cuda")} - {""}
-    return Need(driver, "ptx" in modes) if modes else None
+    here = machine.this_machine("cuda")
+    modes = {archs.run_mode("cuda", name, spec.target.arch) for name in here.devices} - {""}
+    return Need(here.driver, "ptx" in modes) if here.driver and modes else None
 
 
 def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
@@ -74,8 +71,8 @@ def choose(paths: Sequence[str], need: Need, layout: Layout, disk: Disk) -> str:
     releases = {
         path: release for path in paths if (release := _release(path, layout, disk)) and need.is_met_by(release)
     }
-    folder = installed_torch.torch_folder()
-    torchs_release = _numbers((installed_torch.torch_states(folder, "cuda") if folder else None) or "0.0")
+    folder = machine.torch_folder()
+    torchs_release = _numbers((machine.torch_states(folder, "cuda") if folder else None) or "0.0")
 
     def preference(path: str) -> tuple[bool, bool, tuple[int, int]]:
         release = _numbers(releases[path])

@@ -13,7 +13,7 @@ from opforge import settings
 from opforge.accelerator import archs
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.build_plan import BuildPlan, Step
-from opforge.builders.spec.installed_torch import torch_folder, torch_states
+from opforge.builders.spec.machine import torch_folder, torch_states
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 

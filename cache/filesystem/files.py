@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -20,7 +21,12 @@ json.loads(b"{}")  # sets the parser up, which takes as long as parsing twenty r
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and its parents for this user alone, whatever the umask."""
+    """Makes a folder and its parents for this user alone, whatever the umask.
+
+    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -31,6 +37,14 @@ def make_folder(path: str) -> None:
         except FileExistsError:
             if not os.path.isdir(folder):
                 raise
+
+
+def can_write(folder: str) -> bool:
+    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    effective = os.access in os.supports_effective_ids
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
 
 def temp_path(path: str) -> str:
@@ -59,6 +73,21 @@ def write_file(path: str, data: bytes) -> None:
         raise
 
 
+def open_to_append(path: str, flags: int = 0) -> int:
+    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
+
+    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
+    is written would change another's file.
+    """
+    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, own | flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or is_shared(status):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
+    return handle
+
+
 def now_in(folder: str) -> float:
     """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
 
@@ -67,13 +96,18 @@ def now_in(folder: str) -> float:
     path = temp_path(os.path.join(folder, "clock"))
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            os.unlink(path)
     except OSError:
         return time.time()  # read-only: nothing can be removed there either
-    try:
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        os.unlink(path)
+
+
+def is_shared(status: os.stat_result) -> bool:
+    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def renew(path: str, seconds: float) -> bool:
@@ -83,8 +117,9 @@ def renew(path: str, seconds: float) -> bool:
     """
     try:
         # abs: a time far in the future was set by a wrong clock, and would keep the file for ever.
-        if abs(time.time() - os.stat(path).st_mtime) > seconds:
-            os.utime(path)
+        status = os.lstat(path)
+        if abs(time.time() - status.st_mtime) > seconds and not is_shared(status):
+            os.utime(path, follow_symlinks=False)
             return True
     except OSError:
         return False

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ def acquire(
     """
     import filelock
 
+    _remove_link(path)
     # Without flock (Lustre without -o flock) filelock would wait for a marker file, which stays if its owner is killed.
     lock = filelock.FileLock(path, mode=0o600, fallback_to_soft=False)
     try:
@@ -82,6 +84,16 @@ def acquire(
         yield result
     finally:
         lock.release()
+
+
+def _remove_link(path: str) -> None:
+    """Removes a link in the lock's place: to lock what it leads to would change the times of another's file."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            os.unlink(path)
+    except OSError:
+        return  # there is no such file yet, or it cannot be removed; `acquire` reports that
 
 
 def _wait(

@@ -75,6 +75,22 @@ def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None
         at = os.path.dirname(at) if part == ".." else at if part == "." else os.path.join(at, part)
 
 
+def link_problem(folder: str) -> tuple[str, str] | None:
+    """Returns why nothing may be written to a store's `folder`, and what to do about it, or None.
+
+    A link there to another folder would lead what is written and removed out of the store.
+    """
+    try:
+        with os.scandir(folder) as children:
+            links = [child.path for child in children if child.is_symlink() and child.is_dir()]
+    except OSError:
+        return None  # missing, or reported by the first step that needs it
+    links += [folder] if os.path.islink(folder) else []
+    if not links:
+        return None
+    return f"{links[0]} is a symbolic link, and a store has none inside", f"Run: rm {links[0]}"
+
+
 def _component_problem(
     path: str, status: os.stat_result, owners: Collection[int], is_last: bool
 ) -> tuple[str, str] | None:

@@ -62,7 +62,7 @@ def _is_due(layout: Layout, now: float) -> bool:
     except OSError:
         pass  # never swept yet
     try:
-        write_file(path, b"")  # by a rename: a pipe or a link in its place is not written to
+        write_file(path, b"")  # a new file: what may lie there instead of it is not opened
     except OSError:
         return False
     return True

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import UNREADABLE, read_file, write_file
+from opforge.cache.filesystem.files import UNREADABLE, open_to_append, read_file, write_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
 
@@ -76,18 +76,23 @@ class Summaries:
         If that fails, the next listing reads more records.
         """
         try:
-            if self._lines + len(self._new) > 2 * len(keys) + MAX_STALE_LINES:
+            is_long = self._lines + len(self._new) > 2 * len(keys) + MAX_STALE_LINES
+            if is_long or (self._new and not self._append()):
                 kept = [(key, *self._summaries[key]) for key in keys if key in self._summaries]
                 lines = [json.dumps([key, stamp, *summary]) + "\n" for key, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
-            elif self._new:
-                # A pipe in the file's place would block for ever, and a link would lead to a file of the user's.
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-                handle = os.open(self._path, flags, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write("".join(self._new).encode())
         except OSError:
             return
+
+    def _append(self) -> bool:
+        """Appends the new lines. Returns False if the file cannot be appended to: it must be written anew."""
+        try:
+            handle = open_to_append(self._path, os.O_CREAT)
+        except OSError:
+            return False
+        with os.fdopen(handle, "wb") as file:
+            file.write("".join(self._new).encode())
+        return True
 
 
 def _summary(record: Any) -> Summary:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.disk import PathStamp
+from opforge.cache.filesystem.disk import ABSENT, PathStamp
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
@@ -33,6 +33,41 @@ FULL_CHECK_BYTES = 2 << 20
 last full check."""
 TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
 """The fields of a record that are texts, and that every record has."""
+
+
+PACKAGES = ("/site-packages/", "/dist-packages/")
+"""The folders that Python's packages are installed in."""
+
+
+class Stamped(NamedTuple):
+    """The stamps of an entry's inputs, as they were before the contents were compared."""
+
+    files: tuple[PathStamp, ...]
+    """Those that are checked one by one: files in no trusted tree."""
+    others: tuple[PathStamp, ...]
+    """The folders in which a header could appear, and the stamp file of each trusted tree."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The environment variables whose values are a part of the library, with these values."""
+
+    @property
+    def watched(self) -> tuple[PathStamp, ...]:
+        """What a process that has loaded the entry compares again: all but what belongs to installed packages.
+
+        What the system's packages add to its folders changes the stamp of their database too, which is in `others`.
+        """
+        others = [(path, stamp) for path, stamp in self.others if not _is_systems(path)]
+        return tuple(file for file in (*self.files, *others) if not any(folder in file[0] for folder in PACKAGES))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them exist: a tree without its stamp file is not trusted."""
+        return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
+
+
+def _is_systems(folder: str) -> bool:
+    """Returns whether a folder is one that the system's packages are installed in."""
+    parts = folder.strip("/").split("/")
+    return parts[0] == "usr" and parts[1:2] != ["local"]
 
 
 class Entry(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-INCLUDE, VARIABLE = "include ", "variable "
-"""How the questions of answers begin."""
+from .validity import INCLUDE, appeared
 
 
 class RootedPath(NamedTuple):
@@ -143,46 +142,12 @@ class Inputs(NamedTuple):
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
-        present = set(self.present)
-        firsts = [(name.partition("/")[0], name) for name in self.names]
-        for folder in self.searched:
-            base = folder.resolve(root_paths)
-            if base is None:
-                continue
-            listing = disk.names(base).union(("", ".", ".."))  # one listing rules out nearly all of the names
-            for name in [name for first, name in firsts if first in listing]:
-                path = os.path.join(base, name)
-                if disk.exists(path) and folder.join(name) not in present:
-                    return path
-        for folder, names in names_before(self.compiler_folders, self.files, root_paths):
-            for name in sorted(below(folder, names, root_paths, disk)):
-                if folder.join(name) not in present:
-                    return os.path.join(folder.resolve(root_paths) or "", name)
-        return None
+        return appeared(self._asdict(), root_paths, disk)
 
     def asked_names(self) -> list[str]:
         """Returns the names that sources ask for by __has_include and __has_embed."""
         questions = [answer.question for answer in self.answers]
         return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
-
-    def variables(self) -> list[tuple[str, str]]:
-        """Returns the environment variables whose values are a part of the library, with the values at the build."""
-        answers = [answer for answer in self.answers if answer.question.startswith(VARIABLE)]
-        return [(answer.question[len(VARIABLE) :], answer.values[0][1]) for answer in answers]
-
-    def changed_answer(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
-        """Returns what is answered otherwise now than at the build; None if nothing is."""
-        for name, value in self.variables():
-            if os.environ.get(name, "") != value:
-                return f"the variable {name} has changed"
-        folders = (*self.searched, *self.compiler_folders)
-        recorded = dict(self.answers)
-        for name in self.asked_names():
-            now, before = places(name, folders, root_paths, disk), recorded[INCLUDE + name]
-            if now != before:
-                verb = "is gone" if len(now) < len(before) else "has appeared"
-                return f"{name}, which a source asks for by __has_include, {verb}"
-        return None
 
 
 def _texts(fields: Any) -> list[str]:
@@ -195,46 +160,6 @@ def _texts(fields: Any) -> list[str]:
 def _answer(question: str, values: Any) -> Answer:
     (text,) = _texts([question])
     return Answer(text, tuple((root, path) for root, path in map(_texts, values)))
-
-
-def places(
-    name: str, folders: Iterable[RootedPath], root_paths: Mapping[str, str], disk: Disk
-) -> tuple[tuple[str, str], ...]:
-    """Returns the paths below roots at which a name is in these folders, in order."""
-    paths = list[tuple[str, str]]()
-    for folder in folders:
-        base = folder.resolve(root_paths)
-        if base is not None and disk.exists(os.path.join(base, name)):
-            joined = folder.join(name)
-            paths.append((joined.root, joined.path))
-    return tuple(dict.fromkeys(paths))
-
-
-def names_before(
-    folders: Sequence[RootedPath], files: Iterable[Dependency], root_paths: Mapping[str, str]
-) -> list[tuple[RootedPath, set[str]]]:
-    """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
-    paths = [path for file in files if (path := file.resolve(root_paths))]
-    bases = [os.path.join(base, "") if (base := folder.resolve(root_paths)) else "" for folder in folders]
-    result, names = [], set[str]()
-    for folder, base in zip(reversed(folders), reversed(bases), strict=True):
-        result.append((folder, set(names)))
-        if base:
-            names |= {path[len(base) :] for path in paths if path.startswith(base)}
-    return result[::-1]
-
-
-def below(folder: RootedPath, names: Iterable[str], root_paths: Mapping[str, str], disk: Disk) -> set[str]:
-    """Returns those of the names that exist in a folder."""
-    base = folder.resolve(root_paths)
-    listing = disk.names(base) if base is not None else frozenset[str]()
-    return {name for name in names if may_be_in(listing, name) and disk.exists(os.path.join(base or "", name))}
-
-
-def may_be_in(listing: frozenset[str], name: str) -> bool:
-    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
-    first = name.partition("/")[0]
-    return first in listing or first in ("", ".", "..")
 
 
 def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:

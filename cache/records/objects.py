@@ -39,8 +39,9 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
         return None
     for name in names:
         try:
-            inputs = Inputs.from_json(read_json(os.path.join(folder, name)))
-            if seen.problem(inputs) or not inputs.files:  # a record that names no file would hold for ever
+            record = read_json(os.path.join(folder, name))
+            inputs = Inputs.from_json(record)
+            if seen.problem(record) or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
         except UNREADABLE:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from opforge.cache.filesystem.files import read_file, size_of, temp_path
+from opforge.cache.filesystem.files import open_to_append, read_file, size_of, temp_path
 from opforge.cache.layout import Layout
 
 FILE = "bytes"
@@ -32,9 +32,9 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
     too high, never too low.
     """
     try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(layout.path(FILE), flags)
+        handle = open_to_append(layout.path(FILE))
     except OSError:
+        _remove(layout.path(FILE))
         yield lambda _change: None
         return
 
@@ -48,6 +48,14 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
         yield append
     finally:
         os.close(handle)
+
+
+def _remove(path: str) -> None:
+    """Removes what cannot be appended to: its sum would stay as it is, and the limit would not be enforced."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # there is none, or a folder, which `total` cannot read either
 
 
 def append(layout: Layout, change: int) -> None:

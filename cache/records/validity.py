@@ -1,46 +1,27 @@
 """Whether an entry is still valid: its inputs are compared by their contents, and remembered by their stamps.
 
+Inputs are compared in the form that a record has: by the names of the fields of `Inputs`, each a list of names, of paths
+as (root, path), or of files as (root, path, digest, tree). A look-up that remembers nothing reads that form from a
+record, and making objects of it would take longer than comparing it.
+
 A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the file is hashed at the next look-up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from opforge.cache.filesystem.disk import ABSENT, Disk, PathStamp
+from opforge.cache.filesystem.disk import ABSENT, Disk
 
-if TYPE_CHECKING:
-    from .inputs import Dependency, Inputs, RootedPath
+from .entry import Stamped
 
-PACKAGES = ("/site-packages/", "/dist-packages/")
-"""The folders that Python's packages are installed in."""
+INCLUDE, VARIABLE = "include ", "variable "
+"""How the questions of answers begin."""
+Folder = TypeVar("Folder", bound=Sequence[str])
+"""A folder below a root, as (root, path)."""
 _NO_STAMPS: Mapping[tuple[str, str], tuple[int, ...]] = {}
-
-
-class Stamped(NamedTuple):
-    """The stamps of an entry's inputs, as they were before the contents were compared."""
-
-    files: tuple[PathStamp, ...]
-    """Those that are checked one by one: files in no trusted tree."""
-    others: tuple[PathStamp, ...]
-    """The folders in which a header could appear, and the stamp file of each trusted tree."""
-    variables: tuple[tuple[str, str], ...] = ()
-    """The environment variables whose values are a part of the library, with these values."""
-
-    @property
-    def watched(self) -> tuple[PathStamp, ...]:
-        """What a process that has loaded the entry compares again: all but what belongs to installed packages."""
-        return tuple(
-            (path, stamp)
-            for path, stamp in (*self.files, *self.others)
-            if not any(folder in path for folder in PACKAGES)
-        )
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of them exist: a tree without its stamp file is not trusted."""
-        return all(stamp != ABSENT for _path, stamp in (*self.files, *self.others))
 
 
 class Observation:
@@ -62,35 +43,35 @@ class Observation:
             if root in root_paths:
                 self._stamps[f"{root_paths[root]}/{path}"] = tuple(stamp)
 
-    def stamps(self, inputs: Inputs) -> Stamped:
+    def stamps(self, inputs: Mapping[str, Any]) -> Stamped:
         """Returns the stamps of the inputs. A path below a root that this machine does not have is left out."""
+        paths = self._paths([file for file in inputs["files"] if not file[3]])
+        others = self._paths([*inputs["folders"], *(tree[1:] for tree in inputs["trusted_trees"])])
+        return Stamped(
+            tuple([(path, self._stamp(path)) for path in paths]),
+            tuple([(path, self._stamp(path)) for path in others]),
+            tuple(variables(inputs["answers"])),
+        )
 
-        def stamped(where: Iterable[RootedPath | Dependency]) -> tuple[PathStamp, ...]:
-            return tuple((path, self._stamp(path)) for file in where if (path := self._path(file)))
-
-        files = stamped(file for file in inputs.files if not file.tree)
-        others = stamped([*inputs.folders, *(file for _tree, file in inputs.trusted_trees)])
-        return Stamped(files, others, tuple(inputs.variables()))
-
-    def problem(self, inputs: Inputs) -> str | None:
+    def problem(self, inputs: Mapping[str, Any]) -> str | None:
         """Returns the first thing that differs from what an entry was built from, or None. Hashes every file."""
-        for dependency in inputs.files:
-            path = self._path(dependency)
-            if path is None:
-                return f"there is no root {dependency.root!r} here"
+        for root, path_below, recorded, _tree in inputs["files"]:
+            if root not in self._root_paths:
+                return f"there is no root {root!r} here"
+            path = f"{self._root_paths[root]}/{path_below}"
             digest = self._digest(path)
             if digest is None:
                 return f"{path} no longer exists"
-            if digest != dependency.digest:
+            if digest != recorded:
                 return f"{path} has changed"
-        appeared = inputs.appeared(self._root_paths, self._disk)
-        if appeared:
-            return f"{appeared} has appeared, and may shadow a header"
-        return inputs.changed_answer(self._root_paths, self._disk)
+        path = appeared(inputs, self._root_paths, self._disk)
+        if path:
+            return f"{path} has appeared, and may shadow a header"
+        return changed_answer(inputs, self._root_paths, self._disk)
 
-    def _path(self, file: RootedPath | Dependency) -> str | None:
-        base = self._root_paths.get(file.root)
-        return None if base is None else f"{base}/{file.path}"
+    def _paths(self, files: Iterable[Sequence[str]]) -> list[str]:
+        roots = self._root_paths
+        return [f"{roots[file[0]]}/{file[1]}" for file in files if file[0] in roots]
 
     def _stamp(self, path: str) -> tuple[int, ...]:
         if path not in self._stamps:
@@ -102,3 +83,101 @@ class Observation:
             self._stamp(path)
             self._digests[path] = self._disk.digest(path)
         return self._digests[path]
+
+
+def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> str | None:
+    """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""
+    by_first: dict[str, list[str]] = {}
+    for name in inputs["names"]:
+        by_first.setdefault(name.partition("/")[0], []).append(name)
+    outside = [first for first in ("", ".", "..") if first in by_first]
+    present = {(root, path) for root, path in inputs["present"]}
+    for folder in inputs["searched"]:
+        base = resolve(folder, root_paths)
+        if base is None:
+            continue
+        # One listing rules out nearly all of the names.
+        for first in [*outside, *(first for first in disk.names(base) if first in by_first)]:
+            for name in by_first[first]:
+                path = os.path.join(base, name)
+                if _join(folder, name) not in present and disk.exists(path):
+                    return path
+    for folder, names in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
+        for name in sorted(below(folder, names, root_paths, disk)):
+            if _join(folder, name) not in present:
+                return os.path.join(resolve(folder, root_paths) or "", name)
+    return None
+
+
+def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], disk: Disk) -> str | None:
+    """Returns what is answered otherwise now than at the build; None if nothing is."""
+    for name, value in variables(inputs["answers"]):
+        if os.environ.get(name, "") != value:
+            return f"the variable {name} has changed"
+    folders = [*inputs["searched"], *inputs["compiler_folders"]]
+    for question, values in inputs["answers"]:
+        if question.startswith(INCLUDE):
+            name = question[len(INCLUDE) :]
+            now = places(name, folders, root_paths, disk)
+            if now != tuple((root, path) for root, path in values):
+                verb = "is gone" if len(now) < len(values) else "has appeared"
+                return f"{name}, which a source asks for by __has_include, {verb}"
+    return None
+
+
+def variables(answers: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Returns the environment variables whose values are a part of the library, with the values at the build."""
+    return [(question[len(VARIABLE) :], values[0][1]) for question, values in answers if question.startswith(VARIABLE)]
+
+
+def places(
+    name: str, folders: Iterable[Sequence[str]], root_paths: Mapping[str, str], disk: Disk
+) -> tuple[tuple[str, str], ...]:
+    """Returns the paths below roots at which a name is in these folders, in order."""
+    paths = list[tuple[str, str]]()
+    for folder in folders:
+        base = resolve(folder, root_paths)
+        if base is not None and disk.exists(os.path.join(base, name)):
+            paths.append(_join(folder, name))
+    return tuple(dict.fromkeys(paths))
+
+
+def names_before(
+    folders: Sequence[Folder], files: Iterable[Sequence[str]], root_paths: Mapping[str, str]
+) -> list[tuple[Folder, set[str]]]:
+    """Returns for each folder the names, of files that were found in a later one, that would be found there first."""
+    paths = [path for file in files if (path := resolve(file, root_paths))]
+    bases = [os.path.join(base, "") if (base := resolve(folder, root_paths)) else "" for folder in folders]
+    result, names = [], set[str]()
+    for folder, base in zip(reversed(folders), reversed(bases), strict=True):
+        result.append((folder, set(names)))
+        if base:
+            names |= {path[len(base) :] for path in paths if path.startswith(base)}
+    return result[::-1]
+
+
+def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, str], disk: Disk) -> set[str]:
+    """Returns those of the names that exist in a folder."""
+    base = resolve(folder, root_paths)
+    listing = disk.names(base) if base is not None else frozenset[str]()
+    return {name for name in names if may_be_in(listing, name) and disk.exists(os.path.join(base or "", name))}
+
+
+def may_be_in(listing: frozenset[str], name: str) -> bool:
+    """Returns whether a folder that lists these names can hold `name`. A name that leaves the folder always may."""
+    first = name.partition("/")[0]
+    return first in listing or first in ("", ".", "..")
+
+
+def resolve(rooted: Sequence[str], root_paths: Mapping[str, str]) -> str | None:
+    """Returns the absolute path of (root, path, ...), or None if this machine has no such root."""
+    base = root_paths.get(rooted[0])
+    return None if base is None else os.path.join(base, rooted[1])
+
+
+def _join(folder: Sequence[str], name: str) -> tuple[str, str]:
+    path = f"{folder[1]}/{name}" if folder[1] else name
+    # normpath takes as long as looking for the file.
+    return folder[0], os.path.normpath(path) if "./" in path or "//" in path or path.endswith(
+        ("/", "/.", "/..")
+    ) else path

@@ -72,9 +72,12 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
     """Opens the files of an entry; returns its op and the files by name, none if it is damaged."""
     try:
         record = read_record(folder)
-        names = sorted((BUILD, RECORD, record["file"])) if record else []
-        files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in names}
-        return (str(record["op"]), files) if record else ("", {})
+        if record is None:
+            return "", {}
+        limits = {BUILD: MAX_JSON, RECORD: MAX_JSON, record["file"]: record["size"]}
+        files = {name: opened.enter_context(open_regular(os.path.join(folder, name))) for name in sorted(limits)}
+        too_large = any(os.fstat(files[name].fileno()).st_size > limit for name, limit in limits.items())
+        return (record["op"], {} if too_large else files)
     except UNREADABLE:
         return "", {}
 

@@ -13,11 +13,12 @@ import time
 from collections.abc import Collection
 
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path
-from opforge.cache.filesystem.trust import folder_problem
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, temp_path
+from opforge.cache.filesystem.trust import folder_problem, link_problem
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import RECORD, Entry
+from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
 
 TEMP_FOLDER_SECONDS = 3600.0
@@ -59,7 +60,7 @@ def _refuse_planted(layer: Layout, description: str, owners: Collection[int]) ->
     if os.path.isdir(layer.root):
         owners = {*owners, os.stat(layer.root).st_uid}
     for path in (layer.path("entries"), layer.description(description)):
-        problem = folder_problem(path, owners)
+        problem = folder_problem(path, owners) or link_problem(layer.path())
         if problem:
             raise CacheDirError(layer.root, *problem)
 
@@ -80,11 +81,14 @@ def _copy(entry: Entry, folder: str) -> None:
     member of the group could change the library after it was checked.
     """
     os.mkdir(folder, 0o700)
-    for name in (entry.record["file"], RECORD):
+    for name, max_bytes in ((entry.record["file"], entry.record["size"]), (RECORD, MAX_RECORD_BYTES)):
         target = os.path.join(folder, name)
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as copy, open(os.path.join(entry.folder, name), "rb") as original:
-            shutil.copyfileobj(original, copy)
+        with open_regular(os.path.join(entry.folder, name)) as original:
+            if os.fstat(original.fileno()).st_size > max_bytes:
+                raise ValueError(f"its {name} has more than {max_bytes} bytes")
+            handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(handle, "wb") as copy:
+                shutil.copyfileobj(original, copy)
 
 
 def _make_folder(path: str, root: str) -> None:

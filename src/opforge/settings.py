@@ -10,6 +10,7 @@ from opforge.errors import SettingError
 
 _LINUX = sys.platform == "linux"
 DEEPSPEED = "OPFORGE_DEEPSPEED"
+USER_FLAGS = ("CPPFLAGS", "CXXFLAGS", "LDFLAGS")
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -117,6 +118,12 @@ def trusted_owners() -> tuple[str, ...]:
 def paranoid() -> bool:
     """Returns whether every dependency is hashed on every look-up, whatever its stamp."""
     return _flag("OPFORGE_PARANOID")
+
+
+def user_flags() -> dict[str, str]:
+    """Returns the variables that hold the user's flags for compilers, each with its words separated by one space."""
+    words = {name: " ".join(os.environ.get(name, "").split()) for name in USER_FLAGS}
+    return {name: text for name, text in words.items() if text}
 
 
 def triton_jit() -> bool:

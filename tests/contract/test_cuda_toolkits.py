@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.accelerator.vendors import nvidia
-from opforge.builders.spec import installed_torch, targets
+from opforge.builders.spec import machine
 from opforge.builders.toolchains import find_toolchain, nvcc
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError
@@ -41,13 +41,13 @@ def toolkits(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def recorded(monkeypatch):
     """Records a machine: its driver, its devices and the CUDA release of its torch."""
 
     def record(driver, devices=("sm_90",), torch=None):
         monkeypatch.setattr(nvidia, "driver_version", lambda: driver)
-        monkeypatch.setattr(targets, "present", lambda device: devices if device == "cuda" else ())
-        monkeypatch.setattr(installed_torch, "torch_states", lambda _folder, _name: torch)
+        monkeypatch.setattr(machine, "present", lambda device: devices if device == "cuda" else ())
+        monkeypatch.setattr(machine, "torch_states", lambda _folder, _name: torch)
 
     return record
 
@@ -73,21 +73,21 @@ def chosen(tmp_path, target="cuda:sm_90"):
     ],
 )
 def test_the_newest_toolkit_that_the_driver_serves_is_taken_and_torchs_own_preferred(
-    tmp_path, toolkits, machine, driver, torch, release
+    tmp_path, toolkits, recorded, driver, torch, release
 ):
-    machine(driver, torch=torch)
+    recorded(driver, torch=torch)
     assert chosen(tmp_path) == release
 
 
-def test_ptx_that_the_driver_has_to_compile_must_not_be_newer_than_the_driver(tmp_path, toolkits, machine):
-    machine((13, 0))
+def test_ptx_that_the_driver_has_to_compile_must_not_be_newer_than_the_driver(tmp_path, toolkits, recorded):
+    recorded((13, 0))
     assert chosen(tmp_path, "cuda:compute_80") == "12.4"
     assert chosen(tmp_path, "cuda:sm_90+ptx") == "13.1", "the device runs the machine code"
 
 
-def test_the_order_does_not_depend_on_path(tmp_path, toolkits, machine, monkeypatch):
+def test_the_order_does_not_depend_on_path(tmp_path, toolkits, recorded, monkeypatch):
     monkeypatch.setenv("PATH", f"{toolkits['12.4']}/bin:{os.environ['PATH']}")
-    machine((13, 1))
+    recorded((13, 1))
     assert chosen(tmp_path) == "13.1"
 
 
@@ -96,10 +96,10 @@ def test_the_order_does_not_depend_on_path(tmp_path, toolkits, machine, monkeypa
     [((12, 2), "cuda-toolkit-12-2"), ((13, 0), "'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*'")],
 )
 def test_if_no_toolkit_fits_the_error_comes_before_compiling_and_names_packages(
-    tmp_path, toolkits, machine, monkeypatch, driver, packages
+    tmp_path, toolkits, recorded, monkeypatch, driver, packages
 ):
     monkeypatch.setattr(nvcc, "packaged_paths", list)
-    machine(driver)
+    recorded(driver)
     with pytest.raises(OpIncompatibleError) as error:
         chosen(tmp_path, "cuda:sm_90" if driver[0] == 12 else "cuda:compute_80")
     release = ".".join(map(str, driver))
@@ -108,20 +108,20 @@ def test_if_no_toolkit_fits_the_error_comes_before_compiling_and_names_packages(
     assert not (toolkits["13.1"] / "compiled").exists()
 
 
-def test_cuda_home_is_checked_and_not_overruled(tmp_path, toolkits, machine, monkeypatch):
+def test_cuda_home_is_checked_and_not_overruled(tmp_path, toolkits, recorded, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(toolkits["13.1"]))
-    machine((12, 8))
+    recorded((12, 8))
     with pytest.raises(OpIncompatibleError, match=r"supports CUDA up to 12\.8, and nvcc is of 13\.1"):
         chosen(tmp_path)
 
 
 @pytest.mark.parametrize("devices", [(), ("sm_80",)])
-def test_a_build_for_another_machine_takes_the_first_toolkit(tmp_path, toolkits, machine, devices):
-    machine((12, 8), devices)
+def test_a_build_for_another_machine_takes_the_first_toolkit(tmp_path, toolkits, recorded, devices):
+    recorded((12, 8), devices)
     assert chosen(tmp_path) == "13.1"
 
 
-def test_a_toolkit_that_does_not_work_is_passed_over(tmp_path, toolkits, machine):
+def test_a_toolkit_that_does_not_work_is_passed_over(tmp_path, toolkits, recorded):
     text_files.write_script(toolkits["13.1"] / "bin", "nvcc", "exit 3")
-    machine((13, 1))
+    recorded((13, 1))
     assert chosen(tmp_path) == "12.4"

@@ -6,7 +6,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.accelerator.target import Target
-from opforge.builders.spec import targets
+from opforge.builders.spec import machine
 from opforge.builders.toolchains import nvcc
 from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
 
@@ -68,7 +68,7 @@ def test_the_devices_are_known_and_code_for_another_is_refused(scale):
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    assert f"sm_{major}{minor}" in targets.present("cuda")
+    assert f"sm_{major}{minor}" in machine.present("cuda")
     assert f"sm_{major}{minor}" in scale().target.arch
     with pytest.raises(OpIncompatibleError, match="which does not run code for cuda:sm_320"):
         scale(Target("cuda", ("sm_320",))).load()

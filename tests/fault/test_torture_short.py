@@ -1,4 +1,4 @@
-"""A short round of `make torture`."""
+"""Short rounds of `make torture`."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def test_killed_builders_and_corrupted_stores_violate_nothing():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 11, 20 kills by 4 processes" in done.stdout and "0 violations" in done.stdout
+
+
+def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside():
+    script = os.path.join(TESTS, "fault", "torture_faults.py")
+    done = subprocess.run(
+        [sys.executable, script, "--rounds", "12", "--processes", "8", "--seed", "11"],
+        env=child_processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=140,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 11, 12 rounds with 8 processes" in done.stdout and "0 violations" in done.stdout
+    assert "96 processes" in done.stdout

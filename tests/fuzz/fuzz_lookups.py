@@ -28,6 +28,7 @@ from support.store.published_op import publish_op
 from opforge.builders.lookup.finder import find
 from opforge.builders.lookup.fit import fit_of
 from opforge.builders.spec.description import description_key
+from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.toolchains import host, probe
 from opforge.cache import machine_folder
@@ -117,7 +118,9 @@ class LookupTarget:
     def _find_without_compiler(self) -> None:
         """Looks the op up by its description, as an entry of a layer is found."""
         spec, store = self.cls().spec(), self._store()
-        match = store.own.find(description_key(spec), fit_of(spec, exact=False), root_paths(spec), store.disk, [])
+        match = store.own.find(
+            description_key(spec), fit_of(spec, False, this_machine()), root_paths(spec), store.disk, []
+        )
         assert match is None or match.entry.key == self.key
 
 

@@ -26,6 +26,7 @@ from support.store.fake_store import ME, FakeStore
 
 from opforge.builders.lookup.fit import entry_problem
 from opforge.builders.run.pipeline import shared_error
+from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
@@ -91,7 +92,9 @@ class RecordTarget:
     def _read_record(self) -> object:
         store, rejected = self.store.store, list[Rejected]()
         entry = store.own.read(self.key, rejected)
-        rejected += self._find(lambda record: Fit(entry_problem(record) or "")) + self._find(lambda _record: Fit())
+        rejected += self._find(lambda record: Fit(entry_problem(record, this_machine()) or "")) + self._find(
+            lambda _record: Fit()
+        )
         others = explain.rejected_entries(self.layout, "relu", "cpu", self.store.root_paths, self.disk)
         checked = [result.to_json() for result in verify.verify(self.layout, ME)]
         return [

@@ -31,13 +31,3 @@ def sha256(content: str) -> str:
 def tree(root: Any) -> Mapping[str, list[str]]:
     """Returns every folder below `root`, by its relative path, with the names of its files."""
     return {os.path.relpath(folder, root): sorted(files) for folder, _folders, files in os.walk(root)}
-
-
-def contents(root: Any) -> Mapping[str, tuple[int, bytes]]:
-    """Returns the mode and the content of every file below `root`, by path."""
-    paths = [os.path.join(parent, name) for parent, _folders, names in os.walk(str(root)) for name in names]
-    files = {}
-    for path in paths:
-        with open(path, "rb") as file:
-            files[path] = os.fstat(file.fileno()).st_mode, file.read()
-    return files

@@ -47,6 +47,8 @@ class Guarded(click.Command):
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output is gone: click exits without a message
             end_with_error(ctx, type(error).__name__, str(error), FAILED)
+        except MemoryError:
+            end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)

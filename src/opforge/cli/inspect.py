@@ -77,7 +77,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     from opforge.cache.current import current_store
 
     layout = current_store().layout
-    may_be_key = all(letter in "0123456789abcdef" for letter in what)
+    may_be_key = all(letter in "0123456789abcdef-" for letter in what)
     long_enough = len(what) >= MIN_KEY_LENGTH
     if may_be_key and long_enough and os.path.isdir(layout.path("entries")):
         keys = [key for key in sorted(os.listdir(layout.path("entries"))) if key.startswith(what)]

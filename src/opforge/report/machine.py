@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from opforge import settings
-from opforge.builders.spec import installed_torch
+from opforge.builders.spec import machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS, probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
@@ -25,15 +25,15 @@ from opforge.errors import OpforgeError, ToolchainNotFoundError
 
 def environment() -> dict[str, Any]:
     """Returns the versions and paths of Python and torch. Does not import torch."""
-    folder = installed_torch.torch_folder()
+    folder = machine.torch_folder()
     torch: dict[str, str] = {"problem": "torch is not installed. Install it: pip install torch"}
     if folder:
         try:
-            torch = {"version": installed_torch.torch_version(folder), "path": folder}
+            torch = {"version": machine.torch_version(folder), "path": folder}
         except (OSError, OpforgeError) as error:
             torch = {"path": folder, "problem": str(error)}
     return {
-        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": installed_torch.python_tag()},
+        "python": {"version": sys.version.split()[0], "path": sys.executable, "tag": machine.python_tag()},
         "torch": torch,
     }
 

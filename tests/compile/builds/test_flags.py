@@ -80,3 +80,26 @@ def test_a_compiler_that_another_program_starts_is_known_by_its_content(tmp_path
     for number in (1, 2):
         text_files.write_script(tmp_path, "wrapper", f'exec g++ -DVALUE={number} "$@"')
         assert value(tmp_path) == (number, "built")
+
+
+def test_a_forced_build_with_the_same_flags_from_another_variable_sets_no_entry_aside(
+    tmp_path, monkeypatch, warnings_of_the_cache
+):
+    cls = sample_ops.plain_op(tmp_path / "op")
+    monkeypatch.setenv("CXXFLAGS", "-DEXTRA=1")
+    first = cls().build()
+    monkeypatch.delenv("CXXFLAGS")
+    monkeypatch.setenv("CPPFLAGS", "-DEXTRA=1")
+    assert cls().build(force=True).key == first.key
+    assert warnings_of_the_cache() == []
+
+
+def test_a_header_that_appears_and_shadows_none_damages_no_entry(tmp_path, warnings_of_the_cache):
+    (tmp_path / "folder").mkdir()
+    cls = sample_ops.plain_op(tmp_path / "op", include_dirs=[str(tmp_path / "folder")])
+    first = cls().build()
+    text_files.write(tmp_path / "folder", "value.h", "#define VALUE 2\n")  # the one beside the source is read
+    second = cls().build()
+    assert (second.origin, second.key) == ("built", first.key)
+    assert cls().build().origin == "cache"
+    assert warnings_of_the_cache() == []

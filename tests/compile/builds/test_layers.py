@@ -9,7 +9,7 @@ from support import sample_ops, text_files
 from support.store.fake_store import ME
 
 from opforge.builders.lookup.finder import find
-from opforge.builders.spec import targets
+from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="uses the
 
 
 def test_an_entry_for_a_lower_cpu_level_is_used_unless_the_exact_target_is_required(folder, add_to_layer, monkeypatch):
-    monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v3")
+    monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v3")
     cls = sample_ops.plain_op(folder, value=3)
     low = add_to_layer(cls, "cpu:x86-64")
     assert find(cls("cpu:x86-64-v3").spec()).entry.library == low.library

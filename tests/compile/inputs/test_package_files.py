@@ -11,7 +11,7 @@ import pytest
 from support import sample_ops, text_files
 from support.fake_disk import LaterDisk
 
-from opforge.builders.spec import installed_torch
+from opforge.builders.spec import machine
 from opforge.cache import current
 from opforge.cache.filesystem import packages
 
@@ -151,7 +151,7 @@ def test_a_header_that_pip_puts_beside_pythons_own_is_compared(tmp_path, monkeyp
     (include / "greenlet").mkdir(parents=True)
     text_files.write(include, "patchlevel.h", "")
     text_files.write(include, "greenlet/value.h", "#define VALUE 1\n")
-    monkeypatch.setattr(installed_torch, "python_include", lambda: str(include))
+    monkeypatch.setattr(machine, "python_include", lambda: str(include))
     text_files.write(tmp_path, "plain.cpp", SOURCE.replace("value.h", "greenlet/value.h"))
     for number in (1, 2):
         text_files.write(include, "greenlet/value.h", f"#define VALUE {number}\n")

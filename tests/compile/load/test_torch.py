@@ -8,7 +8,8 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
-from opforge.builders.lookup import host_requirements
+from opforge.builders.lookup.fit import host_problem
+from opforge.builders.spec.machine import this_machine
 from opforge.errors import BuilderError, CompileError, LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
@@ -43,7 +44,7 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
     _cls, entry, _loaded = module
     assert entry.record["requires"] == {"python": f"cpython-3{os.sys.version_info.minor}", "torch": torch.__version__}
     assert entry.record["python_module"] is True
-    assert host_requirements.host_problem(entry.record) is None
+    assert host_problem(entry.record, this_machine()) is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_it_is_tied_to_this_torch_and_this_python(module):
 def test_under_another_torch_or_python_it_does_not_fit_and_says_so(module, requires, reason):
     _cls, entry, _loaded = module
     record = {**entry.record, "requires": {**entry.record["requires"], **requires}}
-    assert host_requirements.host_problem(record).startswith(reason)
+    assert host_problem(record, this_machine()).startswith(reason)
 
 
 def test_a_hit_in_a_fresh_process_returns_the_module(module, shared_store):

@@ -29,7 +29,7 @@ PARTS = {
     "opforge.builders": "base jit jit_builders jit_sources loader",
     "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
     "opforge.builders.lookup": "finder memory",
-    "opforge.builders.spec": "abi installed_torch kernel_roots op_spec targets",
+    "opforge.builders.spec": "abi machine kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
     "opforge.cache": "current layout machine_folder store",
     "opforge.cache.filesystem": "disk files trust",

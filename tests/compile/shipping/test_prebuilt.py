@@ -6,9 +6,9 @@ import pytest
 from support import sample_ops, text_files
 from support.store.fake_store import ME
 
-from opforge.builders.lookup import device_requirements
+from opforge.accelerator.vendors import nvidia
 from opforge.builders.lookup.finder import find
-from opforge.builders.spec import targets
+from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
 from opforge.builders.toolchains import nvcc
 from opforge.cache.transfer import layer
@@ -82,9 +82,9 @@ def test_device_code_is_found_by_the_devices_that_run_it_without_a_compiler(tmp_
     )
     built = ship(cls("cuda:sm_80+sm_90+ptx"), tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(nvidia, "driver_version", lambda: (13, 0))
     present = []
-    monkeypatch.setattr(targets, "present", lambda device: tuple(present) if device == "cuda" else ())
+    monkeypatch.setattr(machine, "present", lambda device: tuple(present) if device == "cuda" else ())
     for device, fits in (("sm_86", True), ("sm_90", True), ("sm_120", True), ("sm_75", False)):
         present[:] = [device]
         entry, rejected = find(cls().spec())

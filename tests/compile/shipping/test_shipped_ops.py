@@ -12,6 +12,7 @@ from support.store.fake_store import ME
 
 from opforge.builders.lookup.finder import find, package_sources
 from opforge.builders.spec.description import description_key
+from opforge.cache.filesystem import trust
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 
@@ -48,7 +49,8 @@ def test_builders_of_other_packages_are_not_served(package, tmp_path):
     assert not package_sources(other().spec().package, ME) and find(other().spec()).entry is None
 
 
-def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path):
+def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
     folder = tmp_path / "site" / "mine"
     library = find(package().spec()).entry.library
     os.chmod(library, 0o775)  # as pip installs it with a umask that lets groups write

@@ -12,7 +12,7 @@ from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.spec import abi as abis
-from opforge.builders.spec import installed_torch
+from opforge.builders.spec import machine
 
 from . import nvcc_flags
 
@@ -52,7 +52,7 @@ class ExtensionBuilder(OpBuilder):
 
 def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
     """Returns a builder that compiles `ext` as the running `build_ext` command would. Raises BuilderError."""
-    torch = installed_torch.torch_folder() or ""
+    torch = machine.torch_folder() or ""
     torch_lib = os.path.join(torch, "lib")
     is_torchs = {name: os.path.exists(os.path.join(torch_lib, f"lib{name}.so")) for name in ext.libraries}
     cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")

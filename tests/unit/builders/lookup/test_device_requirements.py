@@ -7,8 +7,10 @@ from support import sample_ops, text_files
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.builders.lookup import device_requirements, fit
-from opforge.builders.spec import targets
+from opforge.builders.lookup import fit
+from opforge.builders.lookup.device_requirements import device_problem
+from opforge.builders.spec import machine, targets
+from opforge.builders.spec.machine import Machine
 from opforge.errors import SettingError
 
 BINARY = {"target": "cuda:sm_80+sm_90", "requires": {"cuda": "13.1"}}
@@ -89,12 +91,16 @@ def test_equal_targets_have_the_same_spelling():
     assert archs.resolve_ptx(("sm_80", "sm_90a", "ptx")) == ("sm_80", "sm_90a", "compute_80")
 
 
+def machine_with(*devices, driver=(13, 0)):
+    """Returns a machine with these CUDA devices."""
+    return Machine(processor="x86_64", level="x86-64-v3", device="cuda", devices=devices, driver=driver)
+
+
 @pytest.fixture
 def present(monkeypatch):
-    """A dict for the architectures of this machine's devices, by kind of device. The driver is that of CUDA 13.0."""
+    """A dict for the architectures of this machine's devices, by kind of device."""
     devices: dict[str, tuple[str, ...]] = {}
-    monkeypatch.setattr(targets, "present", lambda device: devices.get(device, ()))
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(machine, "present", lambda device: devices.get(device, ()))
     for name in archs.VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
     return devices
@@ -121,54 +127,47 @@ def test_a_target_without_a_default_is_an_error(present):
         targets.concrete(Target.parse("cuda:native"))
 
 
-def test_a_prebuilt_op_must_have_code_for_the_devices_present(present):
-    present["cuda"] = ("sm_86",)
-    assert device_requirements.device_problem(BINARY, ("sm_70",)) is None
-    present["cuda"] = ("sm_86", "sm_75")
-    assert device_requirements.device_problem(BINARY, ()) == (
+def test_a_prebuilt_op_must_have_code_for_the_devices_present():
+    assert device_problem(BINARY, ("sm_70",), machine_with("sm_86")) is None
+    assert device_problem(BINARY, (), machine_with("sm_86", "sm_75")) == (
         "it holds code for sm_80+sm_90, but the cuda device here is sm_75"
     )
 
 
-def test_without_a_device_a_prebuilt_op_must_have_code_for_the_requested_target(present):
-    assert device_requirements.device_problem(BINARY, ("sm_90", "ptx")) is None
-    assert device_requirements.device_problem(BINARY, ("sm_100",)) == (
+def test_without_a_device_a_prebuilt_op_must_have_code_for_the_requested_target():
+    assert device_problem(BINARY, ("sm_90", "ptx"), machine_with(driver=None)) is None
+    assert device_problem(BINARY, ("sm_100",), machine_with(driver=None)) == (
         "it holds code for sm_80+sm_90, but the target is sm_100"
     )
 
 
-def test_the_driver_must_support_the_cuda_release_of_the_build(present, monkeypatch):
-    present["cuda"] = ("sm_90",)
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (12, 8))
-    assert device_requirements.device_problem(BINARY, ()) == (
+def test_the_driver_must_support_the_cuda_release_of_the_build():
+    assert device_problem(BINARY, (), machine_with("sm_90", driver=(12, 8))) == (
         "it was built with CUDA 13.1, and the driver supports CUDA up to 12.8: update the driver"
     )
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
-    assert device_requirements.device_problem(BINARY, ()) is None, "minor releases are compatible"
+    assert device_problem(BINARY, (), machine_with("sm_90")) is None, "minor releases are compatible"
 
 
-def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed(present, monkeypatch):
-    present["cuda"] = ("sm_100",)
+def test_ptx_is_accepted_if_the_driver_can_compile_it_and_jit_is_allowed():
     binary = {**BINARY, "target": "cuda:sm_90+ptx"}
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    assert device_requirements.device_problem(binary, ()) is None
-    assert "it holds only PTX for sm_100" in device_requirements.device_problem(binary, (), jit=False)
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 0))
-    assert device_requirements.device_problem(binary, ()) == (
+    newer, older = (machine_with("sm_100", driver=driver) for driver in ((13, 1), (13, 0)))
+    assert device_problem(binary, (), newer) is None
+    assert "it holds only PTX for sm_100" in device_problem(binary, (), newer, jit=False)
+    assert device_problem(binary, (), older) == (
         "it holds PTX of CUDA 13.1 for this device, and the driver compiles PTX of CUDA 13.0 and older"
     )
 
 
-def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(present, monkeypatch, tmp_path):
-    present["cuda"] = ("sm_100",)
-    monkeypatch.setattr(device_requirements, "driver_version", lambda: (13, 1))
-    monkeypatch.setattr(fit, "entry_problem", lambda record: None)
+def test_an_entry_with_machine_code_is_preferred_to_one_with_ptx(tmp_path):
     text_files.write(tmp_path, "scale.cu", "")
     builder = sample_ops.builder_class(tmp_path, "scale", sources=["scale.cu"], devices=["cuda"], abi="c")(
         "cuda:sm_100"
     )
-    judge = fit.fit_of(builder.spec(), exact=False)
-    ptx, code = (judge({**BINARY, "target": target, "user_flags": {}}) for target in ("cuda:sm_90+ptx", "cuda:sm_100"))
+    record = {**BINARY, "machine": "x86_64", "floors": {}, "abi": "c", "interface": 1}
+    here = machine_with("sm_100", driver=(13, 1))
+    ptx, code = (
+        fit.fit({**record, "target": target}, here, builder.spec()) for target in ("cuda:sm_90+ptx", "cuda:sm_100")
+    )
     assert (ptx.problem, code.problem) == ("", "") and code.rank > ptx.rank
 
 
@@ -181,4 +180,4 @@ def test_code_for_another_device_is_not_loaded(present):
 
 
 def test_no_device_of_an_unknown_kind_is_present():
-    assert targets.present("no_such_device") == ()
+    assert machine.present("no_such_device") == ()

@@ -52,3 +52,8 @@ def test_the_error_for_a_missing_ninja_says_how_to_install_it(monkeypatch, tmp_p
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):
         ninja.find_ninja()
+
+
+def test_a_pipe_in_place_of_the_measured_memory_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "peak")
+    assert ninja.peak_memory(str(tmp_path)) == 0

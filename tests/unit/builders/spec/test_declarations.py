@@ -39,9 +39,9 @@ def test_an_op_for_another_device_is_incompatible(tmp_path, bin):
 
 
 def test_a_cpu_level_that_this_processor_lacks_is_a_reason(tmp_path, bin, monkeypatch):
-    from opforge.builders.spec import targets
+    from opforge.builders.spec import machine
 
-    monkeypatch.setattr(targets, "cpu_level", lambda: "x86-64-v2")
+    monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v2")
     compatibility = sample_ops.plain_op(tmp_path / "src")("cpu:x86-64-v3").is_compatible()
     assert compatibility.reasons == ("it is built for x86-64-v3, and this processor offers x86-64-v2",)
     with pytest.raises(

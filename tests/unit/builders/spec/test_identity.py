@@ -8,8 +8,7 @@ from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.accelerator.target import Target
 from opforge.builders.planner import make_plan
-from opforge.builders.spec.description import describe, description_key
-from opforge.builders.spec.identity import IDENTITY
+from opforge.builders.spec.description import IDENTITY, describe, description_key
 from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.builders.spec.op_spec import OpSpec
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 
 import pytest
 
@@ -44,3 +45,29 @@ def test_many_writers_of_one_file_leave_one_whole_file(tmp_path):
         thread.join()
     assert (tmp_path / "a").read_bytes() in contents
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_the_time_in_a_folder_is_that_of_its_files(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert files.now_in(str(tmp_path)) == pytest.approx((tmp_path / "file").stat().st_mtime, abs=60)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("call", ["open", "unlink"])
+def test_in_a_folder_that_cannot_be_written_the_time_is_this_machines(tmp_path, monkeypatch, call):
+    def refuse(*_arguments):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, call, refuse)
+    assert files.now_in(str(tmp_path)) == pytest.approx(time.time(), abs=60)
+
+
+def test_a_time_is_renewed_at_most_once_in_an_interval(tmp_path):
+    path = str(tmp_path)
+    assert not files.renew(path, 60)
+    for age in (3600, -3600):  # a time in the future was set by a wrong clock
+        os.utime(path, (1, time.time() - age))
+        assert files.renew(path, 60) and not files.renew(path, 60)
+        assert os.stat(path).st_mtime == pytest.approx(time.time(), abs=60)
+    assert not files.renew(path + "/gone", 60)

@@ -171,3 +171,17 @@ def test_a_lock_file_is_removed_unless_it_is_held(path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refuse)
     assert lock.remove(path) and not os.path.exists(path), "nobody can hold it"
+
+
+def test_a_folder_of_locks_that_disappears_during_a_wait_ends_the_wait(tmp_path):
+    folder = tmp_path / "locks"
+    folder.mkdir()
+
+    def replace_folder():
+        if not folder.is_symlink():
+            folder.rename(tmp_path / "moved")
+            folder.symlink_to("/dev/zero")
+        return False
+
+    with lock.acquire(str(folder / "key"), "relu", None):
+        assert result_of(str(folder / "key"), 20, replace_folder) is LockResult.FREE

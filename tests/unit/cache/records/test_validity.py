@@ -52,7 +52,7 @@ class Record(NamedTuple):
 
 def new_record(disk, stamps=()):
     """Returns the stamps of the inputs as they are now; those in `stamps` were taken before."""
-    return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS), disk.now)
+    return Record(validity.Observation(ROOT_PATHS, disk, dict(stamps)).stamps(INPUTS.to_json()), disk.now)
 
 
 def by_stamps(record, disk):
@@ -65,7 +65,7 @@ def by_stamps(record, disk):
 
 def by_content(disk, root_paths=ROOT_PATHS):
     """Returns why the contents are not what an entry was built from, or None."""
-    return validity.Observation(root_paths, disk).problem(INPUTS)
+    return validity.Observation(root_paths, disk).problem(INPUTS.to_json())
 
 
 def test_an_untouched_tree_holds_by_stamps_and_nothing_is_hashed(disk):
@@ -248,7 +248,7 @@ def test_a_stamp_from_before_the_hashing_is_recorded_instead_of_a_later_one(disk
 
 def test_one_look_up_hashes_a_file_once_for_all_entries(disk):
     seen = validity.Observation(ROOT_PATHS, disk)
-    assert [seen.problem(INPUTS) for _number in range(3)] == [None] * 3
+    assert [seen.problem(INPUTS.to_json()) for _number in range(3)] == [None] * 3
     assert len(disk.hashed) == 3
 
 
@@ -262,7 +262,17 @@ def test_a_file_is_stamped_before_it_is_hashed(disk, monkeypatch):
         return text
 
     monkeypatch.setattr(disk, "digest", edit_afterwards)
-    assert seen.problem(INPUTS) is None
-    stamped = seen.stamps(INPUTS)
+    assert seen.problem(INPUTS.to_json()) is None
+    stamped = seen.stamps(INPUTS.to_json())
     disk.now += 60 * SECOND
     assert not by_stamps(Record(stamped, disk.now), disk)
+
+
+def test_a_loaded_entry_watches_all_but_installed_packages():
+    stamp = (1, 2, 3, 4)
+    files = ("/p/a.cpp", "/usr/include/by_hand.h", "/venv/lib/python3/site-packages/pkg/csrc/a.h")
+    others = ("//p/inc", "//usr/include", "/usr", "//usr/local/include", "/var/lib/dpkg/status")
+    others = (*others, "/site-packages/../dist-packages/torch-1.dist-info/RECORD", "/usr/lib/python3/dist-packages/x")
+    stamped = validity.Stamped(tuple((path, stamp) for path in files), tuple((path, stamp) for path in others))
+    watched = ["/p/a.cpp", "/usr/include/by_hand.h", "//p/inc", "//usr/local/include", "/var/lib/dpkg/status"]
+    assert stamped.watched == tuple((path, stamp) for path in watched)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from support import text_files
 from support.store.fake_op import DESCRIPTION, FakeOp
 
-from opforge.builders.lookup.host_requirements import host_problem
+from opforge.builders.lookup.fit import host_problem
+from opforge.builders.spec.machine import this_machine
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.records import entry as entries
 from opforge.cache.store import Fit
@@ -24,7 +25,7 @@ FILES = [entries.RECORD, entries.BUILD]
 
 
 def judge(record):
-    return Fit(host_problem(record) or "")
+    return Fit(host_problem(record, this_machine()) or "")
 
 
 anything = st.recursive(

@@ -14,7 +14,7 @@ from opforge.cache import admit
 from opforge.cache.filesystem import lock
 from opforge.cache.publish import SharedFailure
 from opforge.cache.records import failures
-from opforge.cache.records.validity import Stamped
+from opforge.cache.records.entry import Stamped
 from opforge.cache.store import Match
 from opforge.errors import CacheDirError, CompileError
 

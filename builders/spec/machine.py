@@ -1,0 +1,186 @@
+"""The machine that ops are loaded on: what it has is read here alone, as a value that records are judged by.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from opforge.accelerator.host.cpuid import cpu_level as cpu_level
+from opforge.errors import OpforgeError, OpIncompatibleError
+
+if TYPE_CHECKING:
+    from opforge.accelerator.interface.accelerator import Accelerator
+
+LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+"""The variables that decide which libraries of the system an op meets."""
+_LINK_MAP, _NAME_OFFSET = 2, 8
+"""The request RTLD_DI_LINKMAP of dlinfo, and where the link map that it returns has the library's path."""
+
+
+class Machine(NamedTuple):
+    """What decides whether a library can be loaded here. What is unknown is empty, and refuses no library."""
+
+    processor: str
+    """The kind of processor, as `uname -m` prints it."""
+    level: str
+    """The highest level of the processor, such as x86-64-v3 or aarch64."""
+    glibc: str = ""
+    libstdcxx: str = ""
+    """The newest GLIBCXX version of the libstdc++ in this process, such as 3.4.30."""
+    python: str = ""
+    torch: str | None = None
+    """The version of the installed torch; None if there is none, empty if its files state none."""
+    device: str = "cpu"
+    """The kind of device that the following are read for. They are empty for `cpu`."""
+    devices: tuple[str, ...] = ()
+    """The architectures of the devices of this kind that this process can use."""
+    driver: tuple[int, int] | None = None
+    """The newest CUDA version that the driver supports."""
+    torch_libraries: frozenset[str] = frozenset()
+    """The names of torch's own libraries: a torch for another device lacks some."""
+
+
+def this_machine(device: str = "cpu") -> Machine:
+    """Returns the machine as it is now, with its devices of this kind."""
+    folder = torch_folder()
+    try:
+        torch = torch_version(folder) if folder else None
+    except (OSError, OpIncompatibleError):
+        torch = ""
+    machine = Machine(
+        processor=os.uname().machine,
+        level=cpu_level(),
+        glibc=libc().rpartition(" ")[2],
+        libstdcxx=_libstdcxx(),
+        python=python_tag(),
+        torch=torch,
+    )
+    if device == "cpu":
+        return machine
+    try:
+        libraries = os.listdir(os.path.join(folder, "lib")) if folder else []
+    except OSError:
+        libraries = []
+    driver = None
+    if device == "cuda":
+        from opforge.accelerator.vendors import nvidia
+
+        driver = nvidia.driver_version()
+    return machine._replace(device=device, devices=present(device), driver=driver, torch_libraries=frozenset(libraries))
+
+
+def name_parts() -> list[object]:
+    """Returns what the name of a remembered look-up holds of the machine: what is read without opening a file.
+
+    The rest cannot change between two look-ups of one name without a stamp that changes (torch's version), or is judged
+    at each load (devices and driver).
+    """
+    return [cpu_level(), libc(), python_tag(), *map(os.environ.get, LOADER_ENV)]
+
+
+def libc() -> str:
+    """Returns the name and version of the C library, such as `glibc 2.36`; empty if it is not glibc."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _libstdcxx() -> str:
+    """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
+
+    The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
+    """
+    try:
+        library = _ctypes.dlopen("libstdc++.so.6", os.RTLD_NOLOAD | os.RTLD_NOW)
+        dlinfo = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+            _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "dlinfo")  # type: ignore[arg-type]
+        )
+    except (OSError, AttributeError):  # AttributeError: a system without RTLD_NOLOAD
+        return ""
+    link_map = ctypes.c_void_p()
+    try:
+        if dlinfo(library, _LINK_MAP, ctypes.addressof(link_map)) or not link_map.value:
+            return ""
+        path = ctypes.c_char_p.from_address(link_map.value + _NAME_OFFSET).value or b""
+    finally:
+        _ctypes.dlclose(library)
+    number = os.path.realpath(os.fsdecode(path)).rpartition("/libstdc++.so.6.0.")[2]
+    return f"3.4.{number}" if number.isdecimal() else ""
+
+
+def present(device: str) -> tuple[str, ...]:
+    """Returns the architectures of the devices of this kind that this process can use; empty if there are none."""
+    from opforge.accelerator.registry import accelerator_named
+    from opforge.accelerator.select import get_accelerator
+
+    getters: list[Callable[[], Accelerator]] = [get_accelerator, partial(accelerator_named, device)]
+    for get in getters:
+        try:
+            accelerator = get()
+            if accelerator.is_available() and accelerator.target().device == device:
+                return tuple(arch for arch in accelerator.target().arch if arch != "native")
+        except OpforgeError:
+            continue  # the accelerator is unknown here, or the one in use is unavailable
+    return ()
+
+
+def torch_folder() -> str | None:
+    """Returns the folder of the installed torch, or None if there is none. Does not import it."""
+    loaded = sys.modules.get("torch")
+    file = getattr(loaded, "__file__", None)
+    if not file:
+        import importlib.util
+
+        spec = importlib.util.find_spec("torch")
+        file = spec.origin if spec else None
+    return os.path.dirname(file) if file else None
+
+
+def torch_version(folder: str) -> str:
+    """Returns the version that torch's own version.py states. Raises OpIncompatibleError if it states none."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and hasattr(loaded, "__version__"):
+        return str(loaded.__version__)
+    version = torch_states(folder, "__version__")
+    if version is None:
+        raise OpIncompatibleError("torch", folder, [f"{folder}/version.py states no version"])
+    return version
+
+
+def torch_states(folder: str, name: str) -> str | None:
+    """Returns what torch's own version.py states as `name`, such as `cuda`; None if that is None or missing."""
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(name):
+                value = line.partition("=")[2].strip()
+                return None if value == "None" else value.strip("'\"")
+    return None
+
+
+def python_tag() -> str:
+    """Returns the tag of this interpreter's binary interface, such as cpython-311."""
+    return sys.implementation.cache_tag + getattr(sys, "abiflags", "")
+
+
+@cache
+def python_include() -> str:
+    """Returns the folder of this interpreter's headers. A folder of its path may be a link.
+
+    The usual place on POSIX is tried first: importing sysconfig takes longer than a whole cache hit.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+    usual = os.path.join(sys.base_prefix, "include", version)
+    if not os.path.exists(os.path.join(usual, "Python.h")):
+        import sysconfig
+
+        usual = sysconfig.get_path("include")
+    return usual

@@ -1,0 +1,77 @@
+"""Runs the model: `python tests/model --steps 15000`; with `--mutants`, each patch until it is found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+
+import loads  # noqa: E402 - the paths are set above
+import machine
+import mutants
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+MUTANT_SECONDS = 600
+WORLDS = 9
+"""The worlds of one run of hypothesis. From ten on it would try the simplest worlds first, in which little happens."""
+
+
+def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
+    """Runs worlds of `length` steps until there are `steps` in all. Raises the first difference."""
+    options = settings(
+        max_examples=WORLDS,
+        stateful_step_count=length,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    while loads.counts["steps"] < steps:
+        run_state_machine_as_test(seed(random_seed)(machine.Changes), settings=options)
+        random_seed += 1
+
+
+def find_mutants(names: list[str], first_seed: int) -> bool:
+    """Runs the model with each patch until it finds a difference; prints after how long. Returns whether all were."""
+    missed = []
+    for name in names:
+        began = time.monotonic()
+        command = [sys.executable, __file__, "--mutant", name, "--seed", str(first_seed), "--length", "40"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=MUTANT_SECONDS, check=False)
+            output = done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            done, output = None, ""
+        seconds, steps = time.monotonic() - began, re.findall(r"'steps': (\d+)", output)
+        lines = [line for line in output.splitlines() if line.startswith("AssertionError")]
+        found = bool(done and done.returncode and lines)
+        print(f"{name:58} {'found' if found else 'MISSED'} {seconds:5.0f} s {steps[-1:]} {lines[-1:]}", flush=True)
+        if not found:
+            missed.append(name)
+            print(output[-3000:], flush=True)
+    return not missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=15000)
+    parser.add_argument("--length", type=int, default=60, help="steps of one world")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shrink", action="store_true", help="shorten the steps that show a difference")
+    parser.add_argument("--mutant", default="", help="load with this patch of mutants.py")
+    parser.add_argument("--mutants", nargs="*", help="run until each of these patches is found; without names, all")
+    options = parser.parse_args()
+    if options.mutants is not None:
+        sys.exit(not find_mutants(options.mutants or list(mutants.MUTANTS), options.seed))
+    loads.mutant = options.mutant
+    run(options.steps, options.length, options.seed, options.shrink)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Patches that put a defect back, each into the process that loads. The model must find every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+MUTANTS: dict[str, Callable[[], None]] = {}
+
+
+def mutant(patch: Callable[[], None]) -> Callable[[], None]:
+    MUTANTS[patch.__name__] = patch
+    return patch
+
+
+@mutant
+def a_compiler_is_its_path() -> None:
+    """The links on the way to a compiler do not count."""
+    from opforge.builders.toolchains import programs
+
+    programs.reached = lambda words: []
+    programs.link_folders = lambda words: set()
+
+
+@mutant
+def a_compiler_that_is_replaced_is_not_probed_again() -> None:
+    from opforge.builders.toolchains import probe
+
+    probe._has_changed = lambda info, disk: False
+
+
+@mutant
+def variables_of_wrappers_do_not_count() -> None:
+    from opforge.builders import toolchains
+    from opforge.builders.toolchains import programs
+
+    toolchains.wrapper_variables = programs.wrapper_variables = list
+    programs.own_variables = programs.state = lambda argv: []
+
+
+@mutant
+def a_description_has_no_include_folders_and_no_roots() -> None:
+    from opforge.builders.spec import description
+
+    description.FIELDS = tuple(name for name in description.FIELDS if name not in ("include_dirs", "roots"))
+
+
+@mutant
+def a_description_has_no_flags() -> None:
+    from opforge.builders.spec import description
+
+    description.FIELDS = tuple(name for name in description.FIELDS if name not in ("cxx_flags", "defines"))
+
+
+@mutant
+def a_layer_is_not_compared() -> None:
+    from opforge.cache.records.validity import Observation
+    from opforge.cache.store import Source
+
+    find, problem = Source.find, Observation.problem
+
+    def find_any(*arguments: object) -> object:
+        Observation.problem = lambda seen, inputs: None
+        try:
+            return find(*arguments)
+        finally:
+            Observation.problem = problem
+
+    Source.find = find_any
+
+
+@mutant
+def the_flags_of_a_layers_maker_do_not_count() -> None:
+    from opforge.builders.lookup import fit
+
+    fit.flags_problem = lambda op, record: None
+
+
+@mutant
+def archives_are_no_inputs() -> None:
+    from opforge.builders.run import executor
+
+    real = executor.reads_of_step
+    executor.reads_of_step = lambda job, work, step, *rest: real(job, work, step, *rest) if step.unit else []
+
+
+@mutant
+def names_that_are_asked_for_do_not_count() -> None:
+    from opforge.builders.run.reads import questions
+
+    _replace_questions(names=frozenset(), expressions={})
+    questions.WRAPPER = questions.re.compile(rb"(?!)")
+
+
+@mutant
+def the_date_does_not_count() -> None:
+    _replace_questions(dated=False)
+
+
+def _replace_questions(**values: object) -> None:
+    """Makes every source ask less than it does."""
+    from opforge.builders.run.reads import questions
+
+    real = questions.in_files
+    questions.in_files = lambda paths: real(paths)._replace(**values)
+
+
+@mutant
+def a_nearer_file_above_a_folder_is_not_looked_for() -> None:
+    from opforge.builders.run import provenance
+
+    real = provenance._names_below
+    provenance._names_below = lambda *arguments: {name for name in real(*arguments) if ".." not in name}
+
+
+@mutant
+def what_the_assembler_reads_does_not_count() -> None:
+    from opforge.builders.run import dependencies
+    from opforge.builders.toolchains import probe
+
+    accepts = probe._accepts
+    probe._accepts = lambda argv, *options: not any("--MD" in option for option in options) and accepts(argv, *options)
+    dependencies.assembled_files = lambda *arguments: set()
+
+
+@mutant
+def headers_that_appear_are_not_looked_for() -> None:
+    from opforge.cache.records.inputs import Inputs
+
+    Inputs.appeared = lambda inputs, root_paths, disk: None
+
+
+@mutant
+def a_memory_does_not_watch_folders() -> None:
+    from opforge.cache.records import validity
+
+    real = validity.Observation.stamps
+    validity.Observation.stamps = lambda seen, inputs: real(seen, inputs._replace(folders=()))
+
+
+@mutant
+def a_memory_does_not_watch_absent_paths() -> None:
+    from opforge.builders.lookup import memory
+
+    memory._absent_paths = lambda spec: []
+
+
+@mutant
+def a_memory_does_not_hold_variables() -> None:
+    from opforge.builders import toolchains
+
+    toolchains.plan_environment = lambda spec: ("PATH", "CXX")
+
+
+@mutant
+def a_memory_does_not_watch_programs() -> None:
+    from opforge.builders.lookup import memory
+
+    real = memory.remember
+    memory.remember = lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest)
+
+
+@mutant
+def a_stamp_is_a_size_and_a_time() -> None:
+    from opforge.cache.filesystem.disk import Disk, Stamp
+
+    stamp, flat = Disk.stamp, Disk.flat_stamps
+
+    def short(disk: Disk, path: str) -> Stamp | None:
+        full = stamp(disk, path)
+        return full and Stamp(full.size, full.mtime_ns, 0, 0)
+
+    def short_flat(disk: Disk, paths: object) -> list[int]:
+        numbers = flat(disk, paths)
+        return [0 if at % 4 > 1 and number >= 0 else number for at, number in enumerate(numbers)]
+
+    Disk.stamp, Disk.flat_stamps = short, short_flat
+
+
+@mutant
+def variables_of_compilers_are_in_no_key() -> None:
+    from opforge.builders.toolchains.host import HostToolchain
+
+    HostToolchain.environment = lambda toolchain: ()
+
+
+@mutant
+def the_users_flags_are_in_no_key() -> None:
+    from opforge.builders import planner
+    from opforge.builders.run import pipeline
+    from opforge.builders.toolchains.host import env_words
+
+    make = planner.make_plan
+
+    def make_plan(spec: object, toolchain: object) -> object:
+        plan = make(spec, toolchain)
+        words = {word for name in ("CPPFLAGS", "CXXFLAGS") for word in env_words(name)}
+        key = plan._replace(compile_flags=tuple(flag for flag in plan.compile_flags if flag not in words)).key
+        return type("Plan", (type(plan),), {"key": key})(*plan)
+
+    planner.make_plan = pipeline.make_plan = make_plan
+
+
+@mutant
+def an_object_is_taken_whatever_it_was_compiled_from() -> None:
+    from opforge.builders.run import object_reuse
+    from opforge.cache.records.validity import Observation
+
+    class Unchanged(Observation):
+        def problem(self, inputs: object) -> None:
+            return None
+
+    object_reuse.Observation = Unchanged
+
+
+@mutant
+def a_depfile_is_split_at_unicode_white_space() -> None:
+    from opforge.builders.run import dependencies
+
+    real = dependencies.read_depfile
+    dependencies.read_depfile = lambda path, folder: [part for name in real(path, folder) for part in name.split()]
+
+
+@mutant
+def a_second_load_sees_the_ops_own_files_only() -> None:
+    from opforge.builders import base
+
+    base._state = lambda builder: []
+
+
+@mutant
+def a_process_has_one_library_of_a_name() -> None:
+    from opforge.builders import loader
+
+    first: dict[str, object] = {}
+    real = loader.load_entry
+    loader.load_entry = lambda op, *rest: first.setdefault(op, real(op, *rest))

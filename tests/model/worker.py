@@ -1,0 +1,95 @@
+"""A process that loads the op: reads a request, a line of JSON, and writes a line with what the op's functions return.
+
+python tests/model/worker.py [MUTANT]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+import types
+
+FUNCTIONS = ("value", "linked", "part", "embedded")
+SIGNATURES = {name: (ctypes.c_char_p, []) for name in FUNCTIONS}
+
+
+class Worker:
+    """The state of the process: the builder that it keeps, and the clock of its disk."""
+
+    def __init__(self) -> None:
+        from opforge.builders import base
+        from opforge.cache.filesystem.disk import Disk
+
+        self.ahead_ns, real = 0, Disk.now_ns
+        Disk.now_ns = lambda disk: real(disk) + self.ahead_ns  # type: ignore[method-assign]
+        clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, perf_counter=time.perf_counter)
+        base.time = clock  # otherwise a process that keeps its builder would trust no file of the last two seconds
+        self.kind = type("Model", (base.OpBuilder,), {"name": "op", "abi": "c", "signatures": SIGNATURES})
+        self.builder = self.kind()
+
+    def answer(self, request: dict) -> dict:
+        """Loads, builds or fills a layer as the request says."""
+        from opforge.builders.spec.kernel_roots import KernelRoot
+        from opforge.cache import machine_folder
+
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        self.ahead_ns = 10**10 if request["clock_ahead"] else 0
+        attributes = request["attributes"]
+        attributes["kernel_roots"] = [KernelRoot(name, path) for name, path in attributes["kernel_roots"]]
+        for name, value in attributes.items():
+            setattr(self.kind, name, value)
+        self.kind.folder = request["folder"]
+        if request["action"] != "held":
+            self.reset()
+            self.builder = self.kind()
+        machine_folder._machine_id = request["machine"]
+        try:
+            if request["layer"]:
+                return self.fill(request["layer"])
+            if request["action"] == "force":
+                self.builder.build(force=True)
+            op = self.builder.load()
+        except Exception as error:
+            return {"error": type(error).__name__, "text": str(error)}
+        values = {name: getattr(op, name)().decode() for name in FUNCTIONS if name in dir(op)}
+        return {"values": values, "origin": op.__entry__.origin, "key": op.__entry__.key}
+
+    def fill(self, folder: str) -> dict:
+        """Puts the op into a layer, as `build-ops --out` does."""
+        from opforge.builders.spec.description import description_key
+        from opforge.cache.filesystem import trust
+        from opforge.cache.transfer import layer
+
+        entry = self.builder.build(exact=True)
+        added = layer.add(folder, entry, description_key(self.builder.spec()), trust.trusted_ids())
+        return {"values": {}, "origin": entry.origin, "key": added.key}
+
+    def reset(self) -> None:
+        """Forgets what a new process would not know."""
+        from opforge.builders import loader
+        from opforge.builders.lookup import fit
+        from opforge.builders.toolchains import probe
+        from opforge.cache import current, machine_folder
+
+        for module in (loader, fit, probe, current, machine_folder):
+            module.reset()
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        import mutants
+
+        mutants.MUTANTS[sys.argv[1]]()
+    worker, out = Worker(), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin:
+        out.write(json.dumps(worker.answer(json.loads(line))) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Whether a prebuilt library fits a machine: each minimum, its limit, and the reason that names both sides."""
+
+from __future__ import annotations
+
+import pytest
+from support import sample_ops
+
+from opforge.builders.lookup import fit
+from opforge.builders.lookup.fit import host_problem
+from opforge.builders.spec.machine import Machine
+from opforge.errors import PrebuiltRequiredError
+
+MACHINE = Machine(
+    processor="x86_64",
+    level="x86-64-v2",
+    glibc="2.36",
+    libstdcxx="3.4.30",
+    python="cpython-311",
+    torch="2.10.1+cpu",
+)
+
+
+def record_of_library(**changes):
+    """Returns the record of a library that fits, with changes."""
+    record = {"target": "cpu:x86-64", "machine": "x86_64", "abi": "c", "floors": {}, "needs": []}
+    return {**record, "torch_target": "2.10", "requires": {}, "user_flags": {}, "interface": 1, **changes}
+
+
+EXACT = {"torch": "2.10.1+cpu", "python": "cpython-311"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"target": "cpu:x86-64-v2"}, None),
+        ({"target": "cpu:x86-64-v3"}, "it is built for x86-64-v3, and this processor offers x86-64-v2"),
+        ({"target": "cuda:sm_90"}, None),
+        ({"floors": {"GLIBC": "2.36"}}, None),
+        ({"floors": {"GLIBC": "2.4"}}, None),
+        ({"floors": {"GLIBC": "2.37"}}, "it needs glibc 2.37, and this system has 2.36"),
+        ({"floors": {"GLIBCXX": "3.4.30"}}, None),
+        ({"floors": {"GLIBCXX": "3.4.9"}}, None),
+        ({"floors": {"GLIBCXX": "3.4.31"}}, "it needs GLIBCXX_3.4.31, and this libstdc++ has up to 3.4.30"),
+        ({"abi": "torch-stable"}, None),
+        ({"abi": "torch-stable", "torch_target": "2.9"}, None),
+        (
+            {"abi": "torch-stable", "torch_target": "2.11"},
+            "it needs torch 2.11 or newer, and torch 2.10.1+cpu is installed",
+        ),
+        ({"abi": "torch", "requires": EXACT}, None),
+        (
+            {"abi": "torch", "requires": {**EXACT, "torch": "2.10.0+cpu"}},
+            "it was built for torch 2.10.0+cpu, and torch 2.10.1+cpu is installed",
+        ),
+        (
+            {"abi": "torch", "requires": {**EXACT, "python": "cpython-312"}},
+            "it was built for cpython-312, and this is cpython-311",
+        ),
+    ],
+)
+def test_a_library_fits_or_its_first_problem_is_returned(changes, problem):
+    assert host_problem(record_of_library(**changes), MACHINE) == problem
+
+
+def test_a_device_library_for_another_machine_is_rejected_for_its_host_code():
+    problem = host_problem(record_of_library(target="cuda:sm_90", machine="riscv64"), MACHINE)
+    assert problem == "its host code is for riscv64, and this machine is x86_64"
+
+
+def test_the_same_record_fits_one_machine_and_not_another():
+    record = record_of_library(
+        target="cpu:x86-64-v3", abi="torch-stable", floors={"GLIBC": "2.34", "GLIBCXX": "3.4.29"}
+    )
+    newer = MACHINE._replace(level="x86-64-v4")
+    assert host_problem(record, newer) is None
+    assert "processor offers x86-64-v2" in host_problem(record, MACHINE)
+    assert "this system has 2.31" in host_problem(record, newer._replace(glibc="2.31"))
+    assert "up to 3.4.28" in host_problem(record, newer._replace(libstdcxx="3.4.28"))
+    assert "torch 2.9.1 is installed" in host_problem(record, newer._replace(torch="2.9.1"))
+    assert "this processor offers aarch64" in host_problem(record, Machine(processor="aarch64", level="aarch64"))
+    assert "this processor offers riscv64" in host_problem(record, Machine(processor="riscv64", level=""))
+
+
+def test_without_torch_only_an_op_that_does_not_need_it_fits():
+    without = MACHINE._replace(torch=None)
+    assert host_problem(record_of_library(abi="torch-stable"), without) == "it needs torch, and torch is not installed"
+    assert host_problem(record_of_library(), without) is None
+    unknown = host_problem(record_of_library(abi="torch-stable"), MACHINE._replace(torch=""))
+    assert unknown == "it needs torch, and the installed torch does not state its version"
+
+
+def test_libraries_of_unknown_version_are_accepted():
+    record = record_of_library(floors={"GLIBC": "2.99", "GLIBCXX": "3.4.99"})
+    assert host_problem(record, MACHINE._replace(glibc="", libstdcxx="")) is None
+
+
+def test_a_device_op_needs_torchs_library_for_the_device():
+    record = record_of_library(target="cuda:sm_90", abi="torch-stable", needs=["libtorch_cuda.so", "libc.so.6"])
+    machine = MACHINE._replace(torch_libraries=frozenset({"libtorch_cpu.so"}))
+    problem = "it needs torch's libtorch_cuda.so, which the installed torch 2.10.1+cpu does not have"
+    assert host_problem(record, machine) == problem
+    assert host_problem(record, MACHINE._replace(torch_libraries=frozenset({"libtorch_cuda.so"}))) is None
+
+
+def test_a_function_that_the_installed_torch_lacks_is_named():
+    pytest.importorskip("torch", reason="pip install torch")
+    shims = ["aoti_torch_empty_strided", "aoti_torch_no_such_function"]
+    record = record_of_library(abi="torch-stable", needs=["libtorch_cpu.so"], shims=shims, built_with_torch="2.13.0")
+    assert fit.missing_function({**record, "shims": shims[:1]}, MACHINE) is None
+    problem = "it calls torch's aoti_torch_no_such_function, which torch 2.10.1+cpu does not have"
+    assert fit.missing_function(record, MACHINE) == problem
+    assert fit.missing_function(record, MACHINE._replace(torch="2.13.0")) is None, "as new as the one of the build"
+
+
+def test_of_the_levels_that_a_machine_runs_the_highest_is_the_best(tmp_path):
+    spec = sample_ops.plain_op(tmp_path, value=1)("cpu:x86-64-v3").spec()
+    machine = MACHINE._replace(level="x86-64-v4")
+    levels = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+    fits = [fit.fit(record_of_library(target=f"cpu:{level}"), machine, spec) for level in levels]
+    assert [result.rank for result in fits[:3]] == [-2, -1, 0]
+    assert [bool(result.problem) for result in fits] == [False, False, False, True]
+    exact = [fit.fit(record_of_library(target=f"cpu:{level}"), machine, spec, exact=True) for level in levels]
+    assert [bool(result.problem) for result in exact] == [True, True, False, True]
+    older = fit.fit(record_of_library(target="cpu:x86-64-v3"), MACHINE, spec)
+    assert older.problem == "it is built for x86-64-v3, and this processor offers x86-64-v2"
+
+
+def test_the_error_says_of_each_entry_what_it_needs_and_what_the_machine_has():
+    records = [
+        {"floors": {"GLIBC": "2.38"}},
+        {"target": "cpu:x86-64-v4"},
+        {"abi": "torch-stable", "torch_target": "2.12"},
+    ]
+    reasons = [
+        f"/layer/{number}: {host_problem(record_of_library(**record), MACHINE)}"
+        for number, record in enumerate(records)
+    ]
+    text = str(PrebuiltRequiredError("scale", "cpu:x86-64-v2", reasons))
+    for part in (
+        "needs glibc 2.38, and this system has 2.36",
+        "x86-64-v4, and this processor offers x86-64-v2",
+        "needs torch 2.12 or newer, and torch 2.10.1+cpu",
+    ):
+        assert part in text
