@@ -64,9 +64,9 @@ class Observation:
                 return f"{path} no longer exists"
             if digest != recorded:
                 return f"{path} has changed"
-        path = appeared(inputs, self._root_paths, self._disk)
-        if path:
-            return f"{path} has appeared, and may shadow a header"
+        new = appeared(inputs, self._root_paths, self._disk)
+        if new:
+            return f"{new} has appeared, and may shadow a header"
         return changed_answer(inputs, self._root_paths, self._disk)
 
     def _paths(self, files: Iterable[Sequence[str]]) -> list[str]:
