@@ -1,8 +1,8 @@
 """Whether an entry is still valid: its inputs are compared by their contents, and remembered by their stamps.
 
-Inputs are compared in the form that a record has: by the names of the fields of `Inputs`, each a list of names, of paths
-as (root, path), or of files as (root, path, digest, tree). A look-up that remembers nothing reads that form from a
-record, and making objects of it would take longer than comparing it.
+Inputs are compared in the form that a record has: by the names of the fields of `Inputs`, each a list of names, of
+paths as (root, path), or of files as (root, path, digest, tree). A look-up that remembers nothing reads that form from
+a record, and making objects of it would take longer than comparing it.
 
 A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the file is hashed at the next look-up.
 """
@@ -64,9 +64,9 @@ class Observation:
                 return f"{path} no longer exists"
             if digest != recorded:
                 return f"{path} has changed"
-        path = appeared(inputs, self._root_paths, self._disk)
-        if path:
-            return f"{path} has appeared, and may shadow a header"
+        new = appeared(inputs, self._root_paths, self._disk)
+        if new:
+            return f"{new} has appeared, and may shadow a header"
         return changed_answer(inputs, self._root_paths, self._disk)
 
     def _paths(self, files: Iterable[Sequence[str]]) -> list[str]:

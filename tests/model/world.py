@@ -56,7 +56,7 @@ extern "C" __attribute__((visibility("hidden"))) const char model_blob[];
 
 def source_text(number: int, features: frozenset[str]) -> str:
     """Returns the op's source. Its functions return texts that hold everything that decides the library's content."""
-    asked = "#define ASKED <wanted.h>\n" if "asked" in features else ""
+    macro = "#define ASKED <wanted.h>\n" if "asked" in features else ""
     quoted = '#include "sub/near.h"\n' if "quoted" in features else ""
     parts = {
         "export": EXPORT,
@@ -64,7 +64,7 @@ def source_text(number: int, features: frozenset[str]) -> str:
         "deep": '" DEEP "' if quoted else "",
         "date": '" __DATE__ "' if "dated" in features else "",
     }
-    text = asked + quoted + SOURCE + VALUE.format(**parts)
+    text = macro + quoted + SOURCE + VALUE.format(**parts)
     text += LINKED.format(**parts) if "linked" in features else ""
     return text + (EMBEDDED.format(**parts) if "embedded" in features else "")
 

@@ -7,7 +7,6 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.builders.spec.installed_torch import torch_folder
 from opforge.cache.filesystem.disk import RACY_NS, Disk
 
 torch = pytest.importorskip("torch", reason="pip install torch")

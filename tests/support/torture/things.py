@@ -155,7 +155,7 @@ class Damager:
         return bytes(changed)
 
     def _change_field(self, content: bytes) -> bytes:
-        """Another value somewhere in a JSON file; in other files, one line twice."""
+        """Returns another value somewhere in a JSON file; in other files, one line twice."""
         try:
             value = json.loads(content)
         except (ValueError, RecursionError):
