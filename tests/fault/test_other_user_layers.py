@@ -176,9 +176,7 @@ def test_a_planted_layer_may_be_filled_but_is_not_loaded(shared, fill, load):
 
 
 @pytest.mark.parametrize("below", ["", "/v2/.."])
-def test_a_link_of_the_other_user_in_a_sticky_folder_is_refused(
-    layer, shared, fill, load, op_path, below
-):
+def test_a_link_of_the_other_user_in_a_sticky_folder_is_refused(layer, shared, fill, load, op_path, below):
     other_user.run_shell(f"ln -s {layer} link", shared)
     link = os.path.join(shared, "link") + below
     answer = load(link)
