@@ -232,10 +232,9 @@ class OpBuilder:
     ) -> Entry:
         self.trace = []
         try:
-            entry = finder.stored_entry(spec, store, exact, force, self.trace)
-            if entry:
+            if entry := finder.stored_entry(spec, store, exact, force, self.trace):
                 return entry
-            from .run import pipeline
+            from .run import pipeline  # not on the path of a hit
 
             return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
         except MemoryError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -38,6 +39,19 @@ def remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):
         os.unlink(path)
+
+
+def snapshot(folder: str) -> dict[str, tuple[object, ...]]:
+    """Returns what identifies each file and folder below a folder, and itself: modes, owners, times, contents."""
+    state = {}
+    for path in sum(paths_in([folder]), [folder]):
+        status = os.lstat(path)
+        content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else ""
+        if stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as file:
+                content = hashlib.sha256(file.read()).hexdigest()
+        state[path] = (status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_mtime_ns, content)
+    return state
 
 
 class Damager:
