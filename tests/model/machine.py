@@ -161,8 +161,10 @@ class Changes(Loads):
     @rule(
         by=load_by,
         name=st.sampled_from(
-            ("CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH", "SOURCE_DATE_EPOCH", "OMPI_MODEL")
-            + ("OPFORGE_PREBUILT", "OPFORGE_PARANOID")
+            (
+                *("CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH", "SOURCE_DATE_EPOCH", "OMPI_MODEL"),
+                *("OPFORGE_PREBUILT", "OPFORGE_PARANOID"),
+            )
         ),
         n=st.integers(0, 2),
     )
