@@ -49,9 +49,9 @@ def find_mutants(names: list[str], first_seed: int) -> bool:
             done, output = None, ""
         seconds, steps = time.monotonic() - began, re.findall(r"'steps': (\d+)", output)
         lines = [line for line in output.splitlines() if line.startswith("AssertionError")]
-        found = bool(done and done.returncode and lines)
-        print(f"{name:58} {'found' if found else 'MISSED'} {seconds:5.0f} s {steps[-1:]} {lines[-1:]}", flush=True)
-        if not found:
+        is_found = bool(done and done.returncode and lines)
+        print(f"{name:58} {'found' if is_found else 'MISSED'} {seconds:5.0f} s {steps[-1:]} {lines[-1:]}", flush=True)
+        if not is_found:
             missed.append(name)
             print(output[-3000:], flush=True)
     return not missed

@@ -63,7 +63,7 @@ def expected(world: World, environment: dict[str, str], moved: str = "") -> dict
 
 
 def _key(world: World, environment: dict[str, str], moved: str, parts: list[bytes]) -> str:
-    """The key of everything else that a library is made of, besides what the preprocessor returns."""
+    """Returns the key of everything else that a library is made of, besides what the preprocessor returns."""
     digest = hashlib.sha256(b"\0".join(parts))
     digest.update(environment.get("LIBRARY_PATH", "").encode())
     files = [world.path(f"{place}/blob.txt") for place in PLACES]
@@ -77,7 +77,7 @@ def _key(world: World, environment: dict[str, str], moved: str, parts: list[byte
 
 
 def _compiler(name: str, environment: dict[str, str]) -> bytes:
-    """The real path of a compiler, with its text if it is a script."""
+    """Returns the real path of a compiler, with its text if it is a script."""
     folders = [""] if "/" in name else environment["PATH"].split(":")
     path = next(path for folder in folders if os.path.exists(path := os.path.join(folder, name)))
     with open(path, "rb") as file:

@@ -112,7 +112,7 @@ class Loads(RuleBasedStateMachine):
             self.stored = state
 
     def check_flags(self, context: Context) -> None:
-        """A layer's entry with other flags than the user's is used only if the user asks for that."""
+        """Checks that a layer's entry with other flags than the user's is used only if the user asks for that."""
         here, there = self.world.variables, context.environment
         if not here.get("OPFORGE_PREBUILT"):
             for name in USER_FLAGS:

@@ -14,7 +14,7 @@ def mutant(patch: Callable[[], None]) -> Callable[[], None]:
 
 @mutant
 def a_compiler_is_its_path() -> None:
-    """The links on the way to a compiler do not count."""
+    """Ignores the links on the way to a compiler."""
     from opforge.builders.toolchains import programs
 
     programs.reached = lambda words: []

@@ -56,7 +56,7 @@ extern "C" __attribute__((visibility("hidden"))) const char model_blob[];
 
 def source_text(number: int, features: frozenset[str]) -> str:
     """Returns the op's source. Its functions return texts that hold everything that decides the library's content."""
-    asked = "#define ASKED <wanted.h>\n" if "asked" in features else ""
+    macro = "#define ASKED <wanted.h>\n" if "asked" in features else ""
     quoted = '#include "sub/near.h"\n' if "quoted" in features else ""
     parts = {
         "export": EXPORT,
@@ -64,7 +64,7 @@ def source_text(number: int, features: frozenset[str]) -> str:
         "deep": '" DEEP "' if quoted else "",
         "date": '" __DATE__ "' if "dated" in features else "",
     }
-    text = asked + quoted + SOURCE + VALUE.format(**parts)
+    text = macro + quoted + SOURCE + VALUE.format(**parts)
     text += LINKED.format(**parts) if "linked" in features else ""
     return text + (EMBEDDED.format(**parts) if "embedded" in features else "")
 
@@ -88,7 +88,8 @@ class World:
         self.write("op/value.h", self.header_text("op", "value.h", 1))
         self.write("late/inner.h", self.header_text("late", "inner.h", 1))
         self.write("mine/include/inner.h", self.header_text("mine", "inner.h", 1))
-        self.write("late/blob.txt", "<blob=late1>")
+        for place in ("late", "mine/include"):
+            self.write(f"{place}/blob.txt", f"<blob={place}1>")
         os.symlink(COMPILERS[0], self.path("alternatives/c++"))
         os.symlink("../alternatives/c++", self.path("bin/g++"))
         for profile, compiler in (("a", COMPILERS[0]), ("b", COMPILERS[-1])):
