@@ -285,8 +285,7 @@ def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
 def _own_problems(builder: OpBuilder) -> list[str]:
     """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
-    The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks for
-    nothing meanwhile: `load` raises the error of a missing source or compiler itself.
+    The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks nothing up.
     """
     if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
         return []

@@ -9,14 +9,8 @@ import subprocess
 import sys
 import time
 
-sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-
-import loads
-import machine
-import mutants
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
-
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [FOLDER, os.path.dirname(FOLDER)]
 MUTANT_SECONDS = 600
 WORLDS = 9
 """The worlds of one run of hypothesis. From ten on it would try the simplest worlds first, in which little happens."""
@@ -24,6 +18,11 @@ WORLDS = 9
 
 def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
     """Runs worlds of `length` steps until there are `steps` in all. Raises the first difference."""
+    import loads
+    import machine
+    from hypothesis import HealthCheck, Phase, seed, settings
+    from hypothesis.stateful import run_state_machine_as_test
+
     options = settings(
         max_examples=WORLDS,
         stateful_step_count=length,
@@ -67,6 +66,9 @@ def main() -> None:
     parser.add_argument("--mutant", default="", help="load with this patch of mutants.py")
     parser.add_argument("--mutants", nargs="*", help="run until each of these patches is found; without names, all")
     options = parser.parse_args()
+    import loads
+    import mutants
+
     if options.mutants is not None:
         sys.exit(not find_mutants(options.mutants or list(mutants.MUTANTS), options.seed))
     loads.mutant = options.mutant

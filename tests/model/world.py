@@ -88,7 +88,8 @@ class World:
         self.write("op/value.h", self.header_text("op", "value.h", 1))
         self.write("late/inner.h", self.header_text("late", "inner.h", 1))
         self.write("mine/include/inner.h", self.header_text("mine", "inner.h", 1))
-        self.write("late/blob.txt", "<blob=late1>")
+        for place in ("late", "mine/include"):
+            self.write(f"{place}/blob.txt", f"<blob={place}1>")
         os.symlink(COMPILERS[0], self.path("alternatives/c++"))
         os.symlink("../alternatives/c++", self.path("bin/g++"))
         for profile, compiler in (("a", COMPILERS[0]), ("b", COMPILERS[-1])):
