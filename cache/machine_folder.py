@@ -86,7 +86,7 @@ def is_private(folder: str) -> bool:
 
 
 def can_remember() -> bool:
-    """Returns whether anything can be remembered here: an image or a container may have no folder that can be written."""
+    """Returns whether anything can be remembered here: a container may have no folder to write to."""
     return any(can_write(f"{folder}/{LOOKUPS}") for folder in folders())
 
 
