@@ -3,6 +3,7 @@
 BENCHMARKS = {
     "cold_load": "loading",
     "warm_load": "loading",
+    "load_sources": "loading",
     "import_cost": "loading",
     "accelerator_calls": "accelerator",
     "edit_compile_run": "building",

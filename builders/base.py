@@ -66,10 +66,7 @@ def _state(builder: OpBuilder) -> list[Any]:
 
 
 def copied(value: Any, depth: int = 6) -> Any:
-    """Returns an attribute that later changes of its lists, dicts and sets do not reach, and that is equal until then.
-
-    Nothing that a builder declares is nested deeper than `depth`.
-    """
+    """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`."""
     kind: Any = type(value) if depth else None
     if kind in (dict, types.MappingProxyType):
         return {name: copied(part, depth - 1) for name, part in value.copy().items()}
@@ -285,7 +282,7 @@ def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
 def _own_problems(builder: OpBuilder) -> list[str]:
     """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
 
-    The override may call `load`, which must not call it again, or OpBuilder's own `is_compatible`, which looks nothing up.
+    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
     """
     if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
         return []

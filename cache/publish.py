@@ -139,7 +139,7 @@ def keep(store: Store, plan_key: str, description: str, root_paths: Mapping[str,
         "inputs_key": key_of(result.inputs.to_json()),
     }
     build = {**result.build, "inputs": result.inputs.to_json()}
-    write_file(os.path.join(result.folder, RECORD), json.dumps(record).encode())
+    write_file(os.path.join(result.folder, RECORD), json.dumps(record, separators=(",", ":")).encode())
     write_file(os.path.join(result.folder, BUILD), json.dumps(build).encode())
     entry, _is_new = admit(store.layout, result.folder, store.owners)
     stamped = Observation(root_paths, store.disk, result.stamps).stamps(build["inputs"])

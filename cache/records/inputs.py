@@ -62,7 +62,7 @@ class Inputs(NamedTuple):
     """The folders, in no trusted tree, in which those names were looked for. A name that appears there may shadow a
     header."""
     present: tuple[RootedPath, ...] = ()
-    """The names that existed in a searched folder at the time."""
+    """The names that existed in a searched folder at the time. The record leaves out those of `files`."""
     folders: tuple[RootedPath, ...] = ()
     """The folders whose stamps change when a name appears in a searched folder."""
     trusted_trees: tuple[tuple[str, RootedPath], ...] = ()
@@ -138,7 +138,9 @@ class Inputs(NamedTuple):
         bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
         names = {_shortest_absent(name, bases, disk) for name in own.names}
         answers = tuple(answer for answer in own.answers if answer.question.startswith(INCLUDE))
-        return own._replace(names=tuple(sorted(names)), answers=answers)
+        read = {RootedPath(file.root, file.path) for file in own.files}  # that these were there is implied
+        present = tuple(path for path in own.present if path not in read)
+        return own._replace(names=tuple(sorted(names)), present=present, answers=answers)
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
         """Returns the path of a name that was absent from a searched folder and is there now; None if there is none."""

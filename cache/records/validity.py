@@ -91,7 +91,7 @@ def appeared(inputs: Mapping[str, Any], root_paths: Mapping[str, str], disk: Dis
     for name in inputs["names"]:
         by_first.setdefault(name.partition("/")[0], []).append(name)
     outside = [first for first in ("", ".", "..") if first in by_first]
-    present = {(root, path) for root, path in inputs["present"]}
+    present = {(path[0], path[1]) for path in (*inputs["present"], *inputs["files"])}
     for folder in inputs["searched"]:
         base = resolve(folder, root_paths)
         if base is None:
@@ -177,7 +177,6 @@ def resolve(rooted: Sequence[str], root_paths: Mapping[str, str]) -> str | None:
 
 def _join(folder: Sequence[str], name: str) -> tuple[str, str]:
     path = f"{folder[1]}/{name}" if folder[1] else name
-    # normpath takes as long as looking for the file.
-    return folder[0], os.path.normpath(path) if "./" in path or "//" in path or path.endswith(
-        ("/", "/.", "/..")
-    ) else path
+    if "./" in path or "//" in path or path.endswith(("/", "/.", "/..")):
+        path = os.path.normpath(path)  # takes as long as looking for the file: not for each name
+    return folder[0], path

@@ -21,27 +21,6 @@ BIG = sample_ops.PLAIN_SOURCE + "".join(
 )
 
 
-@pytest.fixture
-def mount_tmpfs(tmp_path):
-    """A function that mounts a tmpfs with options and returns its path."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small tmpfs: run the tests as root")
-    mounted = []
-
-    def mount(options):
-        path = tmp_path / f"mount{len(mounted)}"
-        path.mkdir()
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "none", path], capture_output=True)
-        if done.returncode:
-            pytest.skip(f"cannot mount a tmpfs here: {done.stderr.decode().strip()}")
-        mounted.append(path)
-        return path
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 @pytest.mark.parametrize("pages", [8, 12, 16, 20, 24, 28, 32, 40])
 def test_a_full_disk_is_reported_at_every_step_and_nothing_is_left(tmp_path, mount_tmpfs, monkeypatch, pages):
     """With each size the build fails at a later step: build file, object, library, record, entry."""
