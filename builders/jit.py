@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .base import OpBuilder, copied
-from .jit_builders import from_files, from_texts
 from .spec import abi as abis
 
-calls: dict[tuple[Callable[..., OpBuilder], str], tuple[Any, OpBuilder]] = {}
+calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
 
 
@@ -57,7 +56,7 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    return _load(from_files, locals())
+    return _load("from_files", locals())
 
 
 def load_inline(
@@ -100,24 +99,26 @@ def load_inline(
     the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
     of another type.
     """
-    return _load(from_texts, locals())
+    return _load("from_texts", locals())
 
 
-def _load(make: Callable[..., OpBuilder], arguments: dict[str, Any]) -> Any:
-    """Returns the op of a call; `make` returns the builder for its arguments.
+def _load(function: str, arguments: dict[str, Any]) -> Any:
+    """Returns the op of a call; `function` of `jit_builders` returns the builder for its arguments.
 
     If the last call for this name had equal arguments, and nothing that it read has changed, neither is done again.
     """
     call = _working_folder(), arguments
     try:
-        before, builder = calls.get((make, arguments["name"]), (None, None))
-        if builder is not None and before == call and (current := builder.current()):
+        before, last = calls.get((function, arguments["name"]), (None, None))
+        if last is not None and before == call and (current := last.current()):
             return current.module
     except Exception:  # of the comparison: an argument of a wrong type may be anything
-        builder = None
+        last = None
     call = copied(call)
-    builder = make(**arguments)
-    calls[make, arguments["name"]] = call, builder
+    from . import jit_builders  # not on the path of a hit
+
+    builder: OpBuilder = getattr(jit_builders, function)(**arguments)
+    calls[function, arguments["name"]] = call, builder
     return builder.load(arguments["verbose"])
 
 

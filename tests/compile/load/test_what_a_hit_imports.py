@@ -26,7 +26,7 @@ PARTS = {
     "opforge.accelerator.devices": "cpu",
     "opforge.accelerator.host": "cpuid",
     "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
-    "opforge.builders": "base jit jit_builders jit_sources loader",
+    "opforge.builders": "base jit loader",
     "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
     "opforge.builders.lookup": "finder memory",
     "opforge.builders.spec": "abi machine kernel_roots op_spec targets",
