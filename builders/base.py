@@ -246,7 +246,8 @@ class OpBuilder:
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
         """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
-            entry = self._entry(spec, _log_progress if verbose else None, store=self._store())
+            progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
+            entry = self._entry(spec, progress, store=self._store())
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -292,7 +293,3 @@ def _own_problems(builder: OpBuilder) -> list[str]:
     finally:
         builder._in_own_verdict = False
     return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
-
-
-def _log_progress(done: int, total: int, title: str) -> None:
-    log.warning("[%d/%d] %s", done, total, title)

@@ -191,6 +191,7 @@ class Store:
         The op's own files are compared first: they are few, and of the versions of an op they rule out all but one.
         """
         from .filesystem.packages import KEPT_ANSWERS, PackageFiles
+        from .keys import key_of
         from .records.inputs import Inputs
         from .records.trusted_trees import reassigned
 
@@ -199,7 +200,10 @@ class Store:
         if problem:
             return stamped, problem
         packages = PackageFiles(self.disk, self.layout.path(*KEPT_ANSWERS))
-        inputs = reassigned(Inputs.from_json(entry.build()["inputs"]), root_paths, packages).to_json()
+        recorded = Inputs.from_json(entry.build()["inputs"])
+        if key_of(recorded.to_json()) != entry.record["inputs_key"]:
+            raise ValueError("it was built from other files")  # another entry's, or damaged
+        inputs = reassigned(recorded, root_paths, packages).to_json()
         return seen.stamps(inputs), seen.problem(inputs)
 
     def _pointers(self, plan_key: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Object files by the unit that they were compiled from: after an edit of one source of ten, one is compiled.
 
     v2/objects/UNIT/DIGEST.o       the object file, named by its own digest
-    v2/objects/UNIT/DIGEST.json    what it was compiled from
+    v2/objects/UNIT/DIGEST.json    what it was compiled from, and a digest of that, of UNIT and of DIGEST
 
 UNIT is the key of a compilation's command. As with entries, the files that it read decide whether it is still valid.
 """
@@ -13,7 +13,7 @@ import os
 import shutil
 
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, read_json, renew, write_file
-from opforge.cache.keys import bytes_digest
+from opforge.cache.keys import bytes_digest, key_of
 from opforge.cache.layout import Layout
 
 from . import size_log, validity
@@ -40,8 +40,10 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
     for name in names:
         try:
             record = read_json(os.path.join(folder, name))
-            inputs = Inputs.from_json(record)
-            if seen.problem(record) or not inputs.files:  # a record that names no file would hold for ever
+            if record["key"] != key_of([unit, name[:-5], record["inputs"]]):
+                continue  # another object's record in this one's place would give the object for other sources
+            inputs = Inputs.from_json(record["inputs"])
+            if seen.problem(record["inputs"]) or not inputs.files:  # a record that names no file would hold for ever
                 continue
             content = read_file(os.path.join(folder, name[:-5] + ".o"), MAX_OBJECT_BYTES)
         except UNREADABLE:
@@ -60,9 +62,10 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
     folder = layout.path("objects", unit)
     try:
         content = read_file(path, MAX_OBJECT_BYTES)
-        name = os.path.join(folder, bytes_digest(content))
+        digest, fields = bytes_digest(content), inputs.to_json()
+        name = os.path.join(folder, digest)
         make_folder(folder)
-        record = json.dumps(inputs.to_json()).encode()
+        record = json.dumps({"key": key_of([unit, digest, fields]), "inputs": fields}).encode()
         write_file(name + ".o", content)
         write_file(name + ".json", record)
         size_log.append(layout, len(content) + len(record))

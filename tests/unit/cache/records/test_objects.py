@@ -10,6 +10,7 @@ import pytest
 
 from opforge.cache import current
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
@@ -97,7 +98,9 @@ def test_a_damaged_record_is_not_used(unit, text):
 def test_a_record_that_names_no_file_is_not_used(unit):
     unit.keep()
     (path,) = unit.stored(".json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "files": []}))
+    inputs = Inputs(()).to_json()
+    key = key_of(["unit", path.stem, inputs])
+    path.write_text(json.dumps({"key": key, "inputs": inputs}))
     assert unit.reuse() is None
 
 
@@ -156,4 +159,32 @@ def test_objects_are_private(unit):
 def test_a_failure_to_keep_an_object_raises_nothing(unit):
     (unit.folder / "store" / "v2" / "objects").write_text("a file in the folder's place")
     unit.keep()
+    assert unit.reuse() is None
+
+
+def test_the_record_of_another_object_is_not_used(unit):
+    """Two versions of one source: each object with the other's record would be linked for the wrong source."""
+    unit.keep(b"first")
+    unit.write("int b;")
+    unit.keep(b"second")
+    assert unit.reuse() == b"second"
+    first, second = unit.stored(".json")
+    contents = first.read_bytes(), second.read_bytes()
+    second.write_bytes(contents[0])
+    first.write_bytes(contents[1])
+    assert unit.reuse() is None
+    first.write_bytes(contents[0])
+    second.write_bytes(contents[1])
+    assert unit.reuse() == b"second"
+
+
+def test_a_record_that_has_lost_a_file_is_not_used(unit):
+    unit.write("int h;", "h.h")
+    (unit.folder / "a.o").write_bytes(b"object")
+    objects.keep(unit.layout, "unit", str(unit.folder / "a.o"), unit.inputs("a.cpp", "h.h"))
+    assert unit.reuse() == b"object"
+    (path,) = unit.stored(".json")
+    record = json.loads(path.read_bytes())
+    record["inputs"] = unit.inputs("a.cpp").to_json()
+    path.write_text(json.dumps(record))
     assert unit.reuse() is None

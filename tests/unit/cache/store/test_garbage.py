@@ -141,6 +141,17 @@ def test_a_record_in_another_entrys_folder_is_not_used(fake_op):
     assert fake_op.get() is None
 
 
+def test_how_another_entry_was_built_is_not_compared(fake_op):
+    """Its files may be unchanged where this entry's are not."""
+    first = fake_op.build()
+    fake_op.edit("int b;")
+    second = fake_op.build()
+    assert fake_op.get() is not None
+    shutil.copy(os.path.join(first.folder, entries.BUILD), os.path.join(second.folder, entries.BUILD))
+    assert fake_op.get() is None
+    assert "what it was built from cannot be read" in fake_op.reasons()
+
+
 @pytest.mark.parametrize("number", [0, entries.FORMAT + 1, "1", None])
 def test_a_record_of_another_format_is_not_read(fake_op, number):
     path = os.path.join(fake_op.build().folder, entries.RECORD)
