@@ -1,4 +1,4 @@
-"""A store that cannot be written: with a memory it is hashed once a machine; without one it is searched like a layer."""
+"""A store that cannot be written: with a memory it is hashed once; without one it is searched as a layer."""
 
 from __future__ import annotations
 
