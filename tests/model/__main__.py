@@ -23,15 +23,15 @@ def run(steps: int, length: int, random_seed: int, shrink: bool) -> None:
     from hypothesis import HealthCheck, Phase, seed, settings
     from hypothesis.stateful import run_state_machine_as_test
 
-    options = settings(
-        max_examples=WORLDS,
-        stateful_step_count=length,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    while loads.counts["steps"] < steps:
+    while (left := steps - loads.counts["steps"]) > 0:
+        options = settings(
+            max_examples=min(WORLDS, -(-left // length)),
+            stateful_step_count=length,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
         run_state_machine_as_test(seed(random_seed)(machine.Changes), settings=options)
         random_seed += 1
 
