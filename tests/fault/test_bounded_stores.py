@@ -11,6 +11,7 @@ from support import child_processes, sample_ops
 
 from opforge.builders import loader
 from opforge.cache import current, machine_folder, staging
+from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
@@ -126,6 +127,7 @@ def test_an_entry_that_is_evicted_at_every_load_is_an_error(folder, layout, monk
 
 def test_a_process_that_has_loaded_an_entry_can_use_it_after_its_eviction(folder, layout):
     cls = sample_ops.plain_op(folder, value=7004)
+    time.sleep(RACY_NS / 1e9 + 0.1)  # otherwise the second load looks the op up, and builds it
     builder = cls()
     op = builder.load()
     assert evict_everything(layout)

@@ -254,7 +254,7 @@ def test_the_files_of_a_precompiled_header_are_inputs_of_each_unit(folder, own_s
     cls = op_of_five_units(folder)
     cls().build(jobs=1)
     records = [json.loads(path.read_text()) for path in own_store.glob("v2/objects/*/*.json")]
-    inputs = [{file[1] for file in record["files"]} for record in records]
+    inputs = [{file[1] for file in record["inputs"]["files"]} for record in records]
     assert len(inputs) == 5
     for path in ("include/torch/csrc/stable/tensor.h", "include/torch/headeronly/core/ScalarType.h"):
         assert sum(path in files for files in inputs) >= 4, path
