@@ -64,7 +64,8 @@ def test_another_path_that_finds_the_same_programs_asks_the_compiler_nothing(tmp
         folder.mkdir(parents=True)
         text_files.write_script(folder, "cmake")
         assert load(CXX=compiler, PATH=f"{folder}:{os.environ['PATH']}", FORBID="1") == "0 cache"
-    assert len(list((own_store / "v2" / "toolchains").iterdir())) == 1
+    records = {path.name for path in (own_store / "v2" / "toolchains").iterdir()} - {"packages.json"}
+    assert len(records) == 1
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,8 @@ def test_the_ranks_of_one_job_share_a_library(tmp_path, load, own_store):
     for rank in ("0", "1", "2"):
         origin = "built" if rank == "0" else "cache"
         assert load(CXX=wrapper, OMPI_COMM_WORLD_RANK=rank, OMPI_MCA_ess_base_vpid=rank) == f"0 {origin}"
-    assert len(list((own_store / "v2" / "toolchains").iterdir())) == 1
+    records = {path.name for path in (own_store / "v2" / "toolchains").iterdir()} - {"packages.json"}
+    assert len(records) == 1
 
 
 def test_a_wrapper_that_starts_another_program_of_path_is_asked_again(tmp_path, load):
