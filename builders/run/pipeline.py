@@ -142,7 +142,7 @@ def build(
     else:
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
     bounds.enforce(store.layout, *limits)
-    if not settings.paranoid():
+    if not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
         programs = {} if spec.uses_host_compiler else toolchain.programs()
         memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
     _log_first_warning(spec.name, output, match.entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from support import sample_ops, text_files
@@ -11,6 +12,7 @@ from support.store.fake_store import ME
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import machine
 from opforge.builders.spec.description import description_key
+from opforge.cache.filesystem.disk import RACY_NS
 from opforge.cache.transfer import layer
 
 
@@ -94,3 +96,17 @@ def test_a_layer_is_used_for_a_moved_tree_and_nothing_is_written(folder, tmp_pat
     moved = sample_ops.builder_class(tmp_path / "moved", "plain", abi="c")
     assert moved().build().origin == str(tmp_path / "layer")
     assert text_files.tree(tmp_path / "layer") == before and not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("options", [{"force": True}, {"exact": True}], ids=["force", "exact"])
+def test_a_build_that_passes_a_layer_over_does_not_hide_it_from_the_next_look_up(
+    folder, add_to_layer, monkeypatch, options
+):
+    """What is remembered after a build is the outcome of that build, not of a look-up."""
+    monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v3")
+    cls = sample_ops.plain_op(folder, value=5)
+    low = add_to_layer(cls, "cpu:x86-64")
+    time.sleep(RACY_NS / 1e9 + 0.1)  # otherwise nothing is remembered
+    builder = cls("cpu:x86-64-v3")
+    assert builder.build(**options).origin == "built"
+    assert find(builder.spec()).entry.library == low.library
