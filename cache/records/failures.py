@@ -32,7 +32,7 @@ def path(layout: Layout, plan_key: str) -> str:
 
 def note(layout: Layout, plan_key: str, failure: Failure) -> None:
     """Writes the failure for the waiters."""
-    data = {"kind": failure.kind, "told": failure.attributes, "inputs": failure.state, "id": os.urandom(8).hex()}
+    data = {"kind": failure.kind, "attributes": failure.attributes, "state": failure.state, "id": os.urandom(8).hex()}
     try:
         write_file(path(layout, plan_key), json.dumps(data).encode())
     except OSError:
@@ -51,9 +51,9 @@ def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure
     """Returns the latest failure if it is of the same sources and its id is not `earlier_id`; otherwise None."""
     try:
         data = read_json(path(layout, plan_key))
-        kind, attributes = data["kind"], data["told"]
+        kind, attributes = data["kind"], data["attributes"]
         is_error = isinstance(kind, str) and isinstance(attributes["message"], str)
-        if is_error and str(data["id"]) != earlier_id and data["inputs"] == state:
+        if is_error and str(data["id"]) != earlier_id and data["state"] == state:
             return Failure(kind, attributes, state)
     except UNREADABLE:
         return None

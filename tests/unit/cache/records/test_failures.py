@@ -26,9 +26,9 @@ def test_a_failure_is_for_those_who_were_waiting_for_the_same_sources(fake_store
     "damaged",
     [
         '{"id": "x"}',
-        '{"inputs": "state", "kind": "compile", "told": {"message": "text"}}',
-        '{"id": 1, "inputs": "state", "kind": "compile", "told": "text"}',
-        '{"id": 1, "inputs": "state", "kind": {}, "told": {"message": "text"}}',
+        '{"state": "state", "kind": "compile", "attributes": {"message": "text"}}',
+        '{"id": 1, "state": "state", "kind": "compile", "attributes": "text"}',
+        '{"id": 1, "state": "state", "kind": {}, "attributes": {"message": "text"}}',
         "[" * 100_000,
     ],
 )
