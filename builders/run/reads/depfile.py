@@ -36,7 +36,7 @@ def parse_depfile(content: bytes, folder: bytes) -> list[bytes]:
         named = _files(word, folder) + _split(word, folder)
         is_part = not named and any(word in name for name in alone)
         files += named or ([] if is_part else [_unquoted(word)])
-    # A line break in a name cannot be distinguished from the end of the rule. Nothing has this name, so nothing is stored.
+    # A line break in a name looks like the end of the rule. Nothing has this name, so nothing is stored.
     files += [rule for rule in rules[1:] if rule.strip() and not rule.endswith(b":")]
     return list(dict.fromkeys(files))
 
