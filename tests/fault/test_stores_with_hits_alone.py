@@ -83,8 +83,8 @@ def test_a_hit_evicts_what_others_no_longer_use(kept, monkeypatch):
 def set_time_in_the_future(utime):
     """Returns an utime() of the file system whose clock is 181 days ahead."""
 
-    def set_time(path, times=None):
-        utime(path, times or (time.time() + 181 * garbage.DAY,) * 2)
+    def set_time(path, times=None, **options):
+        utime(path, times or (time.time() + 181 * garbage.DAY,) * 2, **options)
 
     return set_time
 
