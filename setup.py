@@ -5,7 +5,9 @@ import sys
 
 from setuptools import find_packages, setup
 
-PARTS = {f"opforge.{part}": part for part in ("accelerator", "builders", "cache", "ops")} | {"opforge": "src/opforge"}
+PARTS = {f"opforge.{part}": part for part in ("accelerator", "builders", "cache", "ops", "packages")} | {
+    "opforge": "src/opforge"
+}
 
 package_dir = dict(PARTS)
 for package, folder in PARTS.items():

@@ -35,6 +35,13 @@ from .base import (
 if TYPE_CHECKING:
     from .build import CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
+    from .kernels import (
+        KernelFormatError,
+        KernelIncompatibleError,
+        KernelLoadError,
+        KernelNotFoundError,
+        PackError,
+    )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
 
@@ -46,9 +53,14 @@ _FILES = {
     "ExtraNotInstalledError": "packages",
     "HostfileError": "launch",
     "InspectionError": "commands",
+    "KernelFormatError": "kernels",
+    "KernelIncompatibleError": "kernels",
+    "KernelLoadError": "kernels",
+    "KernelNotFoundError": "kernels",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
+    "PackError": "kernels",
     "PortError": "commands",
     "UnstableInputError": "build",
 }
@@ -68,7 +80,11 @@ __all__ = [
     "ExtraNotInstalledError",
     "HostfileError",
     "InspectionError",
+    "KernelFormatError",
+    "KernelIncompatibleError",
     "KernelLaunchError",
+    "KernelLoadError",
+    "KernelNotFoundError",
     "LaunchError",
     "LauncherNotFoundError",
     "LayerError",
@@ -78,6 +94,7 @@ __all__ = [
     "OpIncompatibleError",
     "OpNotFoundError",
     "OpforgeError",
+    "PackError",
     "PortError",
     "PrebuiltRequiredError",
     "SettingError",

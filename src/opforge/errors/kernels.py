@@ -1,0 +1,50 @@
+"""Errors about kernel packages: their files, finding and loading them, packing, publishing and locking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import OpforgeError, bullet_list
+
+
+class KernelFormatError(OpforgeError, ValueError):
+    """A name, a version or a file of a kernel package is invalid; `where` is the file, or what holds the value."""
+
+    def __init__(self, where: str, problem: str, expected: str) -> None:
+        super().__init__(f"{where}: {problem}. Expected {expected}.")
+        self.where, self.problem, self.expected = where, problem, expected
+
+
+class KernelNotFoundError(OpforgeError, LookupError):
+    """No package of that name and version is there; `searched` lists where it was looked for."""
+
+    def __init__(self, name: str, searched: Sequence[str], advice: str) -> None:
+        super().__init__(f"The kernel {name} was not found. Looked in:{bullet_list(searched)}\n{advice}")
+        self.name, self.searched, self.advice = name, tuple(searched), advice
+
+
+class KernelIncompatibleError(OpforgeError, RuntimeError):
+    """No variant of the package fits this machine; `reasons` has one line for each."""
+
+    def __init__(self, name: str, reasons: Sequence[str], advice: str = "") -> None:
+        super().__init__(
+            f"No variant of the kernel {name} can be used here:{bullet_list(reasons)}"
+            + (f"\n{advice}" if advice else "")
+        )
+        self.name, self.reasons, self.advice = name, tuple(reasons), advice
+
+
+class KernelLoadError(OpforgeError, ImportError):
+    """A package that fits could not be loaded: a file of it was changed, or importing it failed."""
+
+    def __init__(self, name: str, folder: str, problem: str, advice: str) -> None:
+        super().__init__(f"The kernel {name} in {folder} could not be loaded: {problem}. {advice}")
+        self.name, self.folder, self.problem, self.advice = name, folder, problem, advice
+
+
+class PackError(OpforgeError, RuntimeError):
+    """A package could not be made; `problems` lists everything that is wrong with it."""
+
+    def __init__(self, name: str, problems: Sequence[str], advice: str) -> None:
+        super().__init__(f"The package {name} cannot be made:{bullet_list(problems)}\n{advice}")
+        self.name, self.problems, self.advice = name, tuple(problems), advice
