@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .commands import ArchiveError, InspectionError, PortError
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .remote import PublishError, RemoteError, SignatureError, StoreError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -50,6 +51,10 @@ _FILES = {
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
     "PortError": "commands",
+    "PublishError": "remote",
+    "RemoteError": "remote",
+    "SignatureError": "remote",
+    "StoreError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -80,8 +85,12 @@ __all__ = [
     "OpforgeError",
     "PortError",
     "PrebuiltRequiredError",
+    "PublishError",
+    "RemoteError",
     "SettingError",
+    "SignatureError",
     "SourceNotFoundError",
+    "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
     "UnknownAcceleratorError",
