@@ -85,7 +85,7 @@ def of_folder(folder: str, algorithm: str = "sha256") -> dict[str, str]:
 
 
 def problems(folder: str, expected: Mapping[str, str], algorithm: str = "sha256") -> list[str]:
-    """Returns how a variant's files differ from their digests, in the hub's words, sorted. Raises OSError, ValueError."""
+    """Returns how a variant's files differ from their digests, in the hub's words. Raises OSError, ValueError."""
     actual = of_folder(folder, algorithm)
     lines = [f"Missing file: {path}" for path in expected.keys() - actual.keys()]
     lines += [f"Unknown file: {path}" for path in actual.keys() - expected.keys()]

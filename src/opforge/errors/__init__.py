@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .remote import PublishError, RemoteError, SignatureError, StoreError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -62,6 +63,10 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "PublishError": "remote",
+    "RemoteError": "remote",
+    "SignatureError": "remote",
+    "StoreError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -97,8 +102,12 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "PublishError",
+    "RemoteError",
     "SettingError",
+    "SignatureError",
     "SourceNotFoundError",
+    "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
     "UnknownAcceleratorError",

@@ -27,10 +27,8 @@ class KernelIncompatibleError(OpforgeError, RuntimeError):
     """No variant of the package fits this machine; `reasons` has one line for each."""
 
     def __init__(self, name: str, reasons: Sequence[str], advice: str = "") -> None:
-        super().__init__(
-            f"No variant of the kernel {name} can be used here:{bullet_list(reasons)}"
-            + (f"\n{advice}" if advice else "")
-        )
+        last = f"\n{advice}" if advice else ""
+        super().__init__(f"No variant of the kernel {name} can be used here:{bullet_list(reasons)}{last}")
         self.name, self.reasons, self.advice = name, tuple(reasons), advice
 
 
