@@ -17,6 +17,7 @@ COMMANDS = {
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
+    "pack": ("opforge.cli.kernels.pack:command", "Make a package of a kernel, in the form of the Hugging Face hub."),
     "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
     "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
