@@ -131,6 +131,35 @@ def triton_jit() -> bool:
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
 
 
+def data_dir() -> str:
+    """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "opforge")
+
+
+def kernel_checkouts() -> dict[str, str]:
+    """Returns the folders of kernel packages that are not installed, by name: OPFORGE_KERNELS."""
+    value = os.environ.get("OPFORGE_KERNELS", "")
+    folders = {}
+    for part in filter(None, value.split(os.pathsep)):
+        name, equals, path = part.partition("=")
+        if not equals or not path:
+            raise SettingError("OPFORGE_KERNELS", value, f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}")
+        folders[name.strip()] = os.path.abspath(os.path.expanduser(path.strip()))
+    return folders
+
+
+def kernel_folders() -> tuple[str, ...]:
+    """Returns further folders in which kernel packages are installed, searched first: OPFORGE_KERNEL_PATH."""
+    value = os.environ.get("OPFORGE_KERNEL_PATH", "")
+    return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
+
+
+def installs_kernels() -> bool:
+    """Returns whether get_kernel downloads a package that is not installed."""
+    return _flag("OPFORGE_INSTALL")
+
+
 def lock_timeout() -> float | None:
     """Returns how many seconds to wait for another process's build; None to wait as long as it lives."""
     value = os.environ.get("OPFORGE_LOCK_TIMEOUT", "").strip()

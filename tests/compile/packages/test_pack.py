@@ -10,7 +10,7 @@ import sys
 import kernel_abi_check
 import pytest
 from support import child_processes
-from support.kernel_projects import python_project, scale_project
+from support.kernels.projects import python_project, scale_project
 from support.text_files import write
 
 from opforge.accelerator.target import Target
