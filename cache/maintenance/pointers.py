@@ -1,4 +1,4 @@
-"""The pointers of a store: empty files by which plans and descriptions name entries. Their times are the last uses."""
+"""The pointers of a store: files by which plans and descriptions name entries. Their times are the last uses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from typing import NamedTuple
 
 from opforge.cache.filesystem.files import is_temp_name
-from opforge.cache.layout import Layout
+from opforge.cache.layout import FETCHED, Layout
 
-AREAS = ("plans", "descriptions")
+AREAS = ("plans", "descriptions", FETCHED)
 
 
 class Pointer(NamedTuple):
