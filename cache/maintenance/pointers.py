@@ -56,6 +56,8 @@ def read(layout: Layout) -> Pointers:
                         empty.append((area, folder.path, folder.stat(follow_symlinks=False).st_mtime))
                 except FileNotFoundError:
                     continue  # another process has just removed it
+        except FileNotFoundError:
+            is_complete = is_complete and area == FETCHED  # it is made when something is fetched
         except OSError:
             is_complete = False
     return Pointers(files, empty, temp_files, is_complete)
