@@ -146,6 +146,10 @@ def build(
         programs = {} if spec.uses_host_compiler else toolchain.programs()
         memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
     _log_first_warning(spec.name, output, match.entry)
+    if settings.remotes():
+        from opforge.builders.lookup import remotes
+
+        remotes.publish(spec, store, match.entry)
     return match.entry
 
 

@@ -10,7 +10,10 @@ from opforge.errors import StoreError
 
 MAX_NAME_CHARACTERS = 240
 """S3 allows 1024 for bucket prefix and name, and a path of a folder about 4000."""
+LOCK_SUFFIX = ".lock"
+"""The lock of an object has its name and this suffix, so no object may end with it."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_PREFIX = re.compile(rf"({_NAME.pattern}/?)?")
 
 
 class Stored(NamedTuple):
@@ -64,14 +67,30 @@ class ObjectStore(Protocol):
 def check_name(url: str, name: str) -> str:
     """Returns the name of an object. Raises StoreError if it could mean anything but a path below the store's root.
 
-    Allowed are ASCII letters, digits and ".-_/", at most 240 characters; no part may begin with a dot or be empty.
+    Allowed are ASCII letters, digits and ".-_/", at most 240 characters; no part may begin with a dot, end with ".lock"
+    or be empty.
     """
-    if len(name) > MAX_NAME_CHARACTERS or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise StoreError(
-            url,
-            "checking a name",
-            f"{name[:MAX_NAME_CHARACTERS]!r} cannot be the name of an object",
-            f"Expected parts of ASCII letters, digits, '-', '_' and '.', separated by '/', none of which begins with a"
-            f" dot; at most {MAX_NAME_CHARACTERS} characters",
+            url, "checking a name", f"{name[:MAX_NAME_CHARACTERS]!r} cannot be the name of an object", _RULE
         )
     return name
+
+
+def check_prefix(url: str, prefix: str) -> str:
+    """Returns the beginning of names: a name that may end with "/", or "". Raises StoreError."""
+    if len(prefix) > MAX_NAME_CHARACTERS or not _PREFIX.fullmatch(prefix):
+        shown = prefix[:MAX_NAME_CHARACTERS]
+        raise StoreError(url, "checking a prefix", f"{shown!r} cannot be the beginning of an object's name", _RULE)
+    return prefix
+
+
+def is_name(name: str) -> bool:
+    """Returns whether an object can have this name: stores leave out of listings what others have put there."""
+    return len(name) <= MAX_NAME_CHARACTERS and bool(_NAME.fullmatch(name)) and f"{LOCK_SUFFIX}/" not in f"{name}/"
+
+
+_RULE = (
+    "Expected parts of ASCII letters, digits, '-', '_' and '.', separated by '/'. No part begins with a dot or ends"
+    f" with {LOCK_SUFFIX!r}, and there are at most {MAX_NAME_CHARACTERS} characters"
+)

@@ -1,0 +1,111 @@
+"""The remotes as a source of a look-up: what they have is fetched once on a node, and a failure costs one warning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.builders.lookup.remotes import Request
+from opforge.cache.filesystem import lock
+from opforge.cache.store import Rejected
+from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError
+
+from . import answers, fetch, fetched_entries
+from .remotes import Remote, configured
+from .stores import open_store
+
+if TYPE_CHECKING:
+    from opforge.cache.records.entry import Entry
+
+log = logging.getLogger("opforge")
+OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
+FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
+
+
+class Remotes:
+    """The remotes that the settings name."""
+
+    def __init__(self, remotes: Iterable[Remote] | None = None, is_fresh: bool = False) -> None:
+        """Takes the remotes of the settings, unless others are given. `is_fresh` uses nothing that is remembered."""
+        self._remotes = list(configured() if remotes is None else remotes)
+        self._is_fresh = is_fresh
+
+    def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
+        """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
+        try:
+            if fetched_entries.verify_again(request, rejected):
+                return True
+        except FAILURES as error:
+            log.warning("%s: nothing is fetched: %s", request.op, error)
+            rejected.append(Rejected(str(request.store.layout), str(error)))
+            return False
+        asked = self._asked(request, rejected)
+        return bool(asked) and self._fetch_once(asked, request, rejected)
+
+    def offered(self, request: Request, rejected: list[Rejected]) -> str:
+        """Returns what would be fetched, as one line; empty if there is nothing."""
+        for remote in self._asked(request, rejected):
+            try:
+                store = open_store(remote.url, settings.offline())
+                usable = fetch.candidates(store, remote, request, self._is_fresh, rejected)
+            except FAILURES as error:
+                rejected.append(Rejected(str(remote), str(error)))
+                continue
+            if usable:
+                best = usable[0]
+                signed = f"signed by {best.signer}" if best.signer else "unsigned"
+                return f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
+        return ""
+
+    def built(self, request: Request, entry: Entry) -> None:
+        """Publishes a new entry in the background, to the remotes that take what is built here."""
+        targets = [remote for remote in self._remotes if remote.pushes]
+        if targets:
+            from . import background
+
+            background.push(targets, request.op, entry, request.description)
+
+    def _asked(self, request: Request, rejected: list[Rejected]) -> list[Remote]:
+        """Returns the remotes that are asked now. The others are added to `rejected`, with the reason."""
+        asked = []
+        for remote in self._remotes:
+            reason = OFFLINE if settings.offline() and not remote.is_local else ""
+            if not reason and not self._is_fresh:
+                reason = answers.failure(remote) or answers.miss(remote, request.description)
+            if reason:
+                rejected.append(Rejected(str(remote), reason))
+            else:
+                asked.append(remote)
+        return asked
+
+    def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
+        """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""
+        layout = request.store.layout
+        before = fetched_entries.names(layout, request.description)
+
+        def has_news() -> bool:
+            return fetched_entries.names(layout, request.description) != before
+
+        path = layout.path("locks", request.description)
+        try:
+            with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
+                if result is lock.LockResult.READY or has_news():
+                    return True
+                if result is lock.LockResult.WAITED:  # the process that had it may have learned that there is nothing
+                    remotes = [remote for remote in remotes if remote in self._asked(request, rejected)]
+                return any(self._fetch_from(remote, request, rejected) for remote in remotes)
+        except LockTimeoutError as error:
+            log.warning("%s", error)
+            return False
+
+    def _fetch_from(self, remote: Remote, request: Request, rejected: list[Rejected]) -> bool:
+        try:
+            return fetch.fetch_from(remote, request, self._is_fresh, rejected)
+        except FAILURES as error:
+            answers.note_failure(remote, str(error))
+            rejected.append(Rejected(str(remote), str(error)))
+            text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
+            log.warning(text, request.op, remote, error)
+            return False
