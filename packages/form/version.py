@@ -33,16 +33,25 @@ def parse(text: object, where: str = "the version") -> Version:
     return Version(int(match[1]), int(match[2] or 0))
 
 
-class Range(NamedTuple):
+class Range:
     """A range of versions: all of `bounds` hold. Each is (lowest, highest, excluded or not)."""
 
-    text: str
-    bounds: tuple[tuple[Version, Version, bool], ...] = ()
+    __slots__ = ("bounds", "text")
 
-    def __contains__(self, version: object) -> bool:
-        return isinstance(version, tuple) and all(
-            (low <= version <= high) != excluded for low, high, excluded in self.bounds
-        )
+    def __init__(self, text: str, bounds: tuple[tuple[Version, Version, bool], ...] = ()) -> None:
+        self.text, self.bounds = text, bounds
+
+    def __contains__(self, version: Version) -> bool:
+        return all((low <= version <= high) != excluded for low, high, excluded in self.bounds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Range) and self.bounds == other.bounds
+
+    def __hash__(self) -> int:
+        return hash(self.bounds)
+
+    def __repr__(self) -> str:
+        return f"Range({self.text!r})"
 
     def __str__(self) -> str:
         """Returns the range as it was written; `any` for the one that holds every version."""

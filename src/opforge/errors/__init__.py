@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .kernels import (
         KernelFormatError,
         KernelIncompatibleError,
+        KernelInstallError,
         KernelLoadError,
         KernelNotFoundError,
         PackError,
@@ -56,6 +57,7 @@ _FILES = {
     "InspectionError": "commands",
     "KernelFormatError": "kernels",
     "KernelIncompatibleError": "kernels",
+    "KernelInstallError": "kernels",
     "KernelLoadError": "kernels",
     "KernelNotFoundError": "kernels",
     "LaunchError": "launch",
@@ -87,6 +89,7 @@ __all__ = [
     "InspectionError",
     "KernelFormatError",
     "KernelIncompatibleError",
+    "KernelInstallError",
     "KernelLaunchError",
     "KernelLoadError",
     "KernelNotFoundError",

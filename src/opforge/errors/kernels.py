@@ -40,6 +40,14 @@ class KernelLoadError(OpforgeError, ImportError):
         self.name, self.folder, self.problem, self.advice = name, folder, problem, advice
 
 
+class KernelInstallError(OpforgeError, RuntimeError):
+    """A package, or a variant of it, was not installed; nothing of it is left."""
+
+    def __init__(self, what: str, problem: str, advice: str) -> None:
+        super().__init__(f"{what} was not installed: {problem}. {advice}.")
+        self.what, self.problem, self.advice = what, problem, advice
+
+
 class PackError(OpforgeError, RuntimeError):
     """A package could not be made; `problems` lists everything that is wrong with it."""
 

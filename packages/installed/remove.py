@@ -1,0 +1,50 @@
+"""Removes installed packages. Only what an installation has written is removed."""
+
+from __future__ import annotations
+
+import os
+
+from opforge.packages.form.version import Range
+
+from . import releases
+from .add import remove_folder
+from .layout import Root
+from .releases import Installed
+
+
+def remove(root: Root, name: str, numbers: Range) -> list[Installed]:
+    """Removes the releases of a package in a range of versions; returns them. Raises OSError.
+
+    The release's file goes first: a process that is killed leaves files that nothing names, which the next removal
+    takes.
+    """
+    removed = list(releases.matching(root, name, numbers))
+    for release in removed:
+        os.unlink(root.release(name, str(release.version)))
+    folder = root.join("names", *name.split("/"))
+    for path in (folder, os.path.dirname(folder)):
+        try:
+            os.rmdir(path)
+        except OSError:
+            break  # it holds other versions, or other names
+    if removed:
+        sweep(root)
+    return removed
+
+
+def sweep(root: Root) -> list[str]:
+    """Removes the files of variants that no release names; returns their digests. Raises OSError."""
+    used = {
+        part.digest
+        for name in releases.names(root)
+        for number in releases.versions(root, name)
+        for part in getattr(releases.read(root, name, number), "variants", ())
+    }
+    try:
+        present = os.listdir(root.join("trees"))
+    except OSError:
+        return []
+    unused = [digest for digest in present if digest not in used and len(digest) == 64]
+    for digest in unused:
+        remove_folder(root.tree(digest))
+    return unused
