@@ -20,7 +20,7 @@ def remove(root: Root, name: str, numbers: Range) -> list[Installed]:
     """
     removed = list(releases.matching(root, name, numbers))
     for release in removed:
-        os.unlink(root.release(name, str(release.version)))
+        _forget(root, release)
     folder = root.join("names", *name.split("/"))
     for path in (folder, os.path.dirname(folder)):
         try:
@@ -48,3 +48,15 @@ def sweep(root: Root) -> list[str]:
     for digest in unused:
         remove_folder(root.tree(digest))
     return unused
+
+
+def _forget(root: Root, release: Installed) -> None:
+    """Removes what an installation has written of a release, but for the files of its variants."""
+    paths = [root.release(release.name, str(release.version))]
+    if release.digest:
+        paths.append(root.join("releases", release.digest))
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue

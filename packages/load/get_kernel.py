@@ -94,14 +94,13 @@ def _load(
                 return module
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
     if install if install is not None else settings.installs_kernels():
-        return _installed_now(name, numbers, label, locked, caller)
+        return _installed_now(name, numbers, label, locked)
     if reasons:
         raise _nothing_fits(text, reasons, "")
     from opforge.errors import KernelNotFoundError
 
-    range_text = f" '{name}{'' if numbers.text == '' else '@' + numbers.text}'" if numbers.text else f" {name}"
-    advice = f"Install it with: opforge install{range_text}"
-    raise KernelNotFoundError(text, searched, f"{advice}, or call get_kernel(..., install=True).")
+    what = f"'{name}@{numbers}'" if numbers.text else name
+    raise KernelNotFoundError(text, searched, f"Install it with: opforge install {what}")
 
 
 def _checkout_folder(name: str) -> str | None:
@@ -242,11 +241,31 @@ class Locked(NamedTuple):
 
 
 def _locked(name: str, caller: str, wanted_version: object) -> Locked | None:
-    """Returns what the lock file beside the calling package says; None if it has none, or a version is requested."""
+    """Returns what the lock file of the calling package says; None if it has none, or a version is requested.
+
+    Raises KernelFormatError for a lock file that is damaged.
+    """
+    top = caller.partition(".")[0]
+    if wanted_version is not None or not top:
+        return None
+    from . import callers_lock
+
+    for path, kernel in callers_lock.kernels(top):
+        if kernel.name == name:
+            return Locked(path, kernel.version, kernel.digest)
     return None
 
 
-def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, caller: str) -> ModuleType:
-    from opforge.errors import KernelNotFoundError
+def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None) -> ModuleType:
+    """Downloads and installs the package for the user, and returns its module."""
+    from opforge.packages.registry import install
 
-    raise KernelNotFoundError(name, ["the remotes"], "Name a remote in OPFORGE_REMOTES.")
+    if locked is not None:
+        numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
+    choice = install.choose(name, numbers, install.sources())
+    release, _is_new = install.install(layout.user_root(), choice)
+    reasons: list[str] = []
+    module = _from_release(release, label, reasons)
+    if module is None:
+        raise _nothing_fits(f"{name} {release.version}", reasons, "")
+    return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from opforge import settings
@@ -33,6 +33,8 @@ from . import index, release, tree_blob
 from .index import Index
 from .release import Release, SignedRelease, Variant
 
+ABSENT = "absent: "
+"""Begins a reason that is no variant's: there is nothing to judge."""
 MAX_TRIED = 50
 """How many releases are looked at for one whose variants fit, the newest first: 50,000 releases are not fetched."""
 
@@ -72,9 +74,8 @@ def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
     stored = source.store.get(name, release.MAX_BYTES)
     if stored is None:
         advice = "The remote is incomplete: report it to its owner"
-        raise KernelInstallError(
-            f"{listed.name} {number}", f"{source.remote} names its release and has no {name}", advice
-        )
+        problem = f"{source.remote} names its release and has no {name}"
+        raise KernelInstallError(f"{listed.name} {number}", problem, advice)
     signed = release.split(stored.data, entry.digest, where)
     signer = verified_signer(source.remote, signed, listed.name, where)
     parsed = release.parse(signed.data, where, listed.name, number)
@@ -106,35 +107,64 @@ def choose(
     """Returns the newest release of a package that fits, and its best variant, or all of them.
 
     `at_least` are the sequences of indexes that are known: an older index is refused. Raises KernelNotFoundError,
-    KernelIncompatibleError, StoreError, SignatureError, KernelFormatError.
+    KernelIncompatibleError, KernelInstallError, StoreError, SignatureError, KernelFormatError.
     """
-    searched, reasons = list[str](), list[str]()
+    reasons: list[str] = []
+    for choice in fitting(name, numbers, among, here, all_platforms, at_least, reasons):
+        return choice
+    text = f"{name} {numbers}" if numbers.text else name
+    rejected = [reason for reason in reasons if not reason.startswith(ABSENT)]
+    if rejected:
+        raise KernelIncompatibleError(text, rejected)
+    if not among:
+        raise KernelNotFoundError(text, ["no remote"], "Name one: --remote URL, or OPFORGE_REMOTES.")
+    searched = [reason.removeprefix(ABSENT) for reason in reasons]
+    raise KernelNotFoundError(text, searched, "Check the name and the version, or name another remote.")
+
+
+def fitting(
+    name: str,
+    numbers: Range,
+    among: Sequence[Source],
+    here: Callable[[set[str]], Environment],
+    all_platforms: bool,
+    at_least: Mapping[str, int] | None,
+    reasons: list[str],
+) -> Iterator[Choice]:
+    """Yields the releases of a package that fit, the newest first; the first remote that has the name is asked alone.
+
+    A second remote must not be able to offer a newer release of a name that is the first one's. `reasons` gets why each
+    other is not used.
+    """
     for source in among:
         listed, _version = index.read(source.store, name)
         if listed is None:
-            searched.append(f"{source.remote}: it has no package of this name")
+            reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
             continue
         refuse_older(listed, source, (at_least or {}).get(name, 0))
         usable = listed.usable(numbers) or _only_yanked(listed, numbers)
         if not usable:
-            newest = ", ".join(map(str, sorted(listed.releases, reverse=True)[:5])) or "none"
-            searched.append(f"{source.remote}: it has no release in {numbers}; the newest are: {newest}")
+            newest = [_shown(number, listed) for number in sorted(listed.releases, reverse=True)[:5]]
+            text = ", ".join(newest) or "none"
+            reasons.append(f"{ABSENT}{source.remote}: {name} has no release in {numbers}; its newest are: {text}")
         for number in usable[:MAX_TRIED]:
             verified = fetch_release(source, listed, number)
             parts = verified.release.variants
             if all_platforms:
-                return Choice(verified, parts)
+                yield Choice(verified, parts)
+                continue
             decisions = order.decide([part.candidate for part in parts], here(_backends(parts)))
-            if decisions and not decisions[0].problem:
+            if not decisions[0].problem:
                 best = next(part for part in parts if part.candidate is decisions[0].candidate)
-                return Choice(verified, (best,))
-            reasons += [f"{number} {choice.candidate.label}: {choice.problem}" for choice in decisions]
-    text = f"{name} {numbers}" if numbers.text else name
-    if reasons:
-        raise KernelIncompatibleError(text, reasons)
-    if not among:
-        raise KernelNotFoundError(text, ["no remote"], "Name one: --remote URL, or OPFORGE_REMOTES.")
-    raise KernelNotFoundError(text, searched, "Check the name and the version, or name another remote.")
+                yield Choice(verified, (best,))
+            else:
+                reasons += [f"{name} {number}, {choice.candidate.label}: {choice.problem}" for choice in decisions]
+        return
+
+
+def _shown(number: Version, listed: Index) -> str:
+    yanked = listed.releases[number].yanked
+    return f"{number} (yanked: {yanked})" if yanked else str(number)
 
 
 def refuse_older(listed: Index, source: Source, known_sequence: int) -> None:

@@ -40,6 +40,25 @@ class KernelLoadError(OpforgeError, ImportError):
         self.name, self.folder, self.problem, self.advice = name, folder, problem, advice
 
 
+class KernelDependencyError(OpforgeError, RuntimeError):
+    """No releases of the packages agree with each other; `reasons` lists who needs what."""
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        super().__init__(
+            f"No releases were found that {name} can be used with:{bullet_list(reasons)}"
+            "\nRequest other versions, or publish a release that needs other ones."
+        )
+        self.name, self.reasons = name, tuple(reasons)
+
+
+class KernelLockError(OpforgeError, RuntimeError):
+    """A lock file is missing, damaged or out of date; `problems` lists everything."""
+
+    def __init__(self, path: str, problems: Sequence[str], advice: str) -> None:
+        super().__init__(f"The lock file {path} cannot be used:{bullet_list(problems)}\n{advice}")
+        self.path, self.problems, self.advice = path, tuple(problems), advice
+
+
 class KernelInstallError(OpforgeError, RuntimeError):
     """A package, or a variant of it, was not installed; nothing of it is left."""
 

@@ -1,0 +1,1 @@
+"""A project's kernels: what it requires, and the lock file that says what was chosen."""
