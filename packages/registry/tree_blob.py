@@ -38,6 +38,7 @@ def unpack(file: IO[bytes], blob: Blob, folder: str, what: str) -> None:
 
     Raises KernelInstallError, OSError.
     """
+    file.flush()
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     if size != blob.size or digest_of(file.fileno()) != blob.sha256:

@@ -93,7 +93,8 @@ def test_a_defect_is_named(built, source, flags, text):
 def test_relocations_in_code_are_refused(built, tmp_path):
     if os.uname().machine != "x86_64":
         pytest.skip("the assembler's text is for x86-64")
-    source = '.text\n.globl f\nf:\n movabs $g, %rax\n ret\n.globl g\n.data\ng: .quad 0\n" ".section .note.GNU-stack,"",@progbits\n'
+    source = ".text\n.globl f\nf:\n movabs $g, %rax\n ret\n.globl g\n.data\ng: .quad 0\n"
+    source += '.section .note.GNU-stack,"",@progbits\n'
     path = tmp_path / "text.so"
     command = ["gcc", "-shared", "-xassembler", "-", "-o", str(path), "-Wl,-z,notext", "-nostdlib"]
     subprocess.run(command, input=source.encode(), check=True, capture_output=True)
