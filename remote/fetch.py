@@ -140,15 +140,18 @@ class _Judge:
 
     def _list_of(self, trusted: trust.TrustedKey) -> revocation.Revocations | None:
         """Returns the newest list of a key that this machine knows. Raises StoreError."""
-        known = answers.revocations(self._remote, trusted, seconds=float("inf"))
+        remembered = answers.revocations(self._remote, trusted, seconds=float("inf"))
         if not self._is_fresh and (recent := answers.revocations(self._remote, trusted)):
             return recent
         try:
             listed = revocation.fetch(self._store, trusted)
         except ValueError as error:
             raise GarbageError(f"{self._remote}: {error}.") from error
-        if known and (listed is None or listed.date < known.date):
-            return known  # who controls the store can put an older list there
+        if remembered and listed:  # who controls the store can put an older list there
+            listed = listed._replace(
+                date=max(listed.date, remembered.date), entries=tuple(sorted({*listed.entries, *remembered.entries}))
+            )
+        listed = listed or remembered
         if listed:
             answers.note_revocations(self._remote, trusted, listed)
             fetched_entries.drop_revoked(self._request.store.layout, listed)

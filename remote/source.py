@@ -41,8 +41,8 @@ class Remotes:
             log.warning("%s: nothing is fetched: %s", request.op, error)
             rejected.append(Rejected(str(request.store.layout), str(error)))
             return False
-        asked = self._asked(request, rejected)
-        return bool(asked) and self._fetch_once(asked, request, rejected)
+        remotes = self._asked(request, rejected)
+        return bool(remotes) and self._fetch_once(remotes, request, rejected)
 
     def offered(self, request: Request, rejected: list[Rejected]) -> str:
         """Returns what would be fetched, as one line; empty if there is nothing."""
@@ -69,7 +69,7 @@ class Remotes:
 
     def _asked(self, request: Request, rejected: list[Rejected]) -> list[Remote]:
         """Returns the remotes that are asked now. The others are added to `rejected`, with the reason."""
-        asked = []
+        remotes = []
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else ""
             if not reason and not self._is_fresh:
@@ -77,8 +77,8 @@ class Remotes:
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
-                asked.append(remote)
-        return asked
+                remotes.append(remote)
+        return remotes
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""

@@ -93,11 +93,11 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
 
 def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
     """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
-    asked = False
+    has_asked = False
 
     def ask() -> Entry | None:
-        nonlocal asked
-        entry, asked = None if asked else ask_remotes(spec, store, exact, rejected), True
+        nonlocal has_asked
+        entry, has_asked = None if has_asked else ask_remotes(spec, store, exact, rejected), True
         return entry
 
     try:

@@ -153,7 +153,7 @@ def remember(
         "name": name,
         "key": entry.key,
         "source": folders_of.index(entry.folder) if entry.folder in folders_of else -1,
-        "origin": entry.origin,
+        "origin": "cache" if entry.origin == "built" else entry.origin,
         "pointer": match.pointer,
         "record": record | {"stamp": list(disk.stamp(entry.library) or ())},
         "code": code,

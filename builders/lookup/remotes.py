@@ -68,16 +68,16 @@ def sources() -> list[RemoteSource]:
     """Returns the sources that exist: opforge's own, then those of other packages. A broken one is left out."""
     from opforge.accelerator.entry_points import entry_points
 
-    made = list[RemoteSource]()
+    usable = list[RemoteSource]()
     for path in (*BUILT_IN, *(point.value for point in entry_points(GROUP))):
         module, _, factory = path.partition(":")
         try:
-            made.append(getattr(importlib.import_module(module), factory)())
+            usable.append(getattr(importlib.import_module(module), factory)())
         except SettingError:
             raise
         except Exception as error:  # another package's code may raise anything
             log.warning("The source of ops %s cannot be used: %s: %s", path, type(error).__name__, error)
-    return made
+    return usable
 
 
 def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:

@@ -30,7 +30,7 @@ RECORD = {
     "user_flags": {},
     "inputs": {
         name: []
-        for name in "files names searched present folders trusted_trees compiler_folders answers".split()
+        for name in ["files", "names", "searched", "present", "folders", "trusted_trees", "compiler_folders", "answers"]
     },
 }
 BLOB = offers.Blob("f" * 64, 400, 12000)
@@ -39,7 +39,7 @@ texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60)
 
 
 def offer(**changes):
-    """The bytes of an offer with other fields; those of its record and its blob are named `record_NAME`."""
+    """Returns the bytes of an offer with other fields; those of its record and its blob are named `record_NAME`."""
     value = json.loads(offers.offer_bytes(RECORD, DESCRIPTION, BLOB))
     for name, new in changes.items():
         part, _, field = name.partition("_")

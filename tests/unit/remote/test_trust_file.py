@@ -129,7 +129,7 @@ def test_a_damaged_file_is_an_error(content, problem, secret):
 def test_a_file_that_others_can_write_is_refused(secret):
     trust.write(trusted(secret)._replace(path=trust.read().path))
     os.chmod(trust.read().path, 0o666)
-    with pytest.raises(trust.TrustFileError, match="has mode 666, so others can change it. Run: chmod go-w"):
+    with pytest.raises(trust.TrustFileError, match=r"has mode 666, so others can change it\. Run: chmod go-w"):
         trust.read()
 
 
