@@ -121,6 +121,19 @@ def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected
     return search(spec, into, exact, None, rejected) if into else None
 
 
+def offered(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> str:
+    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library.
+
+    `rejected` gets the offers that do not fit and the remotes that were not asked, with the reason.
+    """
+    if settings.prebuilt() == "ignore" or not settings.remotes():
+        return ""
+    from . import remotes  # not on the path of a hit
+
+    request = remotes.request_for(spec, store, exact)
+    return next((line for source in remotes.sources() if (line := source.offered(request, rejected))), "")
+
+
 def search(
     spec: OpSpec,
     store: Store,

@@ -12,7 +12,7 @@ from support.remote.nodes import reasons
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.errors import PrebuiltRequiredError, SettingError
-from opforge.remote import answers
+from opforge.remote import answers, offers
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
@@ -81,3 +81,61 @@ def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, 
     current.reset()
     with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
         finder.stored_entry(builder.spec(), None, False, False, [])
+
+
+class TestWhatCommandsShow:
+    """`explain`, `report` and `build-ops --dry-run` say what a remote would give, or why it gives nothing."""
+
+    def shown(self, nodes, *arguments):
+        import json
+
+        from support.child_processes import run_command
+
+        variables = {"OPFORGE_CACHE_DIR": str(nodes.folder / "node"), "PYTHONSAFEPATH": None}
+        done = run_command(*arguments, "--json", **variables)
+        return json.loads(done.stdout)
+
+    @pytest.fixture
+    def ops(self, tmp_path, monkeypatch):
+        """A module with the op, which the commands can import."""
+        folder = tmp_path / "op"
+        (folder / "my_ops.py").write_text(
+            "from opforge import OpBuilder\n"
+            "class PlainBuilder(OpBuilder):\n    name, sources, abi = 'plain', ['plain.cpp'], 'c'\n"
+        )
+        monkeypatch.chdir(folder)
+        return "my_ops:PlainBuilder"
+
+    def test_an_offer_that_would_be_fetched(self, nodes, builder, ops, entry):
+        nodes.push(entry)
+        explained = self.shown(nodes, "cache", "explain", ops)
+        assert explained["remote"].startswith(f"{nodes.url}: {entry.key} for cpu:")
+        assert explained["remote"].endswith("signed by ci")
+        (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
+        assert (op["state"], op["remote"]) == ("would be fetched", explained["remote"])
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert (op["state"], op["origin"]) == ("fetched", nodes.url)
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert op["state"] == "present"
+        assert self.shown(nodes, "cache", "explain", ops)["hit"]
+
+    def test_the_reason_of_an_offer_that_does_not_fit(self, nodes, builder, ops, entry):
+        blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+        record = {**entry.record, "floors": {"GLIBC": "99.0"}}
+        nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+        rejected = self.shown(nodes, "cache", "explain", ops)["rejected"]
+        assert any("it needs glibc 99.0" in each["reason"] for each in rejected)
+        (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
+        assert op["state"] == "would be built"
+        assert any("it needs glibc 99.0" in each["reason"] for each in op["rejected"])
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert op["state"] == "missing"
+        assert any("it needs glibc 99.0" in reason for reason in op["reasons"])
+
+
+def test_an_op_that_a_remote_has_is_compatible_without_a_compiler(nodes, builder, entry, monkeypatch):
+    nodes.enter("node")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert builder.is_compatible()
+    nodes.offers_file(entry).unlink()
+    assert "No C++ compiler" in str(builder.is_compatible())
