@@ -132,7 +132,7 @@ def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_intact(record: Mapping[str, Any]) -> bool:
     """Returns whether the fields of a record are those that it was written with."""
-    return record.get(RECORD_KEY) == with_record_key(record)[RECORD_KEY]
+    return with_record_key(record) == record
 
 
 def integrity_problem(
