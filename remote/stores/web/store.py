@@ -184,7 +184,7 @@ class WebStore:
         if status in (404, 409) and header == "If-None-Match":
             dav.make_collections(self._client, name)
             status = self._client.exchange(request, lambda answer: answer.status, attempts)
-        if status == 412 and attempts.failures and isinstance(data, bytes):
+        if status == 412 and attempts.may_have_arrived and isinstance(data, bytes):
             # An earlier try may have stored it, if only its answer was lost.
             stored = self.get(name, len(data))
             return stored is not None and stored.data == data

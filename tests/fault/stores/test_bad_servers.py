@@ -33,7 +33,7 @@ def get(script, name="v1/x", limit=1 << 20):
         assert time.monotonic() - began < 5
 
 
-def download(script, size=len(DATA)):
+def download(script, size=256_000):
     file = io.BytesIO()
     WebStore(script.url, timing=QUICK).download("v1/blob", file, size)
     return file.getvalue()
@@ -48,9 +48,11 @@ def drip(parts, seconds=0.1):
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
 def test_an_overloaded_server_is_tried_three_times(status):
-    with serve(lambda request, number: response(f"{status} Oops")) as script:
-        with pytest.raises(StoreError, match=rf"answered {status} .* \(tried 3 times\)"):
-            get(script)
+    with (
+        serve(lambda request, number: response(f"{status} Oops")) as script,
+        pytest.raises(StoreError, match=rf"answered {status} .* \(tried 3 times\)"),
+    ):
+        get(script)
     assert len(script.requests) == 3
 
 
@@ -63,7 +65,9 @@ def test_a_server_that_recovers_is_no_error():
 def test_the_pause_that_a_server_asks_for_is_made():
     timing = QUICK._replace(max_retry_after=5.0)
     began = time.monotonic()
-    with serve(lambda request, number: response("429 Slow", Retry_After="1") if number < 2 else response(body=b"x")) as script:
+    with serve(
+        lambda request, number: response("429 Slow", Retry_After="1") if number < 2 else response(body=b"x")
+    ) as script:
         assert WebStore(script.url, timing=timing).get("x", 9).data == b"x"
     assert 1 <= time.monotonic() - began < 4
 
@@ -79,24 +83,30 @@ def test_a_date_in_retry_after_is_compared_with_the_servers_own_clock():
 
 @pytest.mark.parametrize("value", ["3600", "Thu, 01 Jan 2099 00:00:00 GMT", "9" * 400])
 def test_a_pause_that_is_too_long_is_an_error_at_once(value):
-    with serve(lambda request, number: response("429 Slow", Retry_After=value)) as script:
-        with pytest.raises(StoreError, match="asks to come back in"):
-            get(script)
+    with (
+        serve(lambda request, number: response("429 Slow", Retry_After=value)) as script,
+        pytest.raises(StoreError, match="asks to come back in"),
+    ):
+        get(script)
     assert len(script.requests) == 1
 
 
 @pytest.mark.parametrize("value", ["soon", "-5", "", "\xb2"])
 def test_a_malformed_pause_is_ignored(value):
-    with serve(lambda request, number: response("429 Slow", Retry_After=value)) as script:
-        with pytest.raises(StoreError, match="tried 3 times"):
-            get(script)
+    with (
+        serve(lambda request, number: response("429 Slow", Retry_After=value)) as script,
+        pytest.raises(StoreError, match="tried 3 times"),
+    ):
+        get(script)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 405, 418, 206, 204, 304, 300])
 def test_another_status_is_an_error_with_its_name_but_not_the_servers_words(status):
-    with serve(lambda request, number: response(f"{status} my-token")) as script:
-        with pytest.raises(StoreError, match=f"the server answered {status}") as raised:
-            get(script)
+    with (
+        serve(lambda request, number: response(f"{status} my-token")) as script,
+        pytest.raises(StoreError, match=f"the server answered {status}") as raised,
+    ):
+        get(script)
     assert "my-token" not in str(raised.value) and len(script.requests) == 1
 
 
@@ -113,9 +123,11 @@ def test_another_status_is_an_error_with_its_name_but_not_the_servers_words(stat
     ],
 )
 def test_garbage_is_an_error(answer):
-    with serve(lambda request, number: answer, keep=False) as script:
-        with pytest.raises(StoreError, match="not HTTP|middle of an answer|without an answer"):
-            get(script)
+    with (
+        serve(lambda request, number: answer, keep=False) as script,
+        pytest.raises(StoreError, match=r"not HTTP|middle of an answer|without an answer"),
+    ):
+        get(script)
 
 
 @pytest.mark.parametrize(
@@ -135,25 +147,30 @@ def test_an_endless_answer_ends(head, endless):
         if head[9:12] == b"404":
             assert get(script) is None
             return
-        with pytest.raises(StoreError, match="more than|503"):
+        with pytest.raises(StoreError, match=r"more than|503"):
             get(script, limit=100_000)
-        with pytest.raises(StoreError, match="more than|503"):
+        with pytest.raises(StoreError, match=r"more than|503"):
             download(script, 100_000)
 
 
 @pytest.mark.parametrize(
-    "head", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"]
+    "head",
+    [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
 )
 def test_an_answer_that_trickles_ends(head):
-    with serve(lambda request, number: drip([head, *[b"x"] * 1000])) as script:
-        with pytest.raises(StoreError, match="did not answer in time: it sent only"):
-            get(script)
+    with (
+        serve(lambda request, number: drip([head, *[b"x"] * 1000])) as script,
+        pytest.raises(StoreError, match="did not answer in time: it sent only"),
+    ):
+        get(script)
 
 
 def test_a_server_that_says_nothing_is_left_after_the_time_out():
-    with serve(lambda request, number: drip([b""], 0.6)) as script:
-        with pytest.raises(StoreError, match=r"did not answer in time \(tried 3 times\)"):
-            get(script)
+    with (
+        serve(lambda request, number: drip([b""], 0.6)) as script,
+        pytest.raises(StoreError, match=r"did not answer in time \(tried 3 times\)"),
+    ):
+        get(script)
 
 
 def test_a_slow_answer_that_is_quick_enough_is_read():
@@ -167,9 +184,11 @@ def test_an_object_that_is_cut_is_read_again():
     whole = response(body=DATA)
     with serve(lambda request, number: whole[: -10 if number < 3 else None], keep=False) as script:
         assert get(script).data == DATA
-    with serve(lambda request, number: whole[:-10], keep=False) as script:
-        with pytest.raises(StoreError, match="cut in the middle"):
-            get(script)
+    with (
+        serve(lambda request, number: whole[:-10], keep=False) as script,
+        pytest.raises(StoreError, match="cut in the middle"),
+    ):
+        get(script)
 
 
 def test_a_compressed_answer_is_refused_and_none_is_requested():
@@ -183,13 +202,25 @@ def test_a_compressed_answer_is_refused_and_none_is_requested():
 
 @pytest.mark.parametrize(
     "location",
-    ["http://other.example/x", "//other.example/x", "file:///etc/passwd", "ftp://127.0.0.1/x", "http://127.0.0.1:1/x",
-     "", "http://[::1", "javascript:1", "http://127.0.0.1:99999/", "/a b"],
+    [
+        "http://other.example/x",
+        "//other.example/x",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1/x",
+        "http://127.0.0.1:1/x",
+        "",
+        "http://[::1",
+        "javascript:1",
+        "http://127.0.0.1:99999/",
+        "/a b",
+    ],
 )
 def test_a_redirect_to_another_host_is_not_followed(location):
-    with serve(lambda request, number: response("302 Found", Location=location)) as script:
-        with pytest.raises(StoreError, match="redirects to another host|too many redirects"):
-            get(script)
+    with (
+        serve(lambda request, number: response("302 Found", Location=location)) as script,
+        pytest.raises(StoreError, match=r"redirects to another host|too many redirects"),
+    ):
+        get(script)
     assert len(script.requests) <= 6
 
 
@@ -203,82 +234,17 @@ def test_a_redirect_within_the_host_is_followed():
 
 
 def test_a_redirect_of_a_loop_ends():
-    with serve(lambda request, number: response("302 Found", Location="/again")) as script:
-        with pytest.raises(StoreError, match="too many redirects"):
-            get(script)
+    with (
+        serve(lambda request, number: response("302 Found", Location="/again")) as script,
+        pytest.raises(StoreError, match="too many redirects"),
+    ):
+        get(script)
     assert len(script.requests) == 6
 
 
 def test_a_put_is_not_redirected():
-    with serve(lambda request, number: response("307 Moved", Location="/there")) as script:
-        with pytest.raises(StoreError, match="put v1/probe failed: the server answered 307"):
-            WebStore(script.url, timing=QUICK).put_if_absent("v1/x", b"x")
-
-
-class Cutting:
-    """Answers a download in pieces of `piece` bytes, and cuts the connection after each, with or without Range."""
-
-    def __init__(self, piece, etag='"1"', ranges=True, change_at=0, content_range=None):
-        self.piece, self.etag, self.ranges, self.change_at = piece, etag, ranges, change_at
-        self.content_range = content_range
-        self.data = DATA
-
-    def __call__(self, request, number):
-        if number == self.change_at:
-            self.etag, self.data = '"2"', DATA[::-1]
-        start = 0
-        if self.ranges and "range" in request.headers and request.headers.get("if-range") == self.etag:
-            start = int(request.headers["range"].removeprefix("bytes=").removesuffix("-"))
-        headers = {"ETag": self.etag}
-        if start:
-            headers["Content_Range"] = self.content_range or f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"
-        whole = response("206 Partial" if start else "200 OK", self.data[start:], **headers)
-        return whole[: len(whole) - len(self.data[start:]) + self.piece]
-
-
-def test_a_cut_download_is_resumed_where_it_ended():
-    with serve(Cutting(100_000), keep=False) as script:
-        assert download(script) == DATA
-    assert [request.headers.get("range") for request in script.requests] == [None, "bytes=100000-", "bytes=200000-"]
-
-
-def test_a_download_of_an_object_that_changed_begins_again():
-    with serve(Cutting(100_000, change_at=2), keep=False) as script:
-        assert download(script) == DATA[::-1]
-    assert script.requests[1].headers["if-range"] == '"1"' and len(script.requests) == 4
-
-
-def test_a_server_without_ranges_is_read_from_the_beginning():
-    answer = Cutting(100_000, ranges=False)
-    with serve(lambda request, number: response(body=DATA) if number == 3 else answer(request, number), keep=False) as script:
-        assert download(script) == DATA
-
-
-@pytest.mark.parametrize("etag", ["", 'W/"1"'])
-def test_without_a_strong_etag_nothing_is_resumed(etag):
-    with serve(Cutting(100_000, etag), keep=False) as script:
-        with pytest.raises(StoreError, match="cut in the middle"):
-            download(script)
-    assert all("range" not in request.headers for request in script.requests)
-
-
-@pytest.mark.parametrize("value", ["bytes 0-255999/256000", "bytes 100000-255999/256001", "x", "bytes 100000-/256000"])
-def test_another_range_than_the_rest_is_an_error(value):
-    with serve(Cutting(100_000, content_range=value), keep=False) as script:
-        with pytest.raises(StoreError, match="another range"):
-            download(script)
-
-
-def test_a_download_that_never_gets_on_ends():
-    with serve(Cutting(0), keep=False) as script:
-        with pytest.raises(StoreError, match=r"cut in the middle .* \(tried 3 times\)|cut in the middle"):
-            download(script)
-    assert len(script.requests) == 3
-
-
-@pytest.mark.parametrize("length", [len(DATA) - 1, len(DATA) + 1])
-def test_a_wrong_length_is_an_error_before_a_byte_is_read(length):
-    with serve(lambda request, number: response(body=DATA[:length] + b"x" * (length - len(DATA)))) as script:
-        with pytest.raises(StoreError, match=f"it has {length} bytes"):
-            download(script)
-    assert len(script.requests) == 1
+    with (
+        serve(lambda request, number: response("307 Moved", Location="/there")) as script,
+        pytest.raises(StoreError, match="put v1/probe failed: the server answered 307"),
+    ):
+        WebStore(script.url, timing=QUICK).put_if_absent("v1/x", b"x")

@@ -255,14 +255,14 @@ def test_a_server_that_is_not_trusted_is_an_error_with_the_variable_to_set(tls):
 
 def test_a_missing_file_of_certificates_is_an_error(tls, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent/ca.pem")
-    with pytest.raises(StoreError, match="SSL_CERT_FILE='/nonexistent/ca.pem' is not a file"):
+    with pytest.raises(StoreError, match=r"SSL_CERT_FILE='/nonexistent/ca\.pem' is not a file"):
         WebStore(tls.url, timing=QUICK).get("x", 1)
 
 
 def test_no_certificates_at_all_are_an_error(tls, monkeypatch, tmp_path):
     (tmp_path / "empty.pem").write_bytes(b"")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
-    with pytest.raises(StoreError, match="not trusted|cannot be read"):
+    with pytest.raises(StoreError, match=r"not trusted|cannot be read"):
         WebStore(tls.url, timing=QUICK).get("x", 1)
 
 

@@ -42,7 +42,9 @@ def response(status: str = "200 OK", body: bytes = b"", **headers: Any) -> bytes
 
 
 @contextmanager
-def serve(answer: Answer, keep: bool = True, wrap: Callable[[socket.socket], socket.socket] | None = None) -> Iterator[Script]:
+def serve(
+    answer: Answer, keep: bool = True, wrap: Callable[[socket.socket], socket.socket] | None = None
+) -> Iterator[Script]:
     """Serves until the block ends. `wrap` makes a TLS socket of a connection."""
     script = Script(answer, keep)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -80,7 +82,9 @@ def serve(answer: Answer, keep: bool = True, wrap: Callable[[socket.socket], soc
             sock.close()
 
 
-def _serve_connection(sock: socket.socket, script: Script, wrap: Callable[[socket.socket], socket.socket] | None) -> None:
+def _serve_connection(
+    sock: socket.socket, script: Script, wrap: Callable[[socket.socket], socket.socket] | None
+) -> None:
     with suppress(OSError):
         if wrap:
             sock = wrap(sock)
