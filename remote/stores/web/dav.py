@@ -23,7 +23,8 @@ MAX_WAIT_FACTOR = 4.0
 MAX_PAUSE_SECONDS = 0.25
 MAX_FORBIDDEN = 5
 """A collection that cannot be made is refused so often in a row."""
-_HREF = re.compile(rb"<[^<>]*href[^<>]*>[^<>]*<[^<>]*>")
+_IDENTITY = re.compile(rb"<[^<>]*(?:getlastmodified|getetag)[^<>/]*>(?:W/)?([^<>]*)<")
+"""A lock's time and its ETag, which is weak only in the first second. A rename changes neither."""
 
 
 class Lock:
@@ -89,7 +90,7 @@ def _wait(client: Client, lock_name: str) -> float:
 
 
 def _state(client: Client, lock_name: str) -> bytes:
-    """Returns what identifies a lock: its properties, with its times. Empty if there is no lock."""
+    """Returns what identifies a lock: its time of modification. Empty if there is no lock."""
 
     def read(answer: Answer) -> bytes:
         if answer.status == 404:
@@ -97,7 +98,7 @@ def _state(client: Client, lock_name: str) -> bytes:
         if answer.status != 207:
             raise client.refusal(f"look at {lock_name}", answer.status)
         answer.paced.allow(MAX_STATE_BYTES)
-        return _HREF.sub(b"", answer.response.read(MAX_STATE_BYTES))
+        return b" ".join([b"lock", *_IDENTITY.findall(answer.response.read(MAX_STATE_BYTES))])
 
     return client.exchange(Request(f"look at {lock_name}", "PROPFIND", lock_name, lambda: {"Depth": "0"}), read)
 
@@ -117,7 +118,7 @@ def _move(client: Client, source: str, target: str) -> bool:
 
 
 def _make(client: Client, name: str) -> int:
-    """Makes a collection; returns the status. Of two requests at once, Apache answers 403 to the second, and not 405."""
+    """Makes a collection and returns the status. Of two requests at once, Apache answers 403 to the second, not 405."""
     status = 403
     for _attempt in range(MAX_FORBIDDEN):
         if status != 403:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 
-import pytest
 from support import child_processes
-
-from opforge.remote.stores import open_store
 
 PROCESSES, APPENDS = 8, 20
 APPEND = """

@@ -83,7 +83,9 @@ def test_many_threads_use_a_store_at_once(backend, name):
     assert results == [b"shared"] * 80
 
 
-@pytest.mark.parametrize("bad", ["", "/etc/passwd", "../x", "v1//x", "v1/../x", ".x", "v1/x.lock", "a b", "ä", "x" * 241])
+@pytest.mark.parametrize(
+    "bad", ["", "/etc/passwd", "../x", "v1//x", "v1/../x", ".x", "v1/x.lock", "a b", "ä", "x" * 241]
+)
 def test_a_name_that_is_no_path_below_the_root_is_refused(backend, bad):
     for operation in (
         lambda: backend.store.get(bad, 1),
@@ -92,6 +94,30 @@ def test_a_name_that_is_no_path_below_the_root_is_refused(backend, bad):
     ):
         with pytest.raises(StoreError, match="cannot be the name of an object"):
             operation()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_reads_or_says_why_it_cannot(backend, name):
+    backend.fill(name, b"shared")
+    assert backend.store.get(name, 100).data == b"shared"
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writer, backend.store.get(name, 100).data)
+        except StoreError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        output = file.read().decode()
+    os.waitpid(child, 0)
+    if backend.kind == "s3":
+        assert "Fork before the first use, or start a new process" in output
+    else:
+        assert output == "shared"
+    assert backend.store.get(name, 100).data == b"shared"
 
 
 def test_neither_the_repr_nor_the_url_holds_options(backend):

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
 from support.polling import wait_for
 
 HOST = "127.0.0.1"
