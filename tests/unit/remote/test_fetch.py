@@ -14,6 +14,7 @@ from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
 from opforge.cache.records import fetched
+from opforge.cache.records.entry import with_record_key
 from opforge.remote import fetch, offers
 from opforge.remote.source import Remotes
 
@@ -85,7 +86,7 @@ def test_a_changed_header_is_seen_before_the_blob_is_fetched(nodes, builder, ent
 def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes, builder, entry, changes, problem):
     blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
     os.unlink(nodes.blob_file(entry))
-    data = offers.offer_bytes({**entry.record, **changes}, entry.record["description"], blob)
+    data = offers.offer_bytes(with_record_key({**entry.record, **changes}), entry.record["description"], blob)
     nodes.put_offer(entry, data)
     match, rejected = nodes.fetch(builder)
     assert match is None
@@ -94,7 +95,7 @@ def test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched(nodes,
 
 def test_entries_that_fit_another_machine_only_are_no_warning(nodes, builder, entry, caplog):
     blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
-    record = {**entry.record, "floors": {"GLIBC": "99.0"}}
+    record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
     nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
     with caplog.at_level(logging.WARNING, "opforge"):
         nodes.fetch(builder)

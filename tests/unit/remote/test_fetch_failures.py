@@ -11,6 +11,7 @@ from support.remote.nodes import reasons
 
 from opforge.builders.lookup import finder
 from opforge.cache import current
+from opforge.cache.records.entry import with_record_key
 from opforge.errors import PrebuiltRequiredError, SettingError
 from opforge.remote import answers, offers
 
@@ -121,7 +122,7 @@ class TestWhatCommandsShow:
 
     def test_the_reason_of_an_offer_that_does_not_fit(self, nodes, builder, ops, entry):
         blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
-        record = {**entry.record, "floors": {"GLIBC": "99.0"}}
+        record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
         nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
         rejected = self.shown(nodes, "cache", "explain", ops)["rejected"]
         assert any("it needs glibc 99.0" in each["reason"] for each in rejected)

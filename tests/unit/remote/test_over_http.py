@@ -12,6 +12,7 @@ from support import sample_ops
 from support.remote.nodes import reasons
 
 from opforge.cache.maintenance import listing
+from opforge.cache.records.entry import with_record_key
 from opforge.remote import offers
 
 
@@ -78,7 +79,7 @@ def test_a_miss_is_one_request(nodes, server, tmp_path):
 
 def test_an_offer_that_does_not_fit_is_one_request(nodes, server, builder, entry):
     blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
-    record = {**entry.record, "floors": {"GLIBC": "99.0"}}
+    record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
     nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1

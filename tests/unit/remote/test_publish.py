@@ -12,6 +12,7 @@ from support import sample_ops
 from support.child_processes import run_command
 from support.remote.nodes import Nodes
 
+from opforge.cache.records.entry import with_record_key
 from opforge.errors import PublishError
 from opforge.remote import maintenance, mirror, offers, publish, remotes
 from opforge.remote.signatures import keys, signing
@@ -50,7 +51,7 @@ def test_two_publishers_at_once_lose_nothing(nodes, plain_entry):
 def test_two_libraries_of_one_result_are_two_offers(nodes, builder, entry):
     (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
     offer = offers.parse(item.data)
-    other = {**offer.record, "sha256": "0" * 64}
+    other = with_record_key({**offer.record, "sha256": "0" * 64})
     data = offers.offer_bytes(other, entry.record["description"], offer.blob)
     merged = publish.merge([item], offers.Signed(data, item.signatures), offers.parse(data).entry)
     assert [offers.parse(each.data).entry for each in merged] == [entry.key, offers.parse(data).entry]
