@@ -17,6 +17,7 @@ from opforge.cache.records.entry import Entry
 from opforge.errors import PublishError
 
 from . import answers
+from .claims import Claim
 from .publish import push as publish
 from .remotes import Remote
 from .signatures import keys
@@ -32,6 +33,8 @@ class _Job(NamedTuple):
     op: str
     folder: str
     description: str
+    claim: Claim | None = None
+    """Ended when this is published, or could not be."""
 
 
 class _Worker:
@@ -57,14 +60,17 @@ class _Worker:
 
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
+            job, is_published = self._jobs.get(), False
             try:
                 _push(job)
+                is_published = True
             except Exception as error:  # a store, a key or a signing command may raise anything
                 log.warning("%s: it was not published to %s: %s", job.op, job.remote, error)
                 if not isinstance(error, PublishError):
                     answers.note_failure(job.remote, str(error))
             finally:
+                if job.claim:
+                    job.claim.end(is_published)
                 with self._idle:
                     self._open -= 1
                     self._idle.notify_all()
@@ -74,15 +80,15 @@ _lock = threading.Lock()
 _worker: _Worker | None = None
 
 
-def push(remotes: Sequence[Remote], op: str, entry: Entry, description: str) -> None:
-    """Publishes an entry to remotes in the background."""
+def push(remotes: Sequence[Remote], op: str, entry: Entry, description: str, claim: Claim | None = None) -> None:
+    """Publishes an entry to remotes in the background. `claim` is the one in the first remote."""
     global _worker
     with _lock:
         if _worker is None or _worker.pid != os.getpid():  # a forked process has no thread
             _worker = _Worker()
             _wait_at_exit()
-        for remote in remotes:
-            _worker.add(_Job(remote, op, entry.folder, description))
+        for number, remote in enumerate(remotes):
+            _worker.add(_Job(remote, op, entry.folder, description, None if number else claim))
 
 
 def _push(job: _Job) -> None:

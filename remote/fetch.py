@@ -18,7 +18,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records.fetched import Fetched, trust_stamp
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import NO_RECORD, Rejected
-from opforge.errors import RemoteError, SignatureError, StoreError
+from opforge.errors import SignatureError, StoreError
 from opforge.events import emit
 
 from . import answers, blobs, fetched_entries, offers, revocation
@@ -28,11 +28,8 @@ from .stores import open_store
 from .stores.protocol import ObjectStore
 
 log = logging.getLogger("opforge")
+DAMAGED = "Remove that file, and publish again"
 NOTHING = "it offers nothing for this description"
-
-
-class GarbageError(RemoteError):
-    """A remote answered with what no opforge has put there."""
 
 
 class Candidate(NamedTuple):
@@ -61,7 +58,7 @@ def candidates(
     try:
         items = offers.read_frame(stored.data)
     except ValueError as error:
-        raise GarbageError(f"{remote} has a damaged file of offers, {stored_name}: {error}.") from error
+        raise StoreError(str(remote), f"reading {stored_name}", str(error), DAMAGED) from error
     trusted = trust.Trust("") if remote.is_unsigned else trust.read()
     judge = _Judge(store, remote, request, trusted, is_fresh)
     usable = []
@@ -140,15 +137,18 @@ class _Judge:
 
     def _list_of(self, trusted: trust.TrustedKey) -> revocation.Revocations | None:
         """Returns the newest list of a key that this machine knows. Raises StoreError."""
-        known = answers.revocations(self._remote, trusted, seconds=float("inf"))
+        remembered = answers.revocations(self._remote, trusted, seconds=float("inf"))
         if not self._is_fresh and (recent := answers.revocations(self._remote, trusted)):
             return recent
         try:
             listed = revocation.fetch(self._store, trusted)
         except ValueError as error:
-            raise GarbageError(f"{self._remote}: {error}.") from error
-        if known and (listed is None or listed.date < known.date):
-            return known  # who controls the store can put an older list there
+            raise StoreError(str(self._remote), "reading a list of revoked offers", str(error), DAMAGED) from error
+        if remembered and listed:  # who controls the store can put an older list there
+            listed = listed._replace(
+                date=max(listed.date, remembered.date), entries=tuple(sorted({*listed.entries, *remembered.entries}))
+            )
+        listed = listed or remembered
         if listed:
             answers.note_revocations(self._remote, trusted, listed)
             fetched_entries.drop_revoked(self._request.store.layout, listed)

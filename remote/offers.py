@@ -20,7 +20,7 @@ import opforge
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
-from opforge.cache.records.entry import is_record
+from opforge.cache.records.entry import is_intact, is_record
 from opforge.cache.records.inputs import Inputs
 from opforge.versions import version_of
 
@@ -130,8 +130,8 @@ def _parse(data: bytes, description: str) -> Offer:
     if canonical(value) != data:
         raise UnreadableOffer("it is not in the canonical form")
     record, blob = value["record"], Blob(**value["blob"])
-    if not is_record(record) or not record["op"].isidentifier():
-        raise UnreadableOffer("its record is incomplete, or of a format that is not read")
+    if not is_record(record) or not is_intact(record) or not record["op"].isidentifier():
+        raise UnreadableOffer("its record is incomplete or damaged, or of a format that is not read")
     if not all(_KEY.fullmatch(record[name]) for name in ("plan", "description", "key")):
         raise UnreadableOffer("a key in its record is none")
     if not _DIGEST.fullmatch(record["sha256"]) or not _DIGEST.fullmatch(blob.sha256):

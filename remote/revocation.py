@@ -48,11 +48,11 @@ class Revocations(NamedTuple):
 
     def age_problem(self, days: float, now: float) -> str:
         """Returns why the list cannot be relied on now, or an empty text."""
-        made = time.strftime(DATE, time.gmtime(self.date))
+        day = time.strftime(DATE, time.gmtime(self.date))
         if now - self.date > days * 24 * 3600:
-            return f"the list of revoked offers of {self.key} was made {made}, more than {days:g} days ago"
+            return f"the list of revoked offers of {self.key} was made {day}, more than {days:g} days ago"
         if self.date - now > FUTURE_SECONDS:
-            return f"the list of revoked offers of {self.key} was made {made}, and this machine's clock is behind that"
+            return f"the list of revoked offers of {self.key} was made {day}, and this machine's clock is behind that"
         return ""
 
 

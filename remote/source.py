@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opforge import settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.filesystem import lock
 from opforge.cache.store import Rejected
-from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError
+from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError, SettingError
 
 from . import answers, fetch, fetched_entries
 from .remotes import Remote, configured
+from .signatures import keys
 from .stores import open_store
 
 if TYPE_CHECKING:
     from opforge.cache.records.entry import Entry
 
+    from .claims import Claim
+
 log = logging.getLogger("opforge")
 OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
+MIN_WAIT_SECONDS = 10.0
+"""How long a node waits at least for another one that builds."""
 FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
 
 
@@ -31,6 +36,7 @@ class Remotes:
         """Takes the remotes of the settings, unless others are given. `is_fresh` uses nothing that is remembered."""
         self._remotes = list(configured() if remotes is None else remotes)
         self._is_fresh = is_fresh
+        self._claim: Claim | None = None
 
     def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
         """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
@@ -41,8 +47,8 @@ class Remotes:
             log.warning("%s: nothing is fetched: %s", request.op, error)
             rejected.append(Rejected(str(request.store.layout), str(error)))
             return False
-        asked = self._asked(request, rejected)
-        return bool(asked) and self._fetch_once(asked, request, rejected)
+        remotes = self._asked(request, rejected)
+        return bool(remotes) and self._fetch_once(remotes, request, rejected)
 
     def offered(self, request: Request, rejected: list[Rejected]) -> str:
         """Returns what would be fetched, as one line; empty if there is nothing."""
@@ -59,26 +65,65 @@ class Remotes:
                 return f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
         return ""
 
-    def built(self, request: Request, entry: Entry) -> None:
-        """Publishes a new entry in the background, to the remotes that take what is built here."""
+    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+        """Takes the claim to build, or waits for another node; returns whether its result was fetched meanwhile."""
+        targets = [remote for remote in self._asked(request, [], is_miss=True) if remote.pushes]
+        if not targets or not self._can_publish(targets[0]):
+            return False
+        from .claims import Claim, name_of
+
+        try:
+            store = open_store(targets[0].url, settings.offline())
+            claim = Claim(store, name_of(request.description, *identity))
+            self._claim = claim.wait(request.op, max(MIN_WAIT_SECONDS, seconds) if seconds else float("inf"))
+        except FAILURES as error:
+            answers.note_failure(targets[0], str(error))
+            log.warning("%s: it may be built on other machines too: %s", request.op, error)
+            return False
+        # Another node may have published it between the look-up and the claim.
+        is_fetched = Remotes(targets[:1], is_fresh=True).fetch(request, [])
+        if is_fetched and self._claim:
+            self._claim.end(is_published=True)
+            self._claim = None
+        return is_fetched
+
+    def _can_publish(self, remote: Remote) -> bool:
+        """Returns whether what is built here will be published: otherwise others would wait in vain."""
+        if settings.user_flags() and not remote.takes_flags:
+            return False
+        try:
+            return remote.is_unsigned or bool(keys.signer())
+        except (RemoteError, SettingError) as error:
+            log.debug("nothing is claimed: %s", error)
+            return False
+
+    def built(self, request: Request, entry: Entry | None) -> None:
+        """Publishes a new entry in the background, to the remotes that take what is built here; ends the claim."""
+        claim, self._claim = self._claim, None
         targets = [remote for remote in self._remotes if remote.pushes]
-        if targets:
-            from . import background
+        if entry is None or entry.origin != "built" or not targets:
+            if claim:
+                claim.end(is_published=False)
+            return
+        from . import background
 
-            background.push(targets, request.op, entry, request.description)
+        background.push(targets, request.op, entry, request.description, claim)
 
-    def _asked(self, request: Request, rejected: list[Rejected]) -> list[Remote]:
-        """Returns the remotes that are asked now. The others are added to `rejected`, with the reason."""
-        asked = []
+    def _asked(self, request: Request, rejected: list[Rejected], is_miss: bool = False) -> list[Remote]:
+        """Returns the remotes that are asked now. The others are added to `rejected`, with the reason.
+
+        With `is_miss`, those that had nothing are among them.
+        """
+        remotes = []
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else ""
             if not reason and not self._is_fresh:
-                reason = answers.failure(remote) or answers.miss(remote, request.description)
+                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request.description))
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
-                asked.append(remote)
-        return asked
+                remotes.append(remote)
+        return remotes
 
     def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
         """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""

@@ -60,7 +60,7 @@ def find(
 
 def log_event(event: str, **fields: object) -> None:
     """Logs an event of a load. `opforge.events` is imported only if a log is set, to keep hits fast."""
-    if os.environ.get("OPFORGE_LOG"):
+    if settings.variable("OPFORGE_LOG"):
         from opforge.events import emit
 
         emit(event, **fields)
@@ -93,11 +93,11 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
 
 def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
     """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
-    asked = False
+    has_asked = False
 
     def ask() -> Entry | None:
-        nonlocal asked
-        entry, asked = None if asked else ask_remotes(spec, store, exact, rejected), True
+        nonlocal has_asked
+        entry, has_asked = None if has_asked else ask_remotes(spec, store, exact, rejected), True
         return entry
 
     try:
@@ -119,6 +119,19 @@ def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected
 
     into = remotes.bring(spec, store, exact, rejected)
     return search(spec, into, exact, None, rejected) if into else None
+
+
+def offered(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> str:
+    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library.
+
+    `rejected` gets the offers that do not fit and the remotes that were not asked, with the reason.
+    """
+    if settings.prebuilt() == "ignore" or not settings.remotes():
+        return ""
+    from . import remotes  # not on the path of a hit
+
+    request = remotes.request_for(spec, store, exact)
+    return next((line for source in remotes.sources() if (line := source.offered(request, rejected))), "")
 
 
 def search(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
 from opforge.cache.current import writable_store
-from opforge.cache.store import Fit, Rejected, Store
+from opforge.cache.store import Fit, Match, Rejected, Store
 from opforge.errors import CacheDirError, SettingError
 
 from .fit import fit_of
@@ -59,8 +59,19 @@ class RemoteSource(Protocol):
         """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library."""
         ...
 
-    def built(self, request: Request, entry: Entry) -> None:
-        """Takes note of a new entry, which may be published in the background. Returns at once."""
+    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+        """Claims a build in the cluster, or waits for the node that has claimed it.
+
+        Returns whether an entry was brought into the store meanwhile; otherwise it is to be built here. `identity` is
+        what the build is for besides the description; `seconds` is what the last build took, or 0.
+        """
+        ...
+
+    def built(self, request: Request, entry: Entry | None) -> None:
+        """Takes note of a build that ended: what is new may be published in the background. Returns at once.
+
+        None if it failed.
+        """
         ...
 
 
@@ -68,16 +79,16 @@ def sources() -> list[RemoteSource]:
     """Returns the sources that exist: opforge's own, then those of other packages. A broken one is left out."""
     from opforge.accelerator.entry_points import entry_points
 
-    made = list[RemoteSource]()
+    usable = list[RemoteSource]()
     for path in (*BUILT_IN, *(point.value for point in entry_points(GROUP))):
         module, _, factory = path.partition(":")
         try:
-            made.append(getattr(importlib.import_module(module), factory)())
+            usable.append(getattr(importlib.import_module(module), factory)())
         except SettingError:
             raise
         except Exception as error:  # another package's code may raise anything
             log.warning("The source of ops %s cannot be used: %s: %s", path, type(error).__name__, error)
-    return made
+    return usable
 
 
 def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
@@ -97,9 +108,51 @@ def bring(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> 
     return store if any(source.fetch(request, rejected) for source in sources()) else None
 
 
-def publish(spec: OpSpec, store: Store, entry: Entry) -> None:
-    """Lets the sources publish a new entry, in the background."""
-    if entry.origin == "built":
-        request = request_for(spec, store)
-        for source in sources():
-            source.built(request, entry)
+class Building:
+    """A build, as the sources see it: it may be claimed before, and its result may be published.
+
+    In a `with` block; leaving it by an exception ends the claim.
+    """
+
+    def __init__(self, spec: OpSpec, store: Store) -> None:
+        self._request, self._sources = request_for(spec, store), sources()
+        self._identity = (spec.target, spec.portable)
+        self._entry: Entry | None = None
+        self._has_claimed = False
+
+    def __enter__(self) -> Building:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for source in self._sources:
+            source.built(self._request, self._entry)
+
+    def look(self) -> Match | None:
+        """Returns the entry that another node has built and published, after waiting for it; None if it is built here.
+
+        Call it while the plan is locked: one process of a node waits.
+        """
+        if self._has_claimed:
+            return None
+        self._has_claimed = True
+        match = self._fetched()  # by the process that had the lock before
+        seconds = 0.0 if match else self._last_seconds()
+        if match or not any(source.claim(self._request, self._identity, seconds) for source in self._sources):
+            return match
+        return self._fetched()
+
+    def _fetched(self) -> Match | None:
+        request = self._request
+        find = request.store.fetched.find
+        return find(request.description, request.judge, request.root_paths, request.store.disk, [])
+
+    def _last_seconds(self) -> float:
+        """Returns how long the last build of this op took here; 0 if there was none."""
+        from opforge.cache.maintenance import listing
+
+        entries = listing.entries(self._request.store.layout)
+        return max((entry.seconds for entry in entries if entry.op == self._request.op), default=0.0)
+
+    def is_done(self, entry: Entry) -> None:
+        """Notes the entry of the build. It is published when the block ends, if it is new."""
+        self._entry = entry

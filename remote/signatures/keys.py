@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from opforge import settings
 from opforge.cache.filesystem.files import make_folder, read_file
-from opforge.errors import RemoteError, SettingError
+from opforge.errors import KeyFileError, SettingError
 
 from . import signing
 
@@ -19,10 +19,6 @@ COMMAND_SECONDS = 60.0
 """How long a command that signs may take: it may ask a device for a touch."""
 Signer = Callable[[bytes], signing.Named]
 """Returns the signature of bytes."""
-
-
-class KeyFileError(RemoteError):
-    """A secret key cannot be used."""
 
 
 def folder() -> str:

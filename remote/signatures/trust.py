@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from opforge import settings
 from opforge.cache.filesystem import trust as owners
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
-from opforge.errors import RemoteError, SignatureError
+from opforge.errors import SignatureError, TrustFileError
 
 from . import signing
 
@@ -29,14 +29,6 @@ REVOCATION_DAYS = 30.0
 """How old a list of revoked offers may be, unless the trust file says otherwise."""
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-
-
-class TrustFileError(RemoteError):
-    """The trust file cannot be used."""
-
-    def __init__(self, path: str, reason: str, hint: str) -> None:
-        super().__init__(f"The trust file {path} cannot be used: {reason}. {hint}.")
-        self.path, self.reason, self.hint = path, reason, hint
 
 
 class TrustedKey(NamedTuple):

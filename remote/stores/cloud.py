@@ -200,7 +200,7 @@ _OTHER = json.dumps({"e_tag": '"another-version"', "version": "1"})
 
 def _version(meta: Mapping[str, Any]) -> str:
     """Returns what identifies a version: S3 and Azure compare ETags, Google compares generations."""
-    return json.dumps({"e_tag": meta["e_tag"], "version": meta["version"]})
+    return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta[key] is not None})
 
 
 def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:

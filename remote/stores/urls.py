@@ -55,8 +55,10 @@ def split(url: str, options: Sequence[str]) -> StoreUrl:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in options or name in values:
             problem = "twice" if name in values else "unknown"
+            # Another text is no option that was misspelt, but may be a part of a password.
+            shown = repr(name) if re.fullmatch("[A-Za-z_]{1,30}", name) else "in its query"
             expected = ", ".join(options) if options else "none"
             hint = f"{did_you_mean(name, options)}Options of {parts.scheme}:// stores: {expected}"
-            raise StoreError(text, OPENING, f"the option {name!r} is {problem}", hint)
+            raise StoreError(text, OPENING, f"the option {shown} is {problem}", hint)
         values[name] = value
     return StoreUrl(parts.scheme.lower(), parts.hostname or "", port, unquote(parts.path), values, text)

@@ -30,6 +30,7 @@ class Attempts:
         self.url, self.operation, self.timing = url, operation, timing
         self._pauses = list(timing.pauses)
         self.failures = 0
+        self.may_have_arrived = False  # an earlier try, of which only the answer was lost
 
     def restart(self) -> None:
         """Allows all tries again: some of the answer has arrived."""
@@ -37,11 +38,13 @@ class Attempts:
 
     def failed(self, error: BaseException) -> None:
         """Sleeps before the next try. Raises StoreError if there is none, or if it would not help."""
+        self.may_have_arrived = True
         reason, hint, is_final = _explain(error)
         self._next(reason, hint, 0.0, is_final)
 
     def postponed(self, status: int, headers: Message) -> None:
         """Sleeps as long as a server that is overloaded asks for. Raises StoreError if that is too long."""
+        self.may_have_arrived = True
         seconds = _retry_after(headers)
         is_too_long = seconds > self.timing.max_retry_after
         reason = f"the server answered {status_words(status)}"

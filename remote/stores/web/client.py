@@ -91,7 +91,7 @@ class Client:
             connection = None
             try:
                 connection = self._connection(address)
-                answer = self._send(connection, request, path)
+                answer = self._send(connection, request, path, attempts)
                 if answer.status in _REDIRECTS and request.method in ("GET", "HEAD"):
                     address, path = self._redirect(request, answer, address, path, redirects)
                     redirects += 1
@@ -127,7 +127,7 @@ class Client:
             connection = kept.by_address[address] = Connection(address, self._token_variable, self.timing)
         return connection
 
-    def _send(self, connection: Connection, request: Request, path: str) -> Answer:
+    def _send(self, connection: Connection, request: Request, path: str, attempts: Attempts) -> Answer:
         """Sends a request, once more if the server has closed a kept connection meanwhile."""
         try:
             return self._send_once(connection, request, path)
@@ -136,6 +136,7 @@ class Client:
                 raise
         connection.close()
         connection.requests = 0
+        attempts.may_have_arrived = True
         return self._send_once(connection, request, path)
 
     def _send_once(self, connection: Connection, request: Request, path: str) -> Answer:

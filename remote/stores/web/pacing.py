@@ -48,10 +48,13 @@ class PacedSocket:
     def recv_into(self, buffer: Any) -> int:
         """Reads what is there; at most the time-out for a byte passes."""
         left = self._deadline + self._received / self._timing.bytes_per_second - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"it sent only {self._received} bytes in the time that is allowed")
-        self._sock.settimeout(min(left, self._timing.idle))
-        count = self._sock.recv_into(buffer)
+        self._sock.settimeout(max(0.001, min(left, self._timing.idle)))
+        try:
+            count = self._sock.recv_into(buffer)
+        except TimeoutError:
+            if left > self._timing.idle:
+                raise
+            raise TimeoutError(f"it sent only {self._received} bytes in the time that is allowed") from None
         self._received += count
         if self._received > self._allowed:
             raise EndlessAnswerError

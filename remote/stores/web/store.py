@@ -20,7 +20,7 @@ from .timing import Timing
 
 READ_BYTES = 256 << 10
 RESUME_BYTES = 64 << 10
-"""A cut download that has brought so many bytes may be cut as often again."""
+"""A cut download that got so many bytes further may be cut as often again."""
 WEAK_SECONDS = 5.0
 """How long a server may have only a weak ETag for an object that is new."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
@@ -68,14 +68,14 @@ class WebStore:
 
     def download(self, name: str, file: BinaryIO, size: int) -> None:
         operation = f"download {check_name(self.url, name)}"
-        start, done, etag = file.tell(), 0, ""
+        start, done, furthest, etag = file.tell(), 0, 0, ""
         attempts = self._client.attempts(operation)
 
         def headers() -> dict[str, str]:
             return {"Range": f"bytes={done}-", "If-Range": etag} if done else {}
 
         def read(answer: Answer) -> None:
-            nonlocal done, etag
+            nonlocal done, furthest, etag
             is_rest = answer.status == 206 and bool(done)
             if is_rest:
                 match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range"))
@@ -92,7 +92,6 @@ class WebStore:
             if length is not None and length != size - done:
                 raise self._size_error(operation, done + length, size)
             answer.paced.allow(size - done)
-            before = done
             try:
                 while chunk := answer.response.read(READ_BYTES):
                     done += len(chunk)
@@ -103,7 +102,8 @@ class WebStore:
                     except OSError as error:
                         reason = f"what it brought cannot be written ({error.strerror})"
                         raise self._error(operation, reason, "Free some space") from error
-                    if done - before >= RESUME_BYTES:
+                    if done - furthest >= RESUME_BYTES:
+                        furthest = done  # so the tries end, even if each begins again
                         attempts.restart()
                 if done < size and answer.response.length is None and not answer.response.chunked:
                     raise self._size_error(operation, done, size)  # it closes connections where an object ends
@@ -184,7 +184,7 @@ class WebStore:
         if status in (404, 409) and header == "If-None-Match":
             dav.make_collections(self._client, name)
             status = self._client.exchange(request, lambda answer: answer.status, attempts)
-        if status == 412 and attempts.failures and isinstance(data, bytes):
+        if status == 412 and attempts.may_have_arrived and isinstance(data, bytes):
             # An earlier try may have stored it, if only its answer was lost.
             stored = self.get(name, len(data))
             return stored is not None and stored.data == data

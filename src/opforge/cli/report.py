@@ -1,4 +1,4 @@
-"""`opforge report`: what is on this machine, and whether each op is ready, cached, buildable or unusable."""
+"""`opforge report`: what is on this machine, and whether each op is ready, cached, fetchable, buildable or unusable."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from .output import counted, emit_json, heading, show_table, size_text
 def command(machine: bool, as_json: bool) -> None:
     """Show accelerators, compilers, the cache and versions, and for every op whether it can be loaded.
 
-    An op is ready (prebuilt), cached, buildable (load() would build it), or unusable, with the reasons. The exit code
-    is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder can be used.
+    An op is ready (prebuilt), cached, fetchable (a remote has it), buildable (load() would build it), or unusable,
+    with the reasons. The exit code is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder
+    can be used.
 
     \b
     Examples:

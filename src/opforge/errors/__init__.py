@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import PublishError, RemoteError, SignatureError, StoreError
+    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -64,6 +64,7 @@ _FILES = {
     "KernelLoadError": "kernels",
     "KernelLockError": "kernels",
     "KernelNotFoundError": "kernels",
+    "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
@@ -73,6 +74,7 @@ _FILES = {
     "RemoteError": "remote",
     "SignatureError": "remote",
     "StoreError": "remote",
+    "TrustFileError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -99,6 +101,7 @@ __all__ = [
     "KernelLoadError",
     "KernelLockError",
     "KernelNotFoundError",
+    "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",
     "LayerError",
@@ -119,6 +122,7 @@ __all__ = [
     "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
+    "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
 ]

@@ -62,11 +62,11 @@ class Nodes:
         return entry, rejected
 
     def offers_file(self, entry):
-        """The path of the file that holds the offers of an entry."""
+        """Returns the path of the file that holds the offers of an entry."""
         return self.folder / "remote" / offers.name_of(entry.record["description"])
 
     def blob_file(self, entry):
-        """The path of the blob of an entry."""
+        """Returns the path of the blob of an entry."""
         (item,) = offers.read_frame(self.offers_file(entry).read_bytes())
         return self.folder / "remote" / offers.parse(item.data).blob.name
 

@@ -9,37 +9,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opforge.cache.keys import canonical
+from opforge.cache.records.entry import with_record_key
 from opforge.remote import offers
 from opforge.remote.signatures import signing
 
 DESCRIPTION = "d" * 32
-RECORD = {
-    "format": 1,
-    "key": "a" * 32,
-    "plan": "b" * 32,
-    "description": "c" * 32,
-    "op": "relu",
-    "abi": "c",
-    "target": "cpu:x86-64-v3",
-    "file": "relu-aaaa.so",
-    "sha256": "e" * 64,
-    "size": 1000,
-    "python_module": False,
-    "exports": ["value"],
-    "needs": [],
-    "user_flags": {},
-    "inputs": {
-        name: []
-        for name in "files names searched present folders trusted_trees compiler_folders answers".split()
-    },
-}
+RECORD = with_record_key(
+    {
+        "format": 1,
+        "key": "a" * 32,
+        "plan": "b" * 32,
+        "description": "c" * 32,
+        "op": "relu",
+        "abi": "c",
+        "target": "cpu:x86-64-v3",
+        "file": "relu-aaaa.so",
+        "sha256": "e" * 64,
+        "size": 1000,
+        "python_module": False,
+        "exports": ["value"],
+        "needs": [],
+        "user_flags": {},
+        "inputs": {
+            name: []
+            for name in [
+                "files",
+                "names",
+                "searched",
+                "present",
+                "folders",
+                "trusted_trees",
+                "compiler_folders",
+                "answers",
+            ]
+        },
+    }
+)
 BLOB = offers.Blob("f" * 64, 400, 12000)
 SIGNATURE = signing.Named("ci", b"s" * 64)
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60).map(lambda text: text.encode())
 
 
 def offer(**changes):
-    """The bytes of an offer with other fields; those of its record and its blob are named `record_NAME`."""
+    """Returns the bytes of an offer with other fields; those of its record and its blob are named `record_NAME`."""
     value = json.loads(offers.offer_bytes(RECORD, DESCRIPTION, BLOB))
     for name, new in changes.items():
         part, _, field = name.partition("_")
@@ -47,6 +59,8 @@ def offer(**changes):
             value[part][field] = new
         else:
             value[name] = new
+    if value["record"]:
+        value["record"] = with_record_key(value["record"])
     return canonical(value)
 
 
@@ -68,7 +82,7 @@ def test_an_offer_reads_back():
         ({"record_op": "../relu"}, "its record is incomplete"),
         ({"record_file": "../relu.so"}, "its record is incomplete"),
         ({"record_format": 99}, "its record is incomplete"),
-        ({"record_key": "A" * 32}, "a key in its record is none"),
+        ({"record_plan": "A" * 32}, "a key in its record is none"),
         ({"record_sha256": "e" * 63}, "a digest in it is none"),
         ({"blob_sha256": "../../etc/passwd"}, "a digest in it is none"),
         ({"blob_size": -1}, "a size in it is none"),
@@ -99,7 +113,7 @@ def test_what_is_no_offer_is_refused(data):
 
 def test_an_offer_that_would_not_be_read_is_not_written():
     with pytest.raises(ValueError, match="at most 131072 are read"):
-        offers.offer_bytes({**RECORD, "exports": ["x" * 100] * 2000}, DESCRIPTION, BLOB)
+        offers.offer_bytes(with_record_key({**RECORD, "exports": ["x" * 100] * 2000}), DESCRIPTION, BLOB)
 
 
 @given(st.lists(st.tuples(texts, st.lists(st.binary(min_size=64, max_size=64), max_size=8)), max_size=12))

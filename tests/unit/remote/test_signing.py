@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from opforge.errors import SettingError
+from opforge.errors import KeyFileError, SettingError
 from opforge.remote.signatures import keys, signing
 
 RFC_8032 = (
@@ -88,7 +88,7 @@ def test_a_new_key_is_a_file_that_only_its_owner_reads():
 
 def test_a_key_is_never_replaced():
     keys.create("ci")
-    with pytest.raises(keys.KeyFileError, match=r"ci\.secret exists: a key is never replaced"):
+    with pytest.raises(KeyFileError, match=r"ci\.secret exists: a key is never replaced"):
         keys.create("ci")
 
 
@@ -101,7 +101,7 @@ def test_a_name_that_no_key_can_have(name):
 def test_a_key_file_that_others_can_read_is_refused():
     keys.create("ci")
     os.chmod(keys.path_of("ci"), 0o640)
-    with pytest.raises(keys.KeyFileError, match="mode 640: expected a file of your own with mode 600"):
+    with pytest.raises(KeyFileError, match="mode 640: expected a file of your own with mode 600"):
         keys.signer()
 
 
@@ -109,19 +109,19 @@ def test_a_key_file_that_is_damaged_is_refused():
     keys.create("ci")
     with open(keys.path_of("ci"), "w") as file:
         file.write("ci:AAAA")
-    with pytest.raises(keys.KeyFileError, match="is damaged: expected name:base64"):
+    with pytest.raises(KeyFileError, match="is damaged: expected name:base64"):
         keys.signer()
 
 
 def test_without_a_key_the_error_says_how_to_make_one():
-    with pytest.raises(keys.KeyFileError, match="expected a key: opforge key new NAME"):
+    with pytest.raises(KeyFileError, match="expected a key: opforge key new NAME"):
         keys.signer()
 
 
 def test_of_several_keys_one_must_be_named():
     keys.create("ci")
     keys.create("lab")
-    with pytest.raises(keys.KeyFileError, match="one of the keys ci, lab: name it with --key"):
+    with pytest.raises(KeyFileError, match="one of the keys ci, lab: name it with --key"):
         keys.signer()
     assert keys.signer("lab")(b"x").name == "lab"
 
@@ -161,5 +161,5 @@ def test_a_command_signs(tmp_path, monkeypatch):
 )
 def test_a_command_that_does_not_sign(command, problem, monkeypatch):
     monkeypatch.setenv("OPFORGE_SIGNING_COMMAND", command)
-    with pytest.raises(keys.KeyFileError, match=problem):
+    with pytest.raises(KeyFileError, match=problem):
         keys.signer()(b"data")

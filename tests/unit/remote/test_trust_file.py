@@ -8,7 +8,7 @@ import os
 import pytest
 from support.owners import as_root
 
-from opforge.errors import SignatureError
+from opforge.errors import SignatureError, TrustFileError
 from opforge.remote.signatures import signing, trust
 
 DATA = b"signed bytes"
@@ -122,14 +122,14 @@ def test_a_damaged_file_is_an_error(content, problem, secret):
     os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
         file.write(content.replace("%s", str(signing.public_of(secret))))
-    with pytest.raises(trust.TrustFileError, match=problem):
+    with pytest.raises(TrustFileError, match=problem):
         trust.read()
 
 
 def test_a_file_that_others_can_write_is_refused(secret):
     trust.write(trusted(secret)._replace(path=trust.read().path))
     os.chmod(trust.read().path, 0o666)
-    with pytest.raises(trust.TrustFileError, match="has mode 666, so others can change it. Run: chmod go-w"):
+    with pytest.raises(TrustFileError, match=r"has mode 666, so others can change it\. Run: chmod go-w"):
         trust.read()
 
 
@@ -137,7 +137,7 @@ def test_a_folder_that_others_can_write_is_refused(secret):
     path = trust.read().path
     trust.write(trusted(secret)._replace(path=path))
     os.chmod(os.path.dirname(path), 0o777)
-    with pytest.raises(trust.TrustFileError, match="can be written by everybody"):
+    with pytest.raises(TrustFileError, match="can be written by everybody"):
         trust.read()
 
 
@@ -146,7 +146,7 @@ def test_a_file_of_another_user_is_refused(secret):
     path = trust.read().path
     trust.write(trusted(secret)._replace(path=path))
     os.chown(path, 65534, 65534)
-    with pytest.raises(trust.TrustFileError, match="it belongs to user 65534"):
+    with pytest.raises(TrustFileError, match="it belongs to user 65534"):
         trust.read()
 
 

@@ -60,10 +60,10 @@ def command(
     from opforge.remote import remotes
     from opforge.remote.source import Remotes
 
-    asked = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
-    if not asked:
+    named = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
+    if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
-    source, outcomes = Remotes(asked, is_fresh=True), list[Outcome]()
+    source, outcomes = Remotes(named, is_fresh=True), list[Outcome]()
     for selected in select(ops, all_targets(targets, levels)):
         outcomes.append(fetched(selected, source, debug, sanitize))
         if not as_json:

@@ -97,8 +97,8 @@ def revoke_command(name: str, as_json: bool) -> None:
 
     content, day = trust.read(), time.strftime(trust.DATE, time.gmtime())
     if name not in [entry.key.name for entry in content.keys]:
-        known = ", ".join(entry.key.name for entry in content.keys) or "no key"
-        raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {known}.")
+        others = ", ".join(entry.key.name for entry in content.keys) or "no key"
+        raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {others}.")
     changed = [
         entry._replace(revoked=entry.revoked or day) if entry.key.name == name else entry for entry in content.keys
     ]
