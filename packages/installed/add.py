@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import py_compile
 import shutil
@@ -13,15 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
-from opforge.errors import KernelInstallError
+from opforge.cache.filesystem.trust import trusted_ids
+from opforge.cache.layout import entry_name
+from opforge.cache.records.entry import RECORD, Entry, is_record
+from opforge.cache.transfer import layer
+from opforge.errors import CacheDirError, KernelInstallError
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
 from opforge.packages.form.json_text import canonical
+from opforge.packages.form.metadata import Metadata
 
 from .layout import Root
 from .receipt import digest_problem, stamps
 from .releases import Installed, InstalledVariant, to_json
 
+log = logging.getLogger("opforge.kernels")
 STAGING_SECONDS = 3600.0
 """A staging folder that is older was left by a process that was killed."""
 MAX_TREE_BYTES = 4 << 30
@@ -102,6 +109,7 @@ def add_tree(root: Root, folder: str, label: str) -> InstalledVariant:
     size = _seal(folder)
     target = root.tree(digest)
     _place(root, folder, target, files, sha256)
+    _offer(root, target, stated)
     return InstalledVariant(choice, digest, target, stated.id, files, sha256, stamps(target), size)
 
 
@@ -169,6 +177,27 @@ def _place(root: Root, folder: str, target: str, files: Mapping[str, str], sha25
         os.rename(target, damaged)
         remove_folder(damaged)
     raise KernelInstallError(target, "another process keeps changing it", "Try again when nothing else installs")
+
+
+def _offer(root: Root, tree: str, stated: Metadata) -> None:
+    """Makes the library of a variant an entry of the root's layer, where `.load()` finds it by its description.
+
+    What another opforge has built in a form that is not read here is not offered; get_kernel loads it nevertheless.
+    """
+    record, file = stated.opforge.get("record"), stated.opforge.get("library")
+    if not isinstance(record, dict) or not isinstance(file, str) or not is_record(record):
+        return
+    folder = temp_path(os.path.join(root.join("staging"), "entry"))
+    os.mkdir(folder, 0o700)
+    try:
+        os.link(os.path.join(tree, file), os.path.join(folder, record["file"]))
+        write_file(os.path.join(folder, RECORD), canonical(record))
+        entry = Entry(entry_name(record["key"], record["sha256"]), folder, record, root.path)
+        layer.add(root.path, entry, record["description"], trusted_ids())
+    except (CacheDirError, ValueError) as error:
+        log.info("%s: .load() does not find its library: %s", tree, error)
+    finally:
+        remove_folder(folder)
 
 
 def add_release(release: Installed) -> None:

@@ -11,7 +11,6 @@ of installed packages are entries there, which `.load()` finds.
 from __future__ import annotations
 
 import os
-import sys
 from typing import NamedTuple
 
 from opforge import settings
@@ -41,15 +40,14 @@ class Root(NamedTuple):
 
 def environment_root() -> Root:
     """Returns the folder of this Python environment."""
-    return Root(os.path.join(sys.prefix, "share", "opforge"), "environment")
+    return roots()[-2]
 
 
 def user_root() -> Root:
     """Returns the folder of the user."""
-    return Root(settings.data_dir(), "user")
+    return roots()[-1]
 
 
 def roots() -> list[Root]:
     """Returns the folders in which packages are looked for, in order: named ones, the environment's, the user's."""
-    named = [Root(path, "folder") for path in settings.kernel_folders()]
-    return [*named, environment_root(), user_root()]
+    return [Root(*folder) for folder in settings.kernel_folders()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from opforge.cache.layout import Layout, entry_name
+from opforge.packages.form import metadata
 from opforge.packages.form.version import Range
 
 from . import releases
@@ -44,10 +46,28 @@ def sweep(root: Root) -> list[str]:
         present = os.listdir(root.join("trees"))
     except OSError:
         return []
+    _withdraw(root, [digest for digest in present if digest not in used])
     unused = [digest for digest in present if digest not in used and len(digest) == 64]
     for digest in unused:
         remove_folder(root.tree(digest))
     return unused
+
+
+def _withdraw(root: Root, digests: list[str]) -> None:
+    """Removes the entries of variants that are going from the root's layer."""
+    layout = Layout(root.path)
+    for digest in digests:
+        try:
+            record = metadata.read(root.tree(digest)).opforge["record"]
+            name, description = entry_name(record["key"], record["sha256"]), record["description"]
+            folders = (layout.entry(name), os.path.join(layout.description(description), name))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # it has no library
+        for path in folders:
+            if os.path.isdir(path):
+                remove_folder(path)
+            elif os.path.lexists(path):
+                os.unlink(path)
 
 
 def _forget(root: Root, release: Installed) -> None:

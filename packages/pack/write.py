@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.json_text import canonical
@@ -75,7 +76,7 @@ def write(
             "properties": properties.to_json(),
             "library": file,
             # How long the build took is no property of the library.
-            "record": {**library.record, "seconds": 0.0} if library else None,
+            "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
             "measured": dict(library.measured) if library else {},
             "depends": {name: versions.text for name, versions in sorted(project.kernel_depends.items())},
         },

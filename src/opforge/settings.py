@@ -197,10 +197,18 @@ def kernel_checkouts() -> dict[str, str]:
     return folders
 
 
-def kernel_folders() -> tuple[str, ...]:
-    """Returns further folders in which kernel packages are installed, searched first: OPFORGE_KERNEL_PATH."""
+def kernel_folders() -> tuple[tuple[str, str], ...]:
+    """Returns the folders in which kernel packages are installed, with what each is for, in the order of the search.
+
+    Those of OPFORGE_KERNEL_PATH, then the environment's, then the user's.
+    """
     value = os.environ.get("OPFORGE_KERNEL_PATH", "")
-    return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
+    named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
+    return (
+        *((path, "folder") for path in named),
+        (os.path.join(sys.prefix, "share", "opforge"), "environment"),
+        (data_dir(), "user"),
+    )
 
 
 def installs_kernels() -> bool:

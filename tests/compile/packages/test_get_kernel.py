@@ -11,7 +11,7 @@ import threading
 import pytest
 import torch
 from support import child_processes
-from support.kernels.projects import python_project
+from support.kernels.projects import SOURCE, python_project
 from support.text_files import write
 
 import opforge
@@ -22,7 +22,8 @@ from opforge.errors import (
     KernelNotFoundError,
     SettingError,
 )
-from opforge.packages.installed import add
+from opforge.packages.form import version
+from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack import project
@@ -211,6 +212,28 @@ class TestInstalled:
         install(root, folder, "acme/plain")
         with pytest.raises(KernelIncompatibleError, match="it needs no-such-package-x>=2, which is not installed"):
             opforge.get_kernel("acme/plain", 6)
+
+
+class TestLoad:
+    def test_the_library_of_an_installed_package_is_found_by_its_builder(self, root, tmp_path, monkeypatch):
+        source = SOURCE.replace("@NAME@", "scale_found").replace("@FACTOR@", "5")
+        write(tmp_path / "mine", "scale.cpp", source)
+        text = 'from opforge import OpBuilder\nclass B(OpBuilder):\n    name, sources = "scale_found", ["scale.cpp"]\n'
+        write(tmp_path / "mine", "scale_found_ops.py", text)
+        monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+        described = project.read("scale_found_ops:B", "acme/scale-found", "1")
+        pack(described, str(tmp_path / "out"), Options(tried=False))
+        installed = install(root, str(tmp_path / "out"), "acme/scale-found")
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "empty"))
+        monkeypatch.setenv("OPFORGE_PREBUILT", "require")
+        import scale_found_ops
+
+        op = scale_found_ops.B().load()
+        assert (op.scale(X).tolist(), op.origin) == ([5.0, -10.0], root.path)
+        assert opforge.get_kernel("acme/scale-found").scale(X).tolist() == [5.0, -10.0], "both may be loaded at once"
+        remove.remove(root, "acme/scale-found", version.ANY)
+        assert os.listdir(os.path.join(root.path, "v2", "entries")) == []
+        assert installed.variants and not os.path.exists(installed.variants[0].folder)
 
 
 class TestCallersLock:
