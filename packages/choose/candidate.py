@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.builders.spec import abi
-from opforge.packages.form import metadata, variant
-from opforge.packages.form.metadata import Metadata
-from opforge.packages.form.variant import PYTHON, STABLE, Properties
+from opforge.packages.form.properties import PYTHON, STABLE, Properties
+from opforge.packages.form.properties import from_json as properties_from_json
 
 from .environment import DEVICES
+
+if TYPE_CHECKING:
+    from opforge.packages.form.metadata import Metadata
 
 JUDGED = (
     "abi",
@@ -62,7 +63,7 @@ def from_json(value: Mapping[str, Any]) -> Candidate:
     """Returns the value that `to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
     return Candidate(
         str(value["label"]),
-        variant.from_json(value["properties"]),
+        properties_from_json(value["properties"]),
         value["record"],
         tuple(value["python_depends"]),
         value["depends"],
@@ -100,6 +101,7 @@ def _lie(properties: Properties, record: Mapping[str, Any]) -> str:
 def _foreign(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
     """Returns a variant with the record that its label, its metadata and its library's own file give."""
     from opforge.builders.inspection import elf
+    from opforge.builders.spec import abi
 
     properties = candidate.properties
     device = DEVICES.get(properties.backend, properties.backend)
@@ -151,6 +153,8 @@ def target_of(properties: Properties, capabilities: Sequence[str]) -> str:
 
 def read(folder: str, label: str = "") -> tuple[Candidate, Metadata]:
     """Returns the variant in a folder, and its metadata. Raises KernelFormatError, OSError."""
+    from opforge.packages.form import metadata  # not on the path of what is installed
+
     stated = metadata.read(folder)
     name = label or os.path.basename(os.path.abspath(folder))
     if not label:
@@ -160,9 +164,11 @@ def read(folder: str, label: str = "") -> tuple[Candidate, Metadata]:
 
 def _label(name: str, stated: Metadata) -> str:
     """Returns the label of a folder: its name, or what opforge's own properties give for a folder of another name."""
+    from opforge.packages.form import variant
+
     if "properties" in stated.opforge:
         try:
-            return variant.label_of(variant.from_json(stated.opforge["properties"]))
-        except variant.LabelError:
+            return variant.label_of(properties_from_json(stated.opforge["properties"]))
+        except ValueError:
             return name
     return name

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from opforge.accelerator import archs
-from opforge.builders.lookup import device_requirements, fit
+from opforge.builders.lookup import fit
 from opforge.builders.spec.machine import Machine
 from opforge.builders.spec.targets import LEVELS
-from opforge.packages.form.variant import FRAMEWORKS, PYTHON, TORCH, TVM, Properties
+from opforge.packages.form.properties import FRAMEWORKS, PYTHON, TORCH, TVM, Properties
 from opforge.versions import version_of
 
 from .candidate import Candidate
@@ -70,6 +69,8 @@ def _device_problem(candidate: Candidate, machine: Machine) -> str:
     _device, _, arch = str(candidate.record["target"]).partition(":")
     if not arch:
         return ""  # nothing is stated of its architectures
+    from opforge.builders.lookup import device_requirements  # not for what has no code for a device
+
     return device_requirements.device_problem(candidate.record, tuple(arch.split("+")), machine) or ""
 
 
@@ -146,6 +147,8 @@ def _code(candidate: Candidate, here: Environment) -> int:
     _device, _, text = str((candidate.record or {}).get("target", "")).partition(":")
     if not text or machine is None or not machine.devices:
         return UNNAMED
+    from opforge.accelerator import archs
+
     arch = tuple(text.split("+"))
     modes = [archs.run_mode(device, name, arch) for name in machine.devices]
     if "ptx" in modes:

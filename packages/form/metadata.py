@@ -11,7 +11,7 @@ from opforge.cache.filesystem.files import read_file
 
 from . import names, version
 from .json_text import Fields, parse_object, readable
-from .variant import Properties, stated
+from .properties import Properties
 from .version import Version
 
 FILE, SIGSTORE = "metadata.json", "metadata.json.sigstore"
@@ -88,6 +88,8 @@ class Metadata(NamedTuple):
 
     def properties(self, label: str, where: str) -> Properties:
         """Returns what the variant in the folder `label` is for. Raises KernelFormatError."""
+        from .variant import stated
+
         return stated(label, self.opforge, self.backend, where)
 
     def to_json(self) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from opforge.errors import OpforgeError
 
-ORGANIZATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,62}[a-z0-9])")
+LETTERS, DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz"), frozenset("0123456789")
+ALLOWED = LETTERS | DIGITS | {"-"}
+MAX_CHARACTERS = 64
 RESERVED = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in range(10))}
 )
@@ -35,10 +34,15 @@ def _problem(name: object) -> str:
     organization, slash, last = name.partition("/")
     if not slash or "/" in last:
         return "is not two parts with one '/'"
-    if not ORGANIZATION.fullmatch(organization) or not NAME.fullmatch(last):
+    if not is_word(organization) or not is_word(last) or last[0] not in LETTERS or len(last) < 2:
         return "is not a name that can be used"
     reserved = next((part for part in (organization, last) if part in RESERVED), "")
     return f"holds {reserved!r}, which names a device on Windows" if reserved else ""
+
+
+def is_word(text: str) -> bool:
+    """Returns whether a text has letters, digits and '-' alone, and neither begins nor ends with '-'."""
+    return 0 < len(text) <= MAX_CHARACTERS and ALLOWED.issuperset(text) and "-" not in (text[0], text[-1])
 
 
 def _shown(name: object) -> str:
@@ -54,7 +58,8 @@ def _error(where: str, problem: str) -> OpforgeError:
 
 def check_short(name: str, where: str) -> str:
     """Returns a package's name without its organization, as metadata has it. Raises KernelFormatError."""
-    if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
+    is_name = isinstance(name, str) and is_word(name) and name[0] in LETTERS and len(name) > 1
+    if not is_name or name in RESERVED:
         raise _error(where, f"{_shown(name)} is not a name that can be used")
     return name
 

@@ -14,20 +14,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from opforge.errors import OpforgeError
 
-STABLE, TORCH, TVM, PYTHON = FRAMEWORKS = ("torch-stable-abi", "torch", "tvm-ffi", "python")
-"""Kinds of variants; the last one has no library."""
-NOARCH = ("cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu", "npu", "universal")
-BACKENDS = {"cu": "cuda", "rocm": "rocm", "xpu": "xpu", "cann": "cann"}
-"""The backends that a label gives with a version, by their prefix there."""
-PREFIXES = {backend: prefix for prefix, backend in BACKENDS.items()}
-PLAIN_BACKENDS = ("cpu", "metal", "neuron", "tpu")
+from .properties import (
+    BACKENDS,
+    NOARCH,
+    PLAIN_BACKENDS,
+    PREFIXES,
+    PYTHON,
+    STABLE,
+    TORCH,
+    TVM,
+    LabelError,
+    Properties,
+    from_json,
+)
+
 MAJOR_DIGITS = {"cuda": 2, "rocm": 1, "xpu": 4, "cann": 1}
 """How many digits the major number of each backend's version has today."""
-PROCESSORS, SYSTEMS = ("x86_64", "aarch64"), ("linux", "darwin", "windows")
 NUMBER = r"(0|[1-9]\d{0,2})"
 FRAMEWORK = re.compile(
     rf"torch-stable-abi([1-9]){NUMBER}|torch([1-9]){NUMBER}(?:-(cxx11|cxx98))?|tvm-ffi(0|[1-9]\d??){NUMBER}", re.ASCII
@@ -38,76 +44,6 @@ LABEL = re.compile(
     re.ASCII,
 )
 MAX_LABEL = 300
-
-
-class LabelError(ValueError):
-    """A text is no label; the message says what is wrong."""
-
-
-class Properties(NamedTuple):
-    """What a variant is for. Versions are (major, minor)."""
-
-    framework: str
-    framework_version: tuple[int, int] | None
-    backend: str
-    """cpu, cuda, rocm, metal, xpu, cann, neuron or tpu; for Python alone also universal."""
-    backend_version: tuple[int, int] | None = None
-    processor: str = ""
-    """As `uname -m` prints it; empty for Python alone."""
-    system: str = ""
-    cxx: str = ""
-    """cxx11 or cxx98 if the label names the C++ interface of torch's strings."""
-    arch: tuple[str, ...] = ()
-    """The CPU level above the base, or the architectures of a device, if the variant is for these alone."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the properties with texts for versions: what metadata and lock files hold."""
-        values = self._asdict() | {"arch": list(self.arch)}
-        for name in ("framework_version", "backend_version"):
-            version = values[name]
-            values[name] = ".".join(map(str, version)) if version else ""
-        return values
-
-
-def from_json(value: Any) -> Properties:
-    """Returns the properties that `to_json` gave. Raises LabelError."""
-    try:
-        texts = {name: value[name] for name in ("framework", "backend", "processor", "system", "cxx")}
-        versions = [_version(value[name]) for name in ("framework_version", "backend_version")]
-        arch = tuple(value["arch"])
-        properties = Properties(
-            texts["framework"],
-            versions[0],
-            texts["backend"],
-            versions[1],
-            texts["processor"],
-            texts["system"],
-            texts["cxx"],
-            arch,
-        )
-        backends = {*PLAIN_BACKENDS, *PREFIXES} if texts["framework"] != PYTHON else {*NOARCH, *PLAIN_BACKENDS, "cann"}
-        is_valid = (
-            texts["framework"] in FRAMEWORKS
-            and texts["backend"] in backends
-            and texts["processor"] in (*PROCESSORS, "")
-            and texts["system"] in (*SYSTEMS, "")
-            and texts["cxx"] in ("cxx11", "cxx98", "")
-            and all(isinstance(word, str) and re.fullmatch(r"[a-z0-9_:+-]{1,64}", word) for word in arch)
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LabelError("the properties of the variant are incomplete") from error
-    if not is_valid:
-        raise LabelError("the properties of the variant have values that are not known")
-    return properties
-
-
-def _version(text: str) -> tuple[int, int] | None:
-    if text == "":
-        return None
-    match = re.fullmatch(r"(\d{1,6})\.(\d{1,6})", text, re.ASCII)
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]), int(match[2])
 
 
 def parse(label: str) -> Properties:

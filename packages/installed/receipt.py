@@ -7,8 +7,6 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.packages.form import digests
-
 Stamps = dict[str, list[int]]
 
 
@@ -17,6 +15,8 @@ def stamps(folder: str) -> Stamps:
 
     Raises OSError, ValueError for what is neither a file nor a folder.
     """
+    from opforge.packages.form import digests  # not on the path of a load
+
     paths = digests.files_of(folder)
     paths += [name for name in digests.LEFT_OUT if os.path.exists(os.path.join(folder, name))]
     folders = {os.path.dirname(path) for path in paths} | {""}
@@ -47,6 +47,8 @@ def digest_problem(folder: str, files: Mapping[str, str], metadata_sha256: str) 
     """Returns how an installed variant differs from what was installed, after hashing every file; or an empty text."""
     import base64
     import binascii
+
+    from opforge.packages.form import digests
 
     try:
         problems = digests.problems(folder, files)

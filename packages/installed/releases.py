@@ -53,9 +53,9 @@ def versions(root: Root, name: str) -> list[Version]:
     except OSError:
         return []
     for file in files:
-        match = version.VERSION.fullmatch(file[:-5]) if file.endswith(".json") else None
-        if match:
-            numbers.append(Version(int(match[1]), int(match[2] or 0)))
+        parts = version.read(file[:-5]) if file.endswith(".json") else None
+        if parts:
+            numbers.append(Version(parts[0], parts[1] or 0))
     return sorted(numbers, reverse=True)
 
 

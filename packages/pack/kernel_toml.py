@@ -93,7 +93,7 @@ def read_folder(folder: str) -> Project:
         return project._replace(builder=lambda target, portable: _make(kind, target, portable))
     if not project.python:
         raise fields.error("it has neither 'builder' nor [op], and no 'python' either: there is nothing to pack")
-    from opforge.packages.form.variant import NOARCH
+    from opforge.packages.form.properties import NOARCH
 
     unknown = [backend for backend in project.backends if backend not in NOARCH]
     if unknown:

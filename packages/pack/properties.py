@@ -9,8 +9,9 @@ from opforge.accelerator.target import Target
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.builders.spec.targets import LEVELS
 from opforge.errors import PackError
-from opforge.packages.form import variant
-from opforge.packages.form.variant import Properties
+from opforge.packages.form.properties import STABLE as STABLE_VARIANT
+from opforge.packages.form.properties import TORCH as TORCH_VARIANT
+from opforge.packages.form.properties import Properties
 from opforge.versions import version_of
 
 BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
@@ -30,9 +31,9 @@ def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = Fals
         advice = f"Packages are for {', '.join(BACKENDS)}."
         raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
     if record["abi"] == STABLE:
-        framework, number, cxx = variant.STABLE, record["torch_target"], ""
+        framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
     elif record["abi"] == TORCH:
-        framework, number, cxx = variant.TORCH, record["requires"]["torch"], "cxx11"
+        framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
     else:
         advice = 'Register its functions with STABLE_TORCH_LIBRARY, and declare abi="torch-stable".'
         raise PackError(name, ['its op has abi="c": its functions are no ops of torch'], advice)

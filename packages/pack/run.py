@@ -16,7 +16,8 @@ from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests, names
 from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
-from opforge.packages.form.variant import PYTHON, Properties, label_of
+from opforge.packages.form.properties import PYTHON, Properties
+from opforge.packages.form.variant import label_of
 
 from . import git, properties, trial, write
 from .project import Project

@@ -13,7 +13,8 @@ from opforge.errors import PackError
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata, Provenance
-from opforge.packages.form.variant import Properties, label_of
+from opforge.packages.form.properties import Properties
+from opforge.packages.form.variant import label_of
 
 from . import ops_module
 from .project import Project

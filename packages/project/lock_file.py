@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import write_file
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
-from opforge.packages.form import names, toml_file, variant, version
+from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields, is_sha256
+from opforge.packages.form.properties import from_json as properties_from_json
 from opforge.packages.form.version import Version
 from opforge.packages.registry.release import LABEL
 
@@ -104,7 +105,7 @@ def _variant(value: Any, where: str) -> LockedVariant:
         raise fields.error("a digest in it is no SHA-256")
     properties = fields.table("properties")
     try:
-        variant.from_json({**properties, "cxx": properties.get("cxx", ""), "arch": properties.get("arch", [])})
+        properties_from_json({**properties, "cxx": properties.get("cxx", ""), "arch": properties.get("arch", [])})
     except ValueError as error:
         raise fields.error(str(error)) from error
     return LockedVariant(label, fields.text("digest"), fields.text("blob"), fields.whole("size"), properties)

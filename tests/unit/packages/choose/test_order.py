@@ -14,7 +14,7 @@ from opforge.errors import KernelFormatError
 from opforge.packages.choose import environment, order
 from opforge.packages.choose.candidate import Candidate, target_of
 from opforge.packages.choose.environment import Environment
-from opforge.packages.form import variant
+from opforge.packages.form import properties, variant
 
 HOST = Machine("x86_64", "x86-64-v3", "2.36", "3.4.30", "cpython-311", "2.13.0+cu130")
 CPU = Environment("linux", {"cpu": HOST._replace(torch="2.13.0+cpu")}, "cpu")
@@ -26,24 +26,24 @@ CUDA = Environment("linux", {"cpu": HOST, "cuda": GPU}, "cuda", (13, 0))
 
 def variant_of(label, arch="", needs=(), problem=""):
     """Returns a variant as if its library had nothing but what its label says; `arch` are a device's architectures."""
-    properties = variant.parse(label)
+    kind = variant.parse(label)
     record = None
-    if properties.framework != variant.PYTHON:
-        target = target_of(properties, ())
-        number = ".".join(map(str, properties.backend_version or ()))
+    if kind.framework != properties.PYTHON:
+        target = target_of(kind, ())
+        number = ".".join(map(str, kind.backend_version or ()))
         record = {
-            "abi": STABLE if properties.framework == variant.STABLE else "c",
+            "abi": STABLE if kind.framework == properties.STABLE else "c",
             "target": f"cuda:{arch}" if arch else target,
-            "machine": properties.processor,
-            "torch_target": ".".join(map(str, properties.framework_version)),
-            "requires": {"cuda": number} if properties.backend == "cuda" else {},
+            "machine": kind.processor,
+            "torch_target": ".".join(map(str, kind.framework_version)),
+            "requires": {"cuda": number} if kind.backend == "cuda" else {},
             "floors": {},
             "needs": list(needs),
             "shims": [],
             "built_with_torch": "2.13",
             "user_flags": {},
         }
-    return Candidate(label, properties, record, problem=problem)
+    return Candidate(label, kind, record, problem=problem)
 
 
 def labels(decisions):

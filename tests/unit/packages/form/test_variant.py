@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies
 
 from opforge.errors import KernelFormatError
-from opforge.packages.form import variant
-from opforge.packages.form.variant import LabelError, Properties
+from opforge.packages.form import properties, variant
+from opforge.packages.form.properties import LabelError, Properties, from_json
 
 KNOWN = {
     "torch-stable-abi211-cu130-x86_64-linux": ("torch-stable-abi", (2, 11), "cuda", (13, 0)),
@@ -106,7 +106,7 @@ def test_a_label_that_contradicts_the_metadata_is_refused(label, opforge, backen
 NUMBERS = strategies.tuples(strategies.integers(1, 9), strategies.integers(0, 99))
 ARCHITECTURES = strategies.lists(strategies.sampled_from(["sm_80", "sm_90a", "ptx", "x86-64-v3", "gfx942"]), max_size=3)
 BACKENDS = strategies.one_of(
-    strategies.tuples(strategies.sampled_from(variant.PLAIN_BACKENDS), strategies.none()),
+    strategies.tuples(strategies.sampled_from(properties.PLAIN_BACKENDS), strategies.none()),
     strategies.tuples(
         strategies.just("cuda"), strategies.tuples(strategies.integers(10, 99), strategies.integers(0, 9))
     ),
@@ -119,15 +119,15 @@ BACKENDS = strategies.one_of(
 
 @given(strategies.sampled_from(["torch-stable-abi", "torch"]), NUMBERS, BACKENDS, ARCHITECTURES)
 def test_properties_are_read_as_they_are_written(framework, version, backend, arch):
-    properties = Properties(framework, version, *backend, "x86_64", "linux", "", tuple(arch))
-    assert properties in variant.readings(variant.label_of(properties))
-    assert variant.from_json(properties.to_json()) == properties
+    kind = Properties(framework, version, *backend, "x86_64", "linux", "", tuple(arch))
+    assert kind in variant.readings(variant.label_of(kind))
+    assert from_json(kind.to_json()) == kind
 
 
 @given(strategies.text(max_size=60) | strategies.from_regex(variant.LABEL))
 def test_any_text_is_read_or_refused(text):
     try:
-        properties = variant.parse(text)
+        kind = variant.parse(text)
     except LabelError:
         return
-    assert all(isinstance(word, str) for word in properties.arch)
+    assert all(isinstance(word, str) for word in kind.arch)
