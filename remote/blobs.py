@@ -36,12 +36,15 @@ class Counted(io.RawIOBase):
         self._file, self.count = file, 0
 
     def writable(self) -> bool:
+        """Returns true."""
         return True
 
     def tell(self) -> int:
+        """Returns how many bytes have passed."""
         return self.count
 
     def write(self, data: Any) -> int:
+        """Passes bytes on; returns how many."""
         self._file.write(data)
         self.count += len(data)
         return len(data)

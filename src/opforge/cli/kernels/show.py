@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -114,10 +114,15 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
 
 @click.command("resolve", cls=Guarded)
 @click.argument("kernel")
-@click.option("--for", "machine", type=click.File("r"), help="Another machine: a file of opforge report --machine.")
+@click.option(
+    "--for",
+    "machine",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Another machine: a file of opforge report --machine.",
+)
 @remote_option
 @json_option
-def resolve(kernel: str, machine: IO[str] | None, urls: Sequence[str], as_json: bool) -> None:
+def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool) -> None:
     """Show which variant of a package is chosen, and why each other is not.
 
     KERNEL is ORG/NAME with a version or a range if wanted, or a folder with variants.
@@ -154,17 +159,13 @@ def resolve(kernel: str, machine: IO[str] | None, urls: Sequence[str], as_json: 
     sys.exit(0 if chosen else FAILED)
 
 
-def _environment(file: IO[str]) -> Environment:
-    import json
-
-    from opforge.errors import KernelFormatError
+def _environment(path: str) -> Environment:
+    from opforge.cache.filesystem.files import read_file
     from opforge.packages.choose import environment
+    from opforge.packages.form.json_text import parse_object
 
-    try:
-        value = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise KernelFormatError(file.name, f"it is no JSON ({error})", "a file of opforge report --machine") from error
-    return environment.from_json(value, file.name)
+    expected = "a file of opforge report --machine"
+    return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
 
 
 def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]:

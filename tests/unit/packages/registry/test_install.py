@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
-import tarfile
 
 import pytest
 from support.text_files import write
 
-from opforge.cache.transfer.tar_reader import zstd
 from opforge.errors import (
-    KernelDependencyError,
     KernelFormatError,
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
     SignatureError,
 )
-from opforge.packages.form import digests, version
+from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import dependencies, index, install, release, tree_blob, verification
+from opforge.packages.registry import index, install, release, tree_blob, verification
 
 
 def stored(registry, prefix):
@@ -226,121 +222,3 @@ class TestRefused:
         remove.sweep(registry.root)
         for name in os.listdir(registry.root.join("releases")) if os.path.isdir(registry.root.join("releases")) else ():
             os.unlink(registry.root.join("releases", name))
-
-
-LINK = ("", "/etc/passwd")
-
-
-def blob_of(tmp_path, members):
-    """Returns a packed archive with these (name, content, kind) and what a release says of it."""
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content, kind in members:
-            header = tarfile.TarInfo(name)
-            header.type, header.size, header.linkname = (
-                kind,
-                len(content),
-                LINK[kind != tarfile.REGTYPE],
-            )
-            archive.addfile(header, io.BytesIO(content))
-    path = tmp_path / "blob"
-    path.write_bytes(zstd().compress(raw.getvalue()))
-    import hashlib
-
-    data = path.read_bytes()
-    return path, release.Blob(hashlib.sha256(data).hexdigest(), len(data), len(raw.getvalue()))
-
-
-@pytest.mark.parametrize(
-    ("members", "text"),
-    [
-        ([("../x", b"a", tarfile.REGTYPE)], "'../x' does not stay inside the package"),
-        ([("/etc/x", b"a", tarfile.REGTYPE)], "'/etc/x' does not stay inside the package"),
-        ([("a/../../x", b"a", tarfile.REGTYPE)], "does not stay inside the package"),
-        ([("x", b"", tarfile.SYMTYPE)], "'x' is not a file"),
-        ([("x", b"", tarfile.LNKTYPE)], "'x' is not a file"),
-        ([("x", b"", tarfile.FIFOTYPE)], "'x' is not a file"),
-        ([("x", b"a", tarfile.REGTYPE), ("x", b"b", tarfile.REGTYPE)], "'x' is in it twice"),
-        ([("x", b"a", tarfile.REGTYPE), ("x/y", b"b", tarfile.REGTYPE)], None),
-        ([("caf\u00e9.py", b"a", tarfile.REGTYPE)], "is no path of a file in a package"),
-    ],
-)
-def test_an_archive_that_leads_elsewhere_is_refused(tmp_path, members, text):
-    path, blob = blob_of(tmp_path, members)
-    with open(path, "rb") as file, pytest.raises((KernelInstallError, OSError)) as error:
-        tree_blob.unpack(file, blob, str(tmp_path / "out"), "acme/x")
-    assert text is None or text in str(error.value)
-    assert not os.path.exists(tmp_path / "x")
-
-
-def test_an_archive_that_unpacks_to_more_than_its_release_says_is_refused(tmp_path):
-    path, blob = blob_of(tmp_path, [("x", b"0" * 10_000_000, tarfile.REGTYPE)])
-    with open(path, "rb") as file, pytest.raises(KernelInstallError, match="it holds more than"):
-        tree_blob.unpack(file, blob._replace(unpacked=20_000), str(tmp_path / "out"), "acme/x")
-
-
-@pytest.mark.parametrize("name", ["evil.pyc", "__pycache__/__init__.cpython-311.pyc"])
-def test_bytecode_in_a_package_is_refused(registry, name):
-    folder = os.path.join(registry.packed(), "build", "torch-universal")
-    staged = os.path.join(registry.scratch, "staged")
-    os.makedirs(staged)
-    for path in (*digests.files_of(folder), "metadata.json"):
-        with open(os.path.join(folder, path)) as file:
-            write(staged, path, file.read())
-    write(staged, name, "x")
-    with pytest.raises(KernelInstallError, match="is bytecode, which no digest covers"):
-        add.add_tree(registry.root, staged, "torch-universal")
-
-
-class TestDependencies:
-    def resolved(self, registry, *texts):
-        requirements = [install.parse_requirement(text) for text in texts]
-        choices = dependencies.resolve(requirements, registry.sources())
-        return {choice.verified.release.name: str(choice.verified.release.version) for choice in choices}
-
-    def test_what_is_needed_comes_too_the_newest_that_fits(self, registry):
-        for number in ("1", "1.5", "2"):
-            registry.publish("acme/base", number, text=f"V = '{number}'\n")
-        registry.publish("acme/top", "1", depends={"acme/base": "<2"})
-        assert self.resolved(registry, "acme/top") == {"acme/top": "1", "acme/base": "1.5"}
-
-    def test_an_older_release_is_taken_if_the_newest_cannot_be_used_with_the_others(self, registry):
-        for number in ("1", "2"):
-            registry.publish("acme/base", number, text=f"V = {number}\n")
-        registry.publish("acme/left", "1", depends={"acme/base": "1"})
-        registry.publish("acme/left", "2", depends={"acme/base": "2"})
-        registry.publish("acme/right", "1", depends={"acme/base": "1"})
-        expected = {"acme/left": "1", "acme/right": "1", "acme/base": "1"}
-        assert self.resolved(registry, "acme/left", "acme/right") == expected
-
-    def test_a_conflict_says_who_needs_what(self, registry):
-        for number in ("1", "2"):
-            registry.publish("acme/base", number, text=f"V = {number}\n")
-        registry.publish("acme/left", "1", depends={"acme/base": "1"})
-        registry.publish("acme/right", "1", depends={"acme/base": "2"})
-        with pytest.raises(KernelDependencyError) as error:
-            self.resolved(registry, "acme/left", "acme/right")
-        assert "acme/left 1 needs acme/base 1" in str(error.value)
-        assert "acme/right 1 needs acme/base 2" in str(error.value)
-
-    def test_a_dependency_that_is_missing_is_named(self, registry):
-        registry.publish("acme/top", "1", depends={"acme/gone": "1"})
-        with pytest.raises(KernelDependencyError) as error:
-            self.resolved(registry, "acme/top")
-        assert "acme/top 1 needs acme/gone 1" in str(error.value) and "it has no package acme/gone" in str(error.value)
-
-    def test_a_dependency_that_is_yanked_is_named_with_the_reason(self, registry):
-        registry.publish("acme/base", "1")
-        from opforge.packages.registry import publish
-
-        publish.yank(registry.store, "acme/base", Version(1), "crashes")
-        registry.publish("acme/top", "1", depends={"acme/base": "1"})
-        with pytest.raises(KernelDependencyError, match=r"1 \(yanked: crashes\)"):
-            self.resolved(registry, "acme/top")
-
-    def test_a_circle_is_named_in_its_order(self, registry):
-        registry.publish("acme/aa", "1", depends={"acme/bb": "1"})
-        registry.publish("acme/bb", "1", depends={"acme/cc": "1"})
-        registry.publish("acme/cc", "1", depends={"acme/aa": "1"})
-        with pytest.raises(KernelDependencyError, match="acme/aa needs acme/bb needs acme/cc needs acme/aa"):
-            self.resolved(registry, "acme/aa")
