@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
@@ -48,6 +48,16 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
     for reason in reasons if verbose else ():
         log.warning("%s: %s", spec.name, reason)
     return Compatibility(tuple(reasons))
+
+
+def own_reasons(builder: Any) -> list[str]:
+    """Returns the reasons of a builder that overrides `is_compatible`; none if it is true."""
+    builder._in_own_verdict = True
+    try:
+        verdict = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _build_problems(spec: OpSpec) -> list[str]:

@@ -55,7 +55,7 @@ class DeviceToolchain(Toolchain):
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
         toolchain = super().find(spec, layout, disk)
         if isinstance(toolchain, DeviceToolchain):
-            toolchain.host.op_flags = (*spec.cxx_flags, *spec.link_flags)
+            toolchain.host.op_flags = spec.search_flags
         return toolchain
 
     def _find(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class DeviceToolchain(Toolchain):
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [
             (self.compile_device if source.path.endswith(self.suffixes) else self.compile_host)(
-                plan, roots, source, name
+                plan.of(source), roots, source, name
             )
             for name, source in objects_of(plan)
         ]
