@@ -76,9 +76,9 @@ def test_functions_for_one_abi_may_be_declared_beside_another(spec_for):
         ),
         (
             {"libraries": {"opencl": ["m"]}},
-            "libraries has the key 'opencl'. Write devices = [\"cpu\", \"cuda\", \"hip\", \"opencl\"], or remove it.",
+            'libraries has the key \'opencl\'. Write devices = ["cpu", "cuda", "hip", "opencl"], or remove it.',
         ),
-        ({"include_dirs": {"al": ["near"]}}, 'include_dirs has the key \'al\'. Write include_dirs = {"all": ...}.'),
+        ({"include_dirs": {"al": ["near"]}}, "include_dirs has the key 'al'. Write include_dirs = {\"all\": ...}."),
         ({"define_macros": {"CUDA_": [("A", "1")]}}, "define_macros has the key 'CUDA_'. Write devices = "),
         ({"abi": {"cup": "c"}}, "abi has the key 'cup'. Write abi = {\"cpu\": ...}."),
         ({"sources": {"cuda": ["scale.cu"]}}, "it names no sources for cpu. Name at least one file in `sources`"),

@@ -132,11 +132,14 @@ def test_declared_architectures_are_seen_when_they_change(spec_for, tmp_path):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ("a.cu", "groups='a.cu'. Expected a list of dicts: [{\"sources\": [\"a.cu\"], ...}]"),
+        ("a.cu", 'groups=\'a.cu\'. Expected a list of dicts: [{"sources": ["a.cu"], ...}]'),
         ({"sources": ["new.cu"]}, "groups={'sources': ['new.cu']}. Expected a list of dicts"),
         (["new.cu"], "groups=['new.cu']. Expected a list of dicts"),
-        ([{"devices": ["cuda"]}], "groups[0] names no sources. Write \"sources\": [...]"),
-        ([group("new.cu", architecture=["9.0"])], "has the key 'architecture'. Write \"architectures\": [...]. The keys"),
+        ([{"devices": ["cuda"]}], 'groups[0] names no sources. Write "sources": [...]'),
+        (
+            [group("new.cu", architecture=["9.0"])],
+            "has the key 'architecture'. Write \"architectures\": [...]. The keys",
+        ),
         ([group("new.cu", colour=1)], "has the key 'colour'. The keys of a group are sources, devices, architectures"),
         ([{**group("new.cu"), "cuda-capabilities": []}], "'cuda-capabilities'. Write \"architectures\": [...]"),
         ([{**group("new.cu"), "cuda-flags": []}], 'Write "extra_compile_args": {"cuda": [...]}'),
