@@ -105,15 +105,13 @@ def architectures(builder: str, name: str, value: Any, device: str, devices: tup
 
 def _parsed(builder: str, name: str, word: str, device: str) -> tuple[str, ...]:
     try:
-        if device in archs.VARIABLES:
-            found = archs.parse_list(device, name, word)
-        else:
-            found = Target.parse(f"{device}:{word}").arch
+        is_listed = device in archs.VARIABLES
+        arch = archs.parse_list(device, name, word) if is_listed else Target.parse(f"{device}:{word}").arch
     except SettingError as error:
         raise BuilderError(builder, f"{name} has {word!r}", f"Expected {error.expected}") from error
-    if not found or "native" in found:
+    if not arch or "native" in arch:
         raise BuilderError(builder, f"{name} has {word!r}", "Expected architectures by name, such as 9.0a or gfx942")
-    return found
+    return arch
 
 
 def _joined(device: str, lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
