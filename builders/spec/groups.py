@@ -67,7 +67,8 @@ def requested_target(declared: Declaration, target: Target) -> Target:
     builder, devices, device = type(declared).__name__, tuple(declared.devices), target.device
     own = architectures(builder, "architectures", declared.architectures, device, devices)
     groups = _groups(builder, declared.groups, device, devices)
-    rest = op_spec.listed(builder, "sources", declared.sources, device, devices)
+    sources = () if callable(declared.sources) else declared.sources  # a method of DeepSpeed's
+    rest = op_spec.listed(builder, "sources", sources, device, devices)
     if not own and not _is_of_device(rest) and all(group.arch for group in groups if _is_of_device(group.sources)):
         own = _joined(device, [group.arch for group in groups])
     return Target(device, own) if own else target

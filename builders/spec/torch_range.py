@@ -22,14 +22,13 @@ def checked(builder: str, text: object) -> str:
 
 
 def problem(text: str, here: str | None) -> str | None:
-    """Returns why the torch of version `here` is not in the range, or None. None if torch is not installed."""
-    if not text or not here:
-        return None
-    for part in text.split(","):
-        limit = LIMIT.fullmatch(part)
-        if limit and not _is_met(limit[1], limit[2], here):
-            return f"it needs torch {text}, and torch {here} is installed"
-    return None
+    """Returns why the torch of version `here` is not in the range, or None. None if torch is not installed.
+
+    What cannot be read, as in a record of another opforge, is not met.
+    """
+    limits = map(LIMIT.fullmatch, text.split(",")) if here else ()
+    is_met = all(limit and _is_met(limit[1], limit[2], here or "") for limit in limits)
+    return None if is_met else f"it needs torch {text}, and torch {here} is installed"
 
 
 def installed_problem(text: str) -> str | None:

@@ -38,6 +38,11 @@ def test_a_version_is_compared_with_both_limits(text, here, fits):
     assert torch_range.problem(text, here) == reason
 
 
+@pytest.mark.parametrize("text", ["<=2.14", "soon", "<2.14;"])
+def test_a_range_of_a_later_opforge_that_cannot_be_read_is_not_met(text):
+    assert torch_range.problem(text, "2.13.0") == f"it needs torch {text}, and torch 2.13.0 is installed"
+
+
 def test_an_op_without_torch_has_no_problem_with_its_version():
     assert torch_range.problem("<2.14", None) is None
 
