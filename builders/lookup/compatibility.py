@@ -51,7 +51,12 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
 
 
 def own_reasons(builder: Any) -> list[str]:
-    """Returns the reasons of a builder that overrides `is_compatible`; none if it is true."""
+    """Returns the reasons of a builder that overrides `is_compatible`, as DeepSpeed's do; none if it is true.
+
+    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
+    """
+    if builder._in_own_verdict:
+        return []
     builder._in_own_verdict = True
     try:
         verdict = builder.is_compatible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
@@ -165,7 +166,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
     names = [name for name, value in own.items() if name[0] != "_" and _is_foreign(type(declared), name, value)]
     if not names:
-        return lambda name: getattr(declared, name)
+        return partial(getattr, declared)
     from . import attributes
 
     attributes_of_ours = {
@@ -264,7 +265,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
     """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
     try:
         if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike, Mapping)):
-            return tuple(os.fsdecode(value) for value in values)
+            return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
     except TypeError:
         pass
     raise BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")

@@ -44,6 +44,7 @@ class Victim:
             self._run(is_forked)
 
     def _run(self, is_forked: bool) -> None:
+        status = UNEXPECTED
         try:
             os.setsid()
             handle = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -68,10 +69,13 @@ class Victim:
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:
+            status = UNEXPECTED
             traceback.print_exc()
             sys.stderr.flush()
-            status = UNEXPECTED
-        os._exit(status)
+        finally:
+            # Whatever happens, even if no memory is left to print it: the parent's code must not go on in this process,
+            # because it ends with the removal of the folder that all others use.
+            os._exit(status)
 
     def has_ended(self) -> bool:
         """Returns whether the process has ended. One that takes too long prints where it is, and is killed."""
