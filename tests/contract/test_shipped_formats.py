@@ -14,7 +14,7 @@ from support.store.fake_store import ME
 
 import opforge
 from opforge.builders.spec.op_spec import root_paths
-from opforge.cache.records.entry import READ_FORMATS
+from opforge.cache.records.entry import READ_FORMATS, with_record_key
 from opforge.cache.store import NO_RECORD, Store
 from opforge.errors import PrebuiltRequiredError
 
@@ -106,7 +106,7 @@ def test_the_record_of_a_format_that_is_not_read_is_rejected(shipped, without_co
     needs_its_processor()
     (folder,) = (shipped / "layer" / "v2" / "entries").iterdir()
     record = json.loads((folder / "record.json").read_text())
-    (folder / "record.json").write_text(json.dumps({**record, "format": READ_FORMATS.stop}))
+    (folder / "record.json").write_text(json.dumps(with_record_key({**record, "format": READ_FORMATS.stop})))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(shipped / "layer"))
     assert find_rejected(builder_of(shipped)) == [(str(folder), NO_RECORD)]
 
