@@ -12,7 +12,8 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 
-from . import probe, programs, source_translation
+from . import source_translation
+from .discovery import probe, programs
 from .host import HostToolchain, absolute, objects_of
 from .toolchain import DevicePart, Toolchain
 

@@ -12,8 +12,9 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from . import PASSED_ENV, probe, programs
-from .programs import which
+from . import PASSED_ENV
+from .discovery import probe, programs
+from .discovery.programs import which
 from .toolchain import Toolchain
 
 if TYPE_CHECKING:
