@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.spec.abi import STABLE, TORCH
 from opforge.packages.audit import library, python_abi
 from opforge.packages.audit.measure import problems as measured_problems
+from opforge.packages.choose import candidate, environment, order
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")]
 
@@ -139,3 +142,18 @@ def test_architectures_that_the_code_lacks_are_named():
     lines = measured_problems(measured, Target.parse("cuda:sm_80+sm_90+ptx"))
     assert lines == ["it is for cuda:sm_80+sm_90+ptx, and holds code for compute_90, sm_80 alone: sm_90 is missing"]
     assert measured_problems({**measured, "notes": ["compressed"]}, Target.parse("cuda:sm_90")) == []
+
+
+def test_a_variant_whose_label_lies_about_the_processor_is_refused(built, tmp_path):
+    if os.uname().machine != "x86_64":
+        pytest.skip("the library is for x86-64")
+    folder = tmp_path / "torch-stable-abi210-cpu-aarch64-linux"
+    folder.mkdir()
+    shutil.copy(built(SOURCE), folder / "_relu_1.abi3.so")
+    stated = {"name": "relu", "id": "_relu_1", "license": "MIT", "python-depends": [], "backend": {"type": "cpu"}}
+    (folder / "metadata.json").write_text(json.dumps(stated))
+    choice, _metadata = candidate.read(str(folder))
+    here = environment.here()
+    arm = here._replace(machines={"cpu": here.host._replace(processor="aarch64", level="aarch64")})
+    lie = "its label says aarch64, and its library is for x86_64"
+    assert [order.unfit(choice, machine) for machine in (here, arm)] == [lie, lie]
