@@ -9,8 +9,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from opforge import settings
 from opforge.accelerator.target import Target
-from opforge.cache.filesystem.disk import Disk, is_racy
+from opforge.cache.filesystem.disk import Disk, FlatStamps
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError
@@ -24,7 +25,6 @@ from .spec.op_spec import OpSpec, resolve
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
-    from opforge.cache.filesystem.disk import PathStamp
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
@@ -40,39 +40,44 @@ class Loaded:
 
     def __init__(self, builder: OpBuilder) -> None:
         self._began = time.time_ns()
+        self._is_racy: bool | None = None  # not known yet; a racy stamp may hide a change
         environment, *attributes = _state(builder)
-        self._environment, self.attributes = environment.copy(), [copied(names) for names in attributes]
-        self.watch(())
-
-    def watch(self, files: Sequence[PathStamp]) -> None:
-        """Sets the files and folders that are compared. A racy stamp may hide a change: then nothing is current."""
-        self.paths = [path for path, _stamp in files]
-        self._stamps = [number for _path, stamp in files for number in stamp]
-        self._is_racy = is_racy(files, self._began)
+        self._environment = dict(environment)
+        # No value of OpBuilder's own attributes can be changed in place.
+        at = type(builder).__mro__.index(OpBuilder) + 1
+        self.attributes = [dict(names) if number == at else copied(names) for number, names in enumerate(attributes)]
+        self.watched = FlatStamps()
+        """The files and folders that are compared."""
 
     def is_current(self, builder: OpBuilder) -> bool:
         """Returns whether the environment, the builder's attributes and all watched files are as they were."""
         try:
+            if self._is_racy is None:
+                self._is_racy = self.watched.is_racy(self._began)
             is_same = not self._is_racy and _state(builder) == [self._environment, *self.attributes]
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
-        return is_same and Disk().flat_stamps(self.paths) == self._stamps
+        return is_same and Disk().flat_stamps(self.watched.paths) == [*self.watched.numbers]
 
 
 def _state(builder: OpBuilder) -> list[Any]:
     """Returns the environment, and the attributes of the builder and of its classes."""
-    environment = getattr(os.environ, "_data", os.environ)  # os.environ itself would decode each variable
-    return [environment, vars(builder), *map(vars, type(builder).__mro__[:-1])]
+    return [settings.environment(), vars(builder), *map(vars, type(builder).__mro__[:-1])]
+
+
+CONTAINERS = (dict, types.MappingProxyType, list, tuple, set)
 
 
 def copied(value: Any, depth: int = 6) -> Any:
     """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`."""
-    kind: Any = type(value) if depth else None
-    if kind in (dict, types.MappingProxyType):
-        return {name: copied(part, depth - 1) for name, part in value.copy().items()}
-    if kind in (list, tuple, set):
-        return kind([copied(part, depth - 1) for part in value])
-    return value
+    kind: Any = type(value)
+    if kind not in CONTAINERS or not depth:
+        return value
+    # The test is repeated here: a call for each attribute would be as many as all other calls of a hit.
+    if kind in CONTAINERS[:2]:
+        parts = value.copy().items()
+        return {name: copied(part, depth - 1) if type(part) in CONTAINERS else part for name, part in parts}
+    return kind([copied(part, depth - 1) if type(part) in CONTAINERS else part for part in value])
 
 
 class OpBuilder:
@@ -117,9 +122,9 @@ class OpBuilder:
     """Names for -l."""
     torch_target: ClassVar[str] = abis.OLDEST_TORCH
     """The oldest torch that the library must load under."""
-    fakes: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    fakes: ClassVar[Mapping[str, Callable[..., Any]]] = types.MappingProxyType({})
     """Function name -> Python fake kernel, for ops that return tensors and have no Meta kernel of their own."""
-    signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = {}
+    signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]] = types.MappingProxyType({})
     """abi "c": function name -> (ctypes result, [ctypes arguments])."""
     python_functions: ClassVar[str] = ""
     """"module:function": called once with the loaded op, it returns more of the op's functions by name, for what no
@@ -200,7 +205,7 @@ class OpBuilder:
         if reasons := gate_problems(self, spec) or _own_problems(self):
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, loaded.library = self._load_entry(spec, verbose)
-        loaded.watch(entry.watched)
+        loaded.watched = entry.watched
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
 
     def build(

@@ -14,11 +14,11 @@ from .filesystem.disk import digest_of
 from .filesystem.files import UNREADABLE, make_folder, read_json, write_file
 from .keys import key_of
 from .layout import Layout, entry_name
-from .records.entry import BUILD, RECORD, Entry, integrity_problem, is_record
+from .records.entry import BUILD, RECORD, RECORD_KEY, Entry, integrity_problem, is_intact, is_record
 from .records.inputs import Inputs
 from .records.pins import pinned
 
-OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags")
+OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
 """The fields of a record in which two builds of one entry may differ."""
 OUTDATED = "it was built from the same files, and other names were in the searched folders then"
 """Why an entry is replaced that is not damaged: a header has appeared that shadows none."""
@@ -81,6 +81,8 @@ def checked_record(folder: str, owners: Collection[int], name: str = "") -> dict
         record = _read(folder, RECORD)
         if not is_record(record):
             raise ValueError("its record is incomplete, or of a format that is not read")
+        if not is_intact(record):
+            raise ValueError("its record is damaged")
         names = set(os.listdir(folder))
         if names - {BUILD} != {RECORD, record["file"]}:
             raise ValueError("it does not hold a record and its library alone")

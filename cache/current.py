@@ -54,7 +54,7 @@ def current_store() -> Store:
 def open_store(folder: str) -> Store:
     """Returns the store in a given folder, without layers. Raises CacheDirError if the folder cannot be trusted."""
     store = Store(os.path.abspath(folder), trust.trusted_ids(settings.trusted_owners()))
-    problem = find_problem(store.layout.root, trust.trusted_ids())
+    problem = _change_problem(store.layout.root, trust.trusted_ids())
     if problem:
         raise problem
     return store
@@ -70,7 +70,7 @@ def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
     root = settings.cache_dir()[0]
     # Check the path as it is: without a home folder it is "~/.cache/opforge", which open_store would make absolute.
-    problem = find_problem(root, trust.trusted_ids())
+    problem = _change_problem(root, trust.trusted_ids())
     if problem:
         raise problem
     return open_store(root)
@@ -106,13 +106,20 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
         return CacheDirError(
             root, "the user has no home folder", "Set HOME or OPFORGE_CACHE_DIR to a folder of your own"
         )
-    problem = trust.folder_problem(root, owners) or trust.link_problem(os.path.join(root, VERSION))
+    problem = trust.folder_problem(root, owners)
     return CacheDirError(root, *problem) if problem else None
+
+
+def _change_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
+    """Returns why nothing in this store may be written or removed, or None."""
+    problem = find_problem(root, owners)
+    links = None if problem else trust.link_problem(os.path.join(root, VERSION))
+    return CacheDirError(root, *links) if links else problem
 
 
 def prepare(root: str, owners: Collection[int]) -> None:
     """Makes the folders of a store and checks that it can be written. Raises CacheDirError if it cannot be used."""
-    problem = find_problem(root, owners)
+    problem = _change_problem(root, owners)
     if problem:
         raise problem
     others = _other_names(root)

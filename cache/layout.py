@@ -61,7 +61,7 @@ class Layout(NamedTuple):
 
     def path(self, *parts: str) -> str:
         """Returns a path inside the current version of the store."""
-        return os.path.join(self.root, VERSION, *parts)
+        return "/".join((self.root, VERSION, *parts))  # os.path.join takes five times as long
 
     def plan(self, plan_key: str) -> str:
         """Returns the folder that lists the entries of a plan."""

@@ -14,6 +14,8 @@ import shutil
 import stat
 from collections.abc import Sequence
 
+from opforge import settings
+
 from .filesystem.files import can_write, make_folder, now_in, read_file, read_json, write_file
 from .layout import MACHINE
 
@@ -33,8 +35,8 @@ def reset() -> None:
 
 def folders() -> list[str]:
     """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    bases = [base if base[:1] == "/" else os.path.expanduser("~/.cache"), os.environ.get("XDG_RUNTIME_DIR", "")]
+    base = settings.variable("XDG_CACHE_HOME")
+    bases = [base if base[:1] == "/" else os.path.expanduser("~/.cache"), settings.variable("XDG_RUNTIME_DIR")]
     return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
 
 

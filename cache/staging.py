@@ -10,6 +10,7 @@ import shutil
 from opforge.events import emit
 
 from .filesystem.files import make_folder, now_in, size_of
+from .filesystem.trust import link_problem
 from .layout import Layout
 from .records import size_log
 
@@ -131,6 +132,8 @@ def quarantine(layout: Layout, key: str, problem: str, is_damaged: bool = True) 
     emit("quarantine", path=source, reasons=[problem])
     target = layout.path("quarantine", f"{key}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
+        if link_problem(layout.path()):
+            raise OSError("it would be moved out of the store")
         make_folder(os.path.dirname(target))
         move(source, target)
     except FileNotFoundError:

@@ -58,7 +58,7 @@ def find(
 
 def log_event(event: str, **fields: object) -> None:
     """Logs an event of a load. `opforge.events` is imported only if a log is set, to keep hits fast."""
-    if os.environ.get("OPFORGE_LOG"):
+    if settings.variable("OPFORGE_LOG"):
         from opforge.events import emit
 
         emit(event, **fields)

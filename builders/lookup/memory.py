@@ -18,7 +18,7 @@ from opforge import settings
 from opforge.builders import toolchains
 from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
-from opforge.cache.filesystem.disk import ABSENT, Disk, is_racy
+from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps
 from opforge.cache.filesystem.files import UNREADABLE
 from opforge.cache.records.entry import Entry, is_record
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from opforge.cache.store import Match, Source, Store
 
 FORMAT = 1
+LOOKUP_FIELDS = ("inputs", "shims")
+"""The longest fields of a record. They are needed to choose an entry, and not to load it."""
 
 
 class Snapshot(NamedTuple):
@@ -56,12 +58,13 @@ class Lookup(NamedTuple):
         `programs` are the toolchain's, if it had to be found before; their paths are part of the name.
         """
         spec = self.spec
-        variables = [(name, os.environ.get(name)) for name in toolchains.plan_environment(spec)]
+        variables = toolchains.plan_variables(spec)
         requires = abi.requirements(spec.abi, spec.name)
-        roots = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
-        value: list[object] = [FORMAT, *spec, requires, variables, _working_folder(), sorted(self.root_paths.items())]
-        value += [sorted(programs), roots, settings.prebuilt(), settings.prefers_prebuilt(), self.exact]
-        value += [abi.INTERFACE, *machine.name_parts()]
+        folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
+        value: list[object] = [FORMAT, *spec._replace(roots=()), requires, variables, _working_folder()]
+        # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
+        value += [list(map(tuple, spec.roots)), sorted(self.root_paths.items()), sorted(programs), folders]
+        value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
@@ -87,7 +90,7 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         key = os.path.basename(memory["key"])
         if not is_record(record):
             return None
-        watched = tuple((paths[at], tuple(memory["stamps"][4 * at : 4 * at + 4])) for at in range(memory["watched"]))
+        watched = FlatStamps(paths[: memory["watched"]], memory["stamps"][: 4 * memory["watched"]])
         entry = Entry(key, source.layout.entry(key), record, source.origin or source.layout.root, watched)
         if source.problem(entry) is not None:
             return None
@@ -131,19 +134,19 @@ def remember(
     """
     disk, spec = lookup.store.disk, lookup.spec
     code = _code_stamps(spec)
-    watched, folders = match.entry.watched, dict(snapshot.folders)
+    watched, folders = match.entry.watched.pairs(), dict(snapshot.folders)
     stamped = [*dict.fromkeys((*watched, *match.stamped.files, *match.stamped.others)), *snapshot.folders]
     stamped += [(path, tuple(stamp)) for path, stamp in used.items() if path not in folders]
     torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
     if torch:  # its version decides whether the entry fits
         path = os.path.join(torch, "version.py")
         stamped.append((path, _stamp(path, disk)))
-    code_stamps = (("", tuple(code[at : at + 4])) for at in range(0, len(code), 4))
-    if not match.stamped.is_complete or is_racy([*stamped, *code_stamps], snapshot.at):
+    stamps = FlatStamps.of(stamped)
+    if not match.stamped.is_complete or stamps.is_racy(snapshot.at) or FlatStamps((), code).is_racy(snapshot.at):
         return
     entry = match.entry
     origins = [source.origin or source.layout.root for source in lookup.sources]
-    record = {name: value for name, value in entry.record.items() if name != "inputs"}
+    record = {name: value for name, value in entry.record.items() if name not in LOOKUP_FIELDS}
     name = lookup.name(programs)
     memory = {
         "format": FORMAT,
@@ -155,8 +158,8 @@ def remember(
         "code": code,
         "folders": _program_folders(),
         "watched": len(watched),
-        "paths": [path for path, _stamp in stamped],
-        "stamps": [number for _path, stamp in stamped for number in stamp],
+        "paths": stamps.paths,
+        "stamps": stamps.numbers,
         "absent": snapshot.absent,
         "variables": match.stamped.variables,
     }
@@ -176,7 +179,7 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 
 def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
-    compiler = os.environ.get("CXX", "")
+    compiler = settings.variable("CXX")
     starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
     return "" if all(path.startswith("/") for path in starts) else os.getcwd()
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from opforge.errors import BuilderError, SourceNotFoundError
 
 if TYPE_CHECKING:
+    from typing import ClassVar, Protocol
+
     from opforge.cache.records.inputs import RootedPath
 
+    class Rooted(Protocol):
+        """A class with kernel roots, such as an op's builder."""
 
-class Rooted(Protocol):
-    """A class with kernel roots, such as an op's builder."""
-
-    name: ClassVar[str]
-    kernel_roots: ClassVar[Sequence[KernelRoot]]
+        name: ClassVar[str]
+        kernel_roots: ClassVar[Sequence[KernelRoot]]
 
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level as cpu_level
 from opforge.errors import OpforgeError, OpIncompatibleError
 
@@ -83,7 +84,7 @@ def name_parts() -> list[object]:
     The rest cannot change between two look-ups of one name without a stamp that changes (torch's version), or is judged
     at each load (devices and driver).
     """
-    return [cpu_level(), libc(), python_tag(), *map(os.environ.get, LOADER_ENV)]
+    return [cpu_level(), libc(), python_tag(), *map(settings.variable, LOADER_ENV)]
 
 
 def libc() -> str:

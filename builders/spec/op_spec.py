@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.accelerator.target import Target
@@ -13,6 +14,33 @@ from opforge.errors import BuilderError
 from . import abi as abis
 from . import kernel_roots, machine
 from .kernel_roots import KernelRoot
+
+if TYPE_CHECKING:
+    from typing import ClassVar, Protocol
+
+    class Declaration(Protocol):
+        """What a builder declares. `OpBuilder` documents these attributes."""
+
+        name: ClassVar[str]
+        sources: ClassVar[Sequence[str]]
+        abi: ClassVar[str]
+        version: ClassVar[str]
+        devices: ClassVar[Sequence[str]]
+        include_dirs: ClassVar[Sequence[str]]
+        kernel_roots: ClassVar[Sequence[KernelRoot]]
+        define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]]
+        extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]]
+        extra_link_args: ClassVar[Sequence[str]]
+        libraries: ClassVar[Sequence[str]]
+        torch_target: ClassVar[str]
+        fakes: ClassVar[Mapping[str, Callable[..., Any]]]
+        signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]]
+        toolchain: ClassVar[str]
+        folder: ClassVar[str]
+        debug: bool
+        sanitize: str
+        portable: bool
+
 
 if TYPE_CHECKING:
     from opforge.cache.records.inputs import RootedPath
@@ -77,30 +105,6 @@ class OpSpec(NamedTuple):
         return self.roots[1:-2]
 
 
-class Declaration(Protocol):
-    """What a builder declares. `OpBuilder` documents these attributes."""
-
-    name: ClassVar[str]
-    sources: ClassVar[Sequence[str]]
-    abi: ClassVar[str]
-    version: ClassVar[str]
-    devices: ClassVar[Sequence[str]]
-    include_dirs: ClassVar[Sequence[str]]
-    kernel_roots: ClassVar[Sequence[KernelRoot]]
-    define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]]
-    extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]]
-    extra_link_args: ClassVar[Sequence[str]]
-    libraries: ClassVar[Sequence[str]]
-    torch_target: ClassVar[str]
-    fakes: ClassVar[Mapping[str, Callable[..., Any]]]
-    signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]]
-    toolchain: ClassVar[str]
-    folder: ClassVar[str]
-    debug: bool
-    sanitize: str
-    portable: bool
-
-
 GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
 """Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
 COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.values()})
@@ -162,7 +166,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
     own |= {name: value for name, value in vars(declared).items() if name not in OF_INSTANCES}
     names = [name for name, value in own.items() if name[0] != "_" and _is_foreign(type(declared), name, value)]
     if not names:
-        return lambda name: getattr(declared, name)
+        return partial(getattr, declared)
     from . import attributes
 
     attributes_of_ours = {
@@ -233,7 +237,7 @@ def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
     """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
     try:
         if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike)):
-            return tuple(os.fsdecode(value) for value in values)
+            return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
     except TypeError:
         pass
     raise BuilderError(builder, f"{name}={values!r}", "Expected a list of strings, one argument each")

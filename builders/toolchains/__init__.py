@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from opforge import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.store import Store
 
@@ -44,7 +42,8 @@ SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and _
 """
 WRAPPER_ENV = ("OMPI_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
-_BEGINNINGS = frozenset(prefix[:3].encode() for prefix in WRAPPER_ENV)
+_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
+_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
 LAUNCHER_ENV = (
     "OMPI_APP_CTX_",
     "OMPI_ARGV",
@@ -61,8 +60,10 @@ LAUNCHER_ENV = (
 )
 """Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
 """
+_LAUNCHER_ENV = tuple(prefix.encode() for prefix in LAUNCHER_ENV)
 PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
 """Every variable that the plan of a host op may depend on. They are here so that a hit need not import host.py."""
+_PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
 _BUILDERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOST_CODE = tuple(
     os.path.join(_BUILDERS, *name.split("/"))
@@ -108,20 +109,27 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
     return toolchain
 
 
-def plan_environment(spec: OpSpec) -> tuple[str, ...]:
-    """Returns the names of the variables that the spec's plan may depend on."""
+def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
+    """Returns the variables that the spec's plan may depend on and that are set, with their values, sorted by name."""
     import_path = _import_path(spec)
     own = () if import_path in ("", HOST) else _import(import_path, spec).plan_env
-    return (*PLAN_ENV, *own, *settings.compiler_variables(), *wrapper_variables())
+    further = [name.encode() for name in (*own, *settings.compiler_variables())]
+    names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
+    variables = [
+        variable
+        for variable in settings.environment().items()
+        if variable[0] in names or (variable[0][:3] in _BEGINNINGS and _is_wrappers(variable[0]))
+    ]
+    return sorted(variables)
 
 
 def wrapper_variables() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    # Iterating over os.environ decodes each name, and comparing each with every prefix takes as long again: together a
-    # tenth of a hit.
-    encoded: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
-    names = [os.fsdecode(name) for name in encoded if name[:3] in _BEGINNINGS]
-    return sorted(name for name in names if name.startswith(WRAPPER_ENV) and not name.startswith(LAUNCHER_ENV))
+    return sorted(os.fsdecode(name) for name in settings.environment() if _is_wrappers(name))
+
+
+def _is_wrappers(name: bytes) -> bool:
+    return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import os
 from opforge import settings
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import now_in, write_file
+from opforge.cache.filesystem.trust import link_problem
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
@@ -50,7 +51,8 @@ def enforce_settings(layout: Layout) -> int:
         limits = settings.cache_max_size(), settings.cache_max_age()
     except SettingError:
         return 0
-    return enforce(layout, *limits)
+    # A look-up does not look at all folders of the store, and here something is removed.
+    return enforce(layout, *limits) if link_problem(layout.path()) is None else 0
 
 
 def _is_due(layout: Layout, now: float) -> bool:

@@ -15,12 +15,14 @@ import stat
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.disk import ABSENT, PathStamp
+from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.filesystem.trust import others_bits
+from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 
 RECORD, BUILD = "record.json", "build.json"
+RECORD_KEY = "record_key"
 FORMAT = 1
 """The format of the records that are written."""
 READ_FORMATS = range(1, FORMAT + 1)
@@ -50,13 +52,13 @@ class Stamped(NamedTuple):
     """The environment variables whose values are a part of the library, with these values."""
 
     @property
-    def watched(self) -> tuple[PathStamp, ...]:
+    def watched(self) -> FlatStamps:
         """What a process that has loaded the entry compares again: all but what belongs to installed packages.
 
         What the system's packages add to its folders changes the stamp of their database too, which is in `others`.
         """
         others = [(path, stamp) for path, stamp in self.others if not _is_systems(path)]
-        return tuple(file for file in (*self.files, *others) if not any(folder in file[0] for folder in PACKAGES))
+        return FlatStamps.of(file for file in (*self.files, *others) if not any(name in file[0] for name in PACKAGES))
 
     @property
     def is_complete(self) -> bool:
@@ -80,13 +82,13 @@ class Entry(NamedTuple):
     """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
     origin: str
     """Where it came from: "built", "cache", or the path of a read-only layer."""
-    watched: tuple[PathStamp, ...] = ()
+    watched: FlatStamps = FlatStamps()
     """The files that it was built from, and the folders in which an earlier one would appear: see `Stamped.watched`."""
 
     @property
     def library(self) -> str:
         """The library's absolute path. It is unique to the content, as the dynamic linker requires."""
-        return os.path.join(self.folder, self.record["file"])
+        return f"{self.folder}/{self.record['file']}"
 
     def build(self) -> dict[str, Any]:
         """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
@@ -119,7 +121,18 @@ def read_record(folder: str) -> dict[str, Any] | None:
     """
     record = read_json(os.path.join(folder, RECORD))
     is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
-    return record if is_own else None
+    return record if is_own and is_intact(record) else None
+
+
+def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record with the key of all its other fields, so that a lost or damaged field is noticed."""
+    fields = {name: value for name, value in record.items() if name != RECORD_KEY}
+    return {**fields, RECORD_KEY: key_of(fields)}
+
+
+def is_intact(record: Mapping[str, Any]) -> bool:
+    """Returns whether the fields of a record are those that it was written with."""
+    return with_record_key(record) == record
 
 
 def integrity_problem(
@@ -180,5 +193,5 @@ def _folders_problem(folder: str, owners: Collection[int], allowed_write_bits: i
             return f"{whose} is a link, a file, or another user's"
         if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
             return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-        path = os.path.dirname(path)
+        path = path.rpartition("/")[0]
     return None

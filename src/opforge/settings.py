@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from opforge.errors import SettingError
 
@@ -14,8 +14,24 @@ USER_FLAGS = ("CPPFLAGS", "CXXFLAGS", "LDFLAGS")
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
+def environment() -> Mapping[bytes, bytes]:
+    """Returns the environment as it is now, without a copy where Python keeps it as bytes.
+
+    `os.environ` decodes and encodes at each access, which would be a tenth of a hit's time.
+    """
+    encoded: Mapping[bytes, bytes] | None = getattr(os.environ, "_data", None) if os.supports_bytes_environ else None
+    if encoded is None:
+        return {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+    return encoded
+
+
+def variable(name: str) -> str:
+    """Returns the value of an environment variable, or an empty string."""
+    return os.fsdecode(environment().get(name.encode(), b""))
+
+
 def _flag(name: str) -> bool:
-    value = os.environ.get(name, "").strip().lower()
+    value = variable(name).strip().lower()
     if value in TRUE:
         return True
     if value in FALSE:
@@ -25,17 +41,17 @@ def _flag(name: str) -> bool:
 
 def accelerator() -> tuple[str, str] | None:
     """Returns the accelerator that was chosen and the variable that chose it; None if there is none."""
-    for variable in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR"):
-        value = os.environ.get(variable, "").strip()
+    for name in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR"):
+        value = variable(name).strip()
         if value:
-            return value, variable
+            return value, name
     return None
 
 
 def allow_deprecated_fp16() -> bool:
     """Returns whether float16 counts as supported on CUDA devices of compute capability 6.x, on which it is slow."""
     name = "OPFORGE_ALLOW_DEPRECATED_FP16"
-    return _flag(name if os.environ.get(name) else "DS_ALLOW_DEPRECATED_FP16")
+    return _flag(name if variable(name) else "DS_ALLOW_DEPRECATED_FP16")
 
 
 def cache_dir() -> tuple[str, bool]:
@@ -44,13 +60,13 @@ def cache_dir() -> tuple[str, bool]:
     On Linux the default is computed here by the XDG rule, as platformdirs does: importing platformdirs takes longer
     than a cache hit.
     """
-    chosen = os.environ.get("OPFORGE_CACHE_DIR")
+    chosen = variable("OPFORGE_CACHE_DIR")
     if chosen:
         # An absolute and normal path needs no change. This test takes a tenth of the time of os.path's functions.
         is_normal = chosen[0] == "/" and chosen[-1] != "/" and "//" not in chosen and "/." not in chosen
         return chosen if is_normal else os.path.abspath(os.path.expanduser(chosen)), True
     if _LINUX:
-        base = os.environ.get("XDG_CACHE_HOME", "")
+        base = variable("XDG_CACHE_HOME")
         return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "opforge"), False
     import platformdirs
 
@@ -59,13 +75,13 @@ def cache_dir() -> tuple[str, bool]:
 
 def cache_layers() -> tuple[str, ...]:
     """Returns the read-only folders that are searched before the user's own cache, in order."""
-    value = os.environ.get("OPFORGE_CACHE_LAYERS", "")
+    value = variable("OPFORGE_CACHE_LAYERS")
     return tuple(os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part)
 
 
 def compiler_variables() -> tuple[str, ...]:
     """Returns the names of further variables that the compiler reads."""
-    value = os.environ.get("OPFORGE_COMPILER_ENV", "")
+    value = variable("OPFORGE_COMPILER_ENV")
     names = tuple(value.replace(",", " ").split()) if value else ()
     if not all(name.isidentifier() for name in names):
         raise SettingError("OPFORGE_COMPILER_ENV", value, "names of variables, separated by commas")
@@ -79,7 +95,7 @@ def cpp_extension() -> bool:
 
 def prefers_prebuilt() -> bool:
     """Returns whether a prebuilt op is used even if it was built with other flags than the user's."""
-    return prebuilt() == "require" or bool(os.environ.get("OPFORGE_PREBUILT", "").strip())
+    return prebuilt() == "require" or bool(variable("OPFORGE_PREBUILT").strip())
 
 
 def deepspeed() -> tuple[str, ...] | None:
@@ -87,7 +103,7 @@ def deepspeed() -> tuple[str, ...] | None:
 
     OPFORGE_DEEPSPEED is 1, for which this returns (), or the builders' names, separated by commas.
     """
-    value = os.environ.get(DEEPSPEED, "").strip()
+    value = variable(DEEPSPEED).strip()
     if value.lower() in TRUE | FALSE:
         return () if value.lower() in TRUE else None
     names = tuple(part.strip() for part in value.split(","))
@@ -98,7 +114,7 @@ def deepspeed() -> tuple[str, ...] | None:
 
 def prebuilt() -> str:
     """Returns how prebuilt ops are used: "prefer" them, "require" that nothing is compiled, or "ignore" the layers."""
-    value = os.environ.get("OPFORGE_PREBUILT", "").strip().lower() or "prefer"
+    value = variable("OPFORGE_PREBUILT").strip().lower() or "prefer"
     if value not in ("prefer", "require", "ignore"):
         raise SettingError("OPFORGE_PREBUILT", value, "prefer, require or ignore")
     return value
@@ -106,13 +122,13 @@ def prebuilt() -> str:
 
 def sysroot() -> str:
     """Returns the folder of another system's headers and libraries for portable ops; empty for zig's own."""
-    value = os.environ.get("OPFORGE_SYSROOT", "")
+    value = variable("OPFORGE_SYSROOT")
     return os.path.abspath(os.path.expanduser(value)) if value else ""
 
 
 def trusted_owners() -> tuple[str, ...]:
     """Returns the user names or numbers that a read-only layer may belong to, besides root and the user."""
-    return tuple(part.strip() for part in os.environ.get("OPFORGE_TRUSTED_OWNERS", "").split(",") if part.strip())
+    return tuple(part.strip() for part in variable("OPFORGE_TRUSTED_OWNERS").split(",") if part.strip())
 
 
 def paranoid() -> bool:
@@ -122,7 +138,7 @@ def paranoid() -> bool:
 
 def user_flags() -> dict[str, str]:
     """Returns the variables that hold the user's flags for compilers, each with its words separated by one space."""
-    words = {name: " ".join(os.environ.get(name, "").split()) for name in USER_FLAGS}
+    words = {name: " ".join(variable(name).split()) for name in USER_FLAGS}
     return {name: text for name, text in words.items() if text}
 
 
@@ -133,7 +149,7 @@ def triton_jit() -> bool:
 
 def lock_timeout() -> float | None:
     """Returns how many seconds to wait for another process's build; None to wait as long as it lives."""
-    value = os.environ.get("OPFORGE_LOCK_TIMEOUT", "").strip()
+    value = variable("OPFORGE_LOCK_TIMEOUT").strip()
     if not value:
         return None
     try:
@@ -166,7 +182,7 @@ def cache_max_age() -> float | None:
 
 
 def _quantity(name: str, default: str, parse: Callable[[str], float], expected: str) -> float:
-    value = os.environ.get(name, "").strip() or default
+    value = variable(name).strip() or default
     try:
         return parse(value)
     except ValueError as error:
@@ -175,10 +191,10 @@ def _quantity(name: str, default: str, parse: Callable[[str], float], expected: 
 
 def jobs() -> int | None:
     """Returns how many compilers may run at once, by OPFORGE_JOBS or torch's MAX_JOBS; None if neither is set."""
-    for variable in ("OPFORGE_JOBS", "MAX_JOBS"):
-        value = os.environ.get(variable, "").strip()
+    for name in ("OPFORGE_JOBS", "MAX_JOBS"):
+        value = variable(name).strip()
         if value:
             if not value.isdecimal() or int(value) < 1:
-                raise SettingError(variable, value, "a whole number, 1 or more")
+                raise SettingError(name, value, "a whole number, 1 or more")
             return int(value)
     return None

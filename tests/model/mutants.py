@@ -146,9 +146,11 @@ def a_memory_does_not_watch_absent_paths() -> None:
 
 @mutant
 def a_memory_does_not_hold_variables() -> None:
+    import os
+
     from opforge.builders import toolchains
 
-    toolchains.plan_environment = lambda spec: ("PATH", "CXX")
+    toolchains.plan_variables = lambda spec: [(name, os.environb.get(name, b"")) for name in (b"PATH", b"CXX")]
 
 
 @mutant

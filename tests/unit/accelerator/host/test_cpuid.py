@@ -48,8 +48,8 @@ def test_the_kernels_list_is_used_if_the_c_library_has_no_record(monkeypatch):
     monkeypatch.setattr(cpuid, "LEAF_FUNCTION", "no_such_function")
     assert cpuid.level() is None
     monkeypatch.setattr(cpuinfo, "read_cpuinfo", lambda root: cpuinfo.CPUInfo("", frozenset(), "aarch64"))
-    cpuid.cpu_level.cache_clear()
+    cpuid._cpu_level.cache_clear()
     try:
         assert cpuid.cpu_level() == "aarch64"
     finally:
-        cpuid.cpu_level.cache_clear()
+        cpuid._cpu_level.cache_clear()

@@ -8,7 +8,7 @@ import pytest
 from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
-from opforge.cache.filesystem.disk import RACY_NS, is_racy
+from opforge.cache.filesystem.disk import RACY_NS, FlatStamps
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 
@@ -59,7 +59,7 @@ def by_stamps(record, disk):
     """Returns whether the stamps are still those that were remembered, and could be remembered at all."""
     stamped = [*record.stamped.files, *record.stamped.others]
     stamps = [number for _path, stamp in stamped for number in stamp]
-    can_be_remembered = record.stamped.is_complete and not is_racy(stamped, record.at)
+    can_be_remembered = record.stamped.is_complete and not FlatStamps.of(stamped).is_racy(record.at)
     return can_be_remembered and disk.flat_stamps(path for path, _stamp in stamped) == stamps
 
 
@@ -275,4 +275,4 @@ def test_a_loaded_entry_watches_all_but_installed_packages():
     others = (*others, "/site-packages/../dist-packages/torch-1.dist-info/RECORD", "/usr/lib/python3/dist-packages/x")
     stamped = validity.Stamped(tuple((path, stamp) for path in files), tuple((path, stamp) for path in others))
     watched = ["/p/a.cpp", "/usr/include/by_hand.h", "//p/inc", "//usr/local/include", "/var/lib/dpkg/status"]
-    assert stamped.watched == tuple((path, stamp) for path in watched)
+    assert stamped.watched.pairs() == [(path, stamp) for path in watched]
