@@ -95,10 +95,12 @@ class CloudStore:
                         raise
 
     def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
+        check_name(self.url, name)
         self._prove()
         return self._create(name, data)
 
     def put_if_unchanged(self, name: str, data: bytes, version: str) -> bool:
+        check_name(self.url, name)
         self._prove()
         return self._replace(name, data, version)
 

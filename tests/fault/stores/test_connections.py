@@ -174,10 +174,20 @@ def test_a_token_that_cannot_be_sent_is_an_error(value, problem, monkeypatch):
     assert not value or value not in str(raised.value)
 
 
-def test_a_token_is_not_sent_without_encryption(monkeypatch):
+@pytest.mark.parametrize("host", ["cache.example", "127.0.0.1.example.com", "localhost.example", "10.0.0.1"])
+def test_a_token_is_not_sent_without_encryption(host, monkeypatch):
     monkeypatch.setenv("CACHE_TOKEN", TOKEN)
-    with pytest.raises(StoreError, match=r"would be sent to http://cache\.example without encryption"):
-        open_store("http://cache.example?token_env=CACHE_TOKEN").get("x", 1)
+    with pytest.raises(StoreError, match=f"would be sent to http://{host} without encryption"):
+        open_store(f"http://{host}?token_env=CACHE_TOKEN").get("x", 1)
+
+
+def test_a_token_for_this_machine_is_not_sent_to_a_proxy(monkeypatch):
+    monkeypatch.setenv("CACHE_TOKEN", TOKEN)
+    with serve(here) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with pytest.raises(StoreError, match="without encryption"):
+            open_store("http://127.0.0.1:1?token_env=CACHE_TOKEN").get("x", 1)
+    assert proxy.requests == []
 
 
 def test_a_login_of_netrc_is_sent(tmp_path, monkeypatch):
