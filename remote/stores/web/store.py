@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from opforge.errors import StoreError
 from opforge.remote.stores import preconditions
-from opforge.remote.stores.protocol import Listed, Stored, check_name, check_prefix
+from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix
 from opforge.remote.stores.urls import OPENING, split
 
 from . import dav
@@ -43,7 +43,7 @@ def open_url(url: str) -> WebStore:
     return WebStore(parts.text, variable)
 
 
-class WebStore:
+class WebStore(ObjectStore):
     """Objects as files of an HTTP(S) server. Use it from any thread, and after a fork."""
 
     def __init__(self, url: str, token_variable: str = "", timing: Timing | None = None) -> None:
