@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import logging
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -93,6 +94,18 @@ def test_a_server_that_is_not_there_is_an_error():
     url = f"http://127.0.0.1:{servers.free_port()}"
     with pytest.raises(StoreError, match=r"the connection failed \(Connection refused\) \(tried 3 times\)"):
         WebStore(url, timing=QUICK).get("x", 1)
+
+
+def test_a_server_that_accepts_no_connection_is_left_after_the_time_out():
+    with socket.socket() as listener, socket.socket() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting.connect(listener.getsockname())  # the queue is full, so the next packets are dropped
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=r"the server did not answer in time \(tried 3 times\)"):
+            WebStore(url, timing=QUICK._replace(connect=0.2)).get("x", 1)
+    assert time.monotonic() - began < 3
 
 
 def test_a_host_that_does_not_exist_is_an_error_at_once():
