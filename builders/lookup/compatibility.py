@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
@@ -48,6 +48,21 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
     for reason in reasons if verbose else ():
         log.warning("%s: %s", spec.name, reason)
     return Compatibility(tuple(reasons))
+
+
+def own_reasons(builder: Any) -> list[str]:
+    """Returns the reasons of a builder that overrides `is_compatible`, as DeepSpeed's do; none if it is true.
+
+    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
+    """
+    if builder._in_own_verdict:
+        return []
+    builder._in_own_verdict = True
+    try:
+        verdict = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
 
 
 def _build_problems(spec: OpSpec) -> list[str]:

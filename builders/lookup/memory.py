@@ -209,7 +209,7 @@ def _code_stamps(spec: OpSpec) -> list[int]:
 def _absent_paths(spec: OpSpec) -> list[str]:
     """Returns the paths at which an earlier root would provide a source or a folder, or add a folder of headers."""
     paths = []
-    for name in (*spec.sources, *spec.include_dirs):
+    for name in (*spec.sources, *(spec.all_include_dirs if spec.groups else spec.include_dirs)):
         if not os.path.isabs(name):
             for root in spec.roots:
                 path = os.path.join(root.path, name)

@@ -14,7 +14,8 @@ from typing import Any
 
 from opforge import settings
 from opforge.builders.spec import machine
-from opforge.builders.toolchains import DEVICES, TOOLCHAINS, probe
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS
+from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
 from opforge.cache.filesystem import trust
