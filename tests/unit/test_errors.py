@@ -104,6 +104,11 @@ EXAMPLES = {
         errors.PublishError("relu", "https://host/ops", "the server ignores preconditions", "Use another store"),
         "relu was not published to https://host/ops: the server ignores preconditions. Use another store.",
     ),
+    errors.KeyFileError: (errors.KeyFileError("ci.secret is damaged. Make a new key."), "Make a new key."),
+    errors.TrustFileError: (
+        errors.TrustFileError("/etc/trust.json", "it has mode 666", "Run: chmod go-w /etc/trust.json"),
+        "The trust file /etc/trust.json cannot be used: it has mode 666. Run: chmod go-w /etc/trust.json.",
+    ),
     errors.HostfileError: (
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
         "hosts, line 3: 'a slots=0': a host without a slot runs nothing. Expected slots=1 or more.",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .commands import ArchiveError, InspectionError, PortError
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import PublishError, RemoteError, SignatureError, StoreError
+    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -47,6 +47,7 @@ _FILES = {
     "ExtraNotInstalledError": "packages",
     "HostfileError": "launch",
     "InspectionError": "commands",
+    "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
@@ -55,6 +56,7 @@ _FILES = {
     "RemoteError": "remote",
     "SignatureError": "remote",
     "StoreError": "remote",
+    "TrustFileError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -74,6 +76,7 @@ __all__ = [
     "HostfileError",
     "InspectionError",
     "KernelLaunchError",
+    "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",
     "LayerError",
@@ -93,6 +96,7 @@ __all__ = [
     "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
+    "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
 ]

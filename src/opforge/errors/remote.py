@@ -35,3 +35,15 @@ class PublishError(RemoteError):
     def __init__(self, what: str, url: str, reason: str, hint: str) -> None:
         super().__init__(f"{what} was not published to {url}: {reason}. {hint}.")
         self.what, self.url, self.reason, self.hint = what, url, reason, hint
+
+
+class KeyFileError(RemoteError):
+    """A secret key is missing, can be read by others, or does not sign."""
+
+
+class TrustFileError(RemoteError):
+    """The file that says whose signatures are accepted cannot be used."""
+
+    def __init__(self, path: str, reason: str, hint: str) -> None:
+        super().__init__(f"The trust file {path} cannot be used: {reason}. {hint}.")
+        self.path, self.reason, self.hint = path, reason, hint
