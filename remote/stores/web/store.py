@@ -100,8 +100,8 @@ class WebStore(ObjectStore):
                         raise self._size_error(operation, f"more than {size}", size)
                     try:
                         file.write(chunk)
-                    except OSError as error:
-                        reason = f"what it brought cannot be written ({error.strerror})"
+                    except (OSError, ValueError) as error:
+                        reason = f"what it brought cannot be written ({getattr(error, 'strerror', None) or error})"
                         raise self._error(operation, reason, "Free some space") from error
                     if done - furthest >= RESUME_BYTES:
                         furthest = done  # so the tries end, even if each begins again

@@ -119,6 +119,7 @@ def test_another_status_is_an_error_with_its_name_but_not_the_servers_words(stat
         b"HTTP/1.1 200 OK\r\n" + b"A" * 70000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-15\r\nabcde\r\n0\r\n\r\n",
         b"",
     ],
 )
