@@ -148,6 +148,10 @@ class Remotes:
     def _fetch_from(self, remote: Remote, request: Request, rejected: list[Rejected]) -> bool:
         try:
             return fetch.fetch_from(remote, request, self._is_fresh, rejected)
+        except OSError as error:  # of this machine's disk: a store's own errors are RemoteError
+            rejected.append(Rejected(str(remote), f"what it offers cannot be written here ({error.strerror})"))
+            log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, error)
+            return False
         except FAILURES as error:
             answers.note_failure(remote, str(error))
             rejected.append(Rejected(str(remote), str(error)))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from opforge.errors import StoreError
 
 from . import preconditions
-from .protocol import Listed, Stored, check_name, check_prefix, is_name
+from .protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
 from .urls import OPENING, StoreUrl, split
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
@@ -48,7 +48,7 @@ def open_url(url: str) -> CloudStore:
     return CloudStore(parts.text, store)
 
 
-class CloudStore:
+class CloudStore(ObjectStore):
     """Objects of a bucket. A process that was forked after the first use of such a store cannot use any."""
 
     def __init__(self, url: str, store: Any) -> None:
@@ -95,10 +95,12 @@ class CloudStore:
                         raise
 
     def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
+        check_name(self.url, name)
         self._prove()
         return self._create(name, data)
 
     def put_if_unchanged(self, name: str, data: bytes, version: str) -> bool:
+        check_name(self.url, name)
         self._prove()
         return self._replace(name, data, version)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from opforge.errors import StoreError
-from opforge.remote.stores.protocol import Listed, Stored, check_name, check_prefix, is_name
+from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
 from opforge.remote.stores.urls import OPENING, split
 
 from . import lock, tree
@@ -49,7 +49,7 @@ def open_url(url: str) -> FolderStore:
     return FolderStore(parts.text, parts.path)
 
 
-class FolderStore:
+class FolderStore(ObjectStore):
     """Objects as files of a folder, which must exist. Everything below it is read and written by anyone who may."""
 
     def __init__(self, url: str, path: str, void_seconds: float = lock.VOID_SECONDS) -> None:

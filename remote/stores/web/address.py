@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -21,7 +22,14 @@ class Address(NamedTuple):
 
     def is_private(self) -> bool:
         """Returns whether nobody else can read what is sent: by TLS, or because it does not leave the machine."""
-        return self.scheme == "https" or self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return self.scheme == "https" or self.host == "localhost" or _is_loopback(self.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, such as 127.0.0.1.example.com
 
 
 def address_of(scheme: str, host: str, port: int | None) -> Address:
@@ -33,7 +41,13 @@ def redirected(address: Address, path: str, location: str) -> tuple[Address, str
     """Returns where a redirect from `path` leads; None if it leads away from the host, or from TLS to no TLS."""
     try:
         parts = urlsplit(urljoin(f"{address}{path}", location))
-        if parts.scheme not in _PORTS or not parts.hostname or not location.isprintable() or " " in location:
+        if (
+            parts.scheme not in _PORTS
+            or not parts.hostname
+            or not location.isascii()
+            or not location.isprintable()
+            or " " in location
+        ):
             return None
         target = address_of(parts.scheme, parts.hostname, parts.port)
     except ValueError:

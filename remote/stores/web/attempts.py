@@ -17,8 +17,8 @@ from .credentials import CredentialsError
 from .pacing import EndlessAnswerError
 from .timing import Timing
 
-FAILURES = (OSError, http.client.HTTPException, TrustError, CredentialsError, EndlessAnswerError)
-"""What connecting, sending and reading can raise."""
+FAILURES = (OSError, ValueError, http.client.HTTPException, TrustError, CredentialsError, EndlessAnswerError)
+"""What connecting, sending and reading can raise. http.client raises ValueError if a chunk has a negative length."""
 TRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NETWORK = "Check the URL and the network"
 
@@ -103,7 +103,7 @@ def _explain(error: BaseException) -> tuple[str, str, bool]:
         return "the connection was cut in the middle of an answer", _NETWORK, False
     if isinstance(error, http.client.RemoteDisconnected):
         return "the server closed the connection without an answer", _NETWORK, False
-    if isinstance(error, http.client.HTTPException):
+    if isinstance(error, (http.client.HTTPException, ValueError)):
         return f"the answer is not HTTP ({type(error).__name__})", "Check the URL: it may name another service", False
     strerror = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return f"the connection failed ({strerror})", _NETWORK, False

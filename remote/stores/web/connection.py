@@ -28,8 +28,10 @@ class Connection(http.client.HTTPConnection):
     def __init__(self, address: Address, token_variable: str, timing: Timing) -> None:
         super().__init__(address.host, address.port)
         self.address, self.timing, self.requests = address, timing, 0
-        self.authorization = authorization(address, token_variable)
         self._proxy, self._proxy_authorization = _proxy_for(address)
+        # A proxy reads what is sent by HTTP, also if it is for this machine.
+        is_private = address.is_private() and (address.scheme == "https" or not self._proxy)
+        self.authorization = authorization(address, token_variable, is_private)
 
     def connect(self) -> None:
         host, port = self._proxy or (self.host, self.port)

@@ -32,10 +32,10 @@ class Secret:
         return self._value
 
 
-def authorization(address: Address, token_variable: str) -> Secret | None:
+def authorization(address: Address, token_variable: str, is_private: bool) -> Secret | None:
     """Returns the value of the header Authorization; None if there are no credentials for the host.
 
-    They are sent by HTTPS, and to this machine. Raises CredentialsError.
+    They are sent only if nobody else can read them: `is_private`. Raises CredentialsError.
     """
     if token_variable:
         token = os.environ.get(token_variable, "").strip()
@@ -43,10 +43,10 @@ def authorization(address: Address, token_variable: str) -> Secret | None:
             raise CredentialsError(f"the variable {token_variable}, which token_env names, is not set")
         if not token.isascii() or not token.isprintable() or " " in token:
             raise CredentialsError(f"the variable {token_variable} does not hold a token: it has other characters")
-        if not address.is_private():
+        if not is_private:
             raise CredentialsError(f"a token would be sent to {address} without encryption")
         return Secret(f"Bearer {token}")
-    return _login(address.host) if address.is_private() else None
+    return _login(address.host) if is_private else None
 
 
 def basic(user: str, password: str) -> Secret:

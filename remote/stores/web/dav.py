@@ -1,7 +1,7 @@
 """The lock of one object on a WebDAV server: a collection `NAME.lock`.
 
 Apache's mod_dav honours preconditions, but checks them before it reads the body: of two writers at once, both can pass.
-Its LOCK is not exclusive either if two requests come at once. MKCOL is: it is one mkdir(2).
+Its LOCK forgets locks if several requests come at once. MKCOL is one mkdir(2).
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class PacedSocket:
         self._allowed = self._received + HEADER_BYTES + 8 * size
 
     def sendall(self, data: Any) -> None:
+        """Sends bytes; each 64 KiB may take the time-out for a byte."""
         # Python applies the time-out to a whole call of sendall, not to each packet.
         view = memoryview(data).cast("B")
         self._sock.settimeout(self._timing.idle)
@@ -61,6 +62,7 @@ class PacedSocket:
         return count
 
     def makefile(self, *_arguments: Any) -> io.BufferedReader:
+        """Returns a file that reads from the socket."""
         self._readers += 1
         return io.BufferedReader(_Reader(self), 64 << 10)
 
@@ -71,6 +73,7 @@ class PacedSocket:
             self._sock.close()
 
     def close(self) -> None:
+        """Closes the socket once no file of `makefile` is read any more."""
         self._is_closing = True
         if self._readers <= 0:
             self._sock.close()

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from opforge.errors import StoreError
 from opforge.remote.stores import preconditions
-from opforge.remote.stores.protocol import Listed, Stored, check_name, check_prefix
+from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix
 from opforge.remote.stores.urls import OPENING, split
 
 from . import dav
@@ -24,6 +24,7 @@ RESUME_BYTES = 64 << 10
 WEAK_SECONDS = 5.0
 """How long a server may have only a weak ETag for an object that is new."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
+_ETAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,1000}"')
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -42,7 +43,7 @@ def open_url(url: str) -> WebStore:
     return WebStore(parts.text, variable)
 
 
-class WebStore:
+class WebStore(ObjectStore):
     """Objects as files of an HTTP(S) server. Use it from any thread, and after a fork."""
 
     def __init__(self, url: str, token_variable: str = "", timing: Timing | None = None) -> None:
@@ -62,7 +63,7 @@ class WebStore:
             if answer.status in (404, 410):
                 return None
             self._check_body(operation, answer)
-            return Stored(self._body(operation, answer, limit), answer.header("ETag"))
+            return Stored(self._body(operation, answer, limit), _etag_of(answer))
 
         return self._client.exchange(Request(operation, "GET", name), read)
 
@@ -87,7 +88,7 @@ class WebStore:
                 done = 0
                 file.seek(start)
                 file.truncate()
-                etag = answer.header("ETag")
+                etag = _etag_of(answer)
             length = answer.response.length
             if length is not None and length != size - done:
                 raise self._size_error(operation, done + length, size)
@@ -99,8 +100,8 @@ class WebStore:
                         raise self._size_error(operation, f"more than {size}", size)
                     try:
                         file.write(chunk)
-                    except OSError as error:
-                        reason = f"what it brought cannot be written ({error.strerror})"
+                    except (OSError, ValueError) as error:
+                        reason = f"what it brought cannot be written ({getattr(error, 'strerror', None) or error})"
                         raise self._error(operation, reason, "Free some space") from error
                     if done - furthest >= RESUME_BYTES:
                         furthest = done  # so the tries end, even if each begins again
@@ -116,6 +117,7 @@ class WebStore:
         self._client.exchange(Request(operation, "GET", name, headers), read, attempts)
 
     def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
+        check_name(self.url, name)
         self._prove()
         if not isinstance(data, bytes):
             # Two publishers of a blob at once write the same bytes, as its name is its digest.
@@ -123,7 +125,7 @@ class WebStore:
         if not self._is_dav:
             return self._create(name, data)
         while True:
-            with dav.hold(self._client, check_name(self.url, name)) as lock:
+            with dav.hold(self._client, name) as lock:
                 is_new = self._etag(name) is None
                 if not is_new or lock.is_held():
                     return is_new and self._create(name, data)
@@ -203,7 +205,7 @@ class WebStore:
                 return None
             if answer.status != 200:
                 raise self._client.refusal(operation, answer.status)
-            return answer.header("ETag")
+            return _etag_of(answer)
 
         return self._client.exchange(Request(operation, "HEAD", name), read)
 
@@ -252,6 +254,12 @@ class WebStore:
 
     def _error(self, operation: str, reason: str, hint: str) -> StoreError:
         return StoreError(self.url, operation, reason, hint)
+
+
+def _etag_of(answer: Answer) -> str:
+    """Returns an answer's ETag; "" if it has none, or one that could not be sent back."""
+    etag = answer.header("ETag")
+    return etag if _ETAG.fullmatch(etag) else ""
 
 
 def _opaque(etag: str) -> str:

@@ -61,6 +61,7 @@ def gather() -> dict[str, Any]:
         report["ops_left_out"] = ops.offer_problems(devices)
     except Exception as error:  # a broken builder package: the rest of the report helps to fix it
         report["ops_problem"] = f"{type(error).__name__}: {error}"
+    report["remotes"] = machine.remotes()  # after the ops, for which they were asked
     problems = [
         report["torch"].get("problem"),
         report["cache"]["problem"],
@@ -88,6 +89,10 @@ def _print(report: Mapping[str, Any]) -> None:
         ],
     )
     _print_cache(report["cache"])
+    for remote in report["remotes"]:
+        use = ", to which this machine publishes" if remote["publishes"] else ""
+        problem = f": {remote['problem']}" if remote["problem"] else ""
+        click.echo(f"remote: {remote['url']}{use}{problem}")
     heading("ops")
     if report["ops_problem"]:
         click.echo(f"problem: {report['ops_problem']}")

@@ -91,6 +91,8 @@ def test_a_name_that_is_no_path_below_the_root_is_refused(backend, bad):
         lambda: backend.store.get(bad, 1),
         lambda: backend.store.download(bad, io.BytesIO(), 1),
         lambda: backend.store.delete(bad),
+        lambda: backend.store.put_if_absent(bad, b""),
+        lambda: backend.store.put_if_unchanged(bad, b"", '"1"'),
     ):
         with pytest.raises(StoreError, match="cannot be the name of an object"):
             operation()

@@ -119,6 +119,7 @@ def test_another_status_is_an_error_with_its_name_but_not_the_servers_words(stat
         b"HTTP/1.1 200 OK\r\n" + b"A" * 70000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-15\r\nabcde\r\n0\r\n\r\n",
         b"",
     ],
 )
@@ -213,6 +214,7 @@ def test_a_compressed_answer_is_refused_and_none_is_requested():
         "javascript:1",
         "http://127.0.0.1:99999/",
         "/a b",
+        "/\xe4",
     ],
 )
 def test_a_redirect_to_another_host_is_not_followed(location):
@@ -222,6 +224,12 @@ def test_a_redirect_to_another_host_is_not_followed(location):
     ):
         get(script)
     assert len(script.requests) <= 6
+
+
+@pytest.mark.parametrize("etag", ['"a\r\n folded"', "plain", '"\xe4"', '"' + "a" * 5000 + '"', 'W/"', '"a" "b"'])
+def test_an_etag_that_cannot_be_sent_back_is_none(etag):
+    with serve(lambda request, number: response(body=b"x", ETag=etag)) as script:
+        assert get(script) == (b"x", "")
 
 
 def test_a_redirect_within_the_host_is_followed():

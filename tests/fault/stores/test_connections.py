@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import logging
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -95,6 +96,18 @@ def test_a_server_that_is_not_there_is_an_error():
         WebStore(url, timing=QUICK).get("x", 1)
 
 
+def test_a_server_that_accepts_no_connection_is_left_after_the_time_out():
+    with socket.socket() as listener, socket.socket() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting.connect(listener.getsockname())  # the queue is full, so the next packets are dropped
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=r"the server did not answer in time \(tried 3 times\)"):
+            WebStore(url, timing=QUICK._replace(connect=0.2)).get("x", 1)
+    assert time.monotonic() - began < 3
+
+
 def test_a_host_that_does_not_exist_is_an_error_at_once():
     began = time.monotonic()
     with pytest.raises(StoreError, match="the host's name cannot be resolved"):
@@ -174,10 +187,20 @@ def test_a_token_that_cannot_be_sent_is_an_error(value, problem, monkeypatch):
     assert not value or value not in str(raised.value)
 
 
-def test_a_token_is_not_sent_without_encryption(monkeypatch):
+@pytest.mark.parametrize("host", ["cache.example", "127.0.0.1.example.com", "localhost.example", "10.0.0.1"])
+def test_a_token_is_not_sent_without_encryption(host, monkeypatch):
     monkeypatch.setenv("CACHE_TOKEN", TOKEN)
-    with pytest.raises(StoreError, match=r"would be sent to http://cache\.example without encryption"):
-        open_store("http://cache.example?token_env=CACHE_TOKEN").get("x", 1)
+    with pytest.raises(StoreError, match=f"would be sent to http://{host} without encryption"):
+        open_store(f"http://{host}?token_env=CACHE_TOKEN").get("x", 1)
+
+
+def test_a_token_for_this_machine_is_not_sent_to_a_proxy(monkeypatch):
+    monkeypatch.setenv("CACHE_TOKEN", TOKEN)
+    with serve(here) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with pytest.raises(StoreError, match="without encryption"):
+            open_store("http://127.0.0.1:1?token_env=CACHE_TOKEN").get("x", 1)
+    assert proxy.requests == []
 
 
 def test_a_login_of_netrc_is_sent(tmp_path, monkeypatch):

@@ -123,6 +123,16 @@ def test_what_killed_writers_left_is_removed_after_a_day(root, store):
     assert {entry.name for entry in store.list("")} == {"v1/x", "v1/y"}
 
 
+def test_a_listing_ends(root, store, monkeypatch):
+    for number in range(5):
+        store.put_if_absent(f"v1/{number}", b"")
+    store.put_if_absent("/".join("v" * 20), b"deep")
+    assert len(list(store.list(""))) == 5, "what is deeper than any name of opforge's is not read"
+    monkeypatch.setattr("opforge.remote.stores.folder.store.MAX_LISTED", 4)
+    with pytest.raises(StoreError, match="there are more than 4 objects"):
+        list(store.list("v1/"))
+
+
 def limited(root, code):
     """Runs code with `store`, in a process that may write files of at most 8192 bytes."""
     head = """

@@ -140,3 +140,18 @@ def test_an_op_that_a_remote_has_is_compatible_without_a_compiler(nodes, builder
     assert builder.is_compatible()
     nodes.offers_file(entry).unlink()
     assert "No C++ compiler" in str(builder.is_compatible())
+
+
+def test_the_report_names_the_remotes_and_what_failed(nodes, builder, monkeypatch):
+    from opforge.report import machine
+
+    nodes.enter("node")
+    monkeypatch.setenv("OPFORGE_REMOTES", f"file:///no/such/folder {nodes.url}?push=1 http://127.0.0.1:9/ops")
+    monkeypatch.setenv("OPFORGE_OFFLINE", "1")
+    nodes.fetch(builder)
+    failed, folder, server = machine.remotes()
+    assert "left alone for a minute" in failed["problem"]
+    assert folder == {"url": nodes.url, "publishes": True, "problem": ""}
+    assert server["problem"] == "OPFORGE_OFFLINE=1 forbids the network"
+    monkeypatch.setenv("OPFORGE_REMOTES", "nonsense")
+    assert "OPFORGE_REMOTES='nonsense' cannot be used" in machine.remotes()[0]["problem"]
