@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,11 +58,3 @@ def digest_problem(folder: str, files: Mapping[str, str], metadata_sha256: str) 
         problems = ["File hash mismatch for metadata.json"]
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return "; ".join(problems[:3]) + more
-
-
-def owner_problem(folder: str) -> str:
-    """Returns who else could change a variant's files, or an empty text: its folder must be root's or the user's."""
-    status = os.lstat(folder)
-    if status.st_uid not in (0, os.geteuid()):
-        return f"{folder} belongs to user {status.st_uid}"
-    return f"{folder} can be written by everybody" if status.st_mode & stat.S_IWOTH else ""

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from opforge import settings
+from opforge.cache.filesystem import trust
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Range, Version
@@ -85,6 +86,9 @@ def _load(
         return module
     locked = _locked(name, caller, wanted_version)
     for root in layout.roots():
+        if problem := _root_problem(root):
+            reasons.append(f"{root.path}: {problem}")
+            continue
         for release in releases.matching(root, name, numbers):
             if locked is not None and not locked.allows(release):
                 reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
@@ -101,6 +105,17 @@ def _load(
 
     what = f"'{name}@{numbers}'" if numbers.text else name
     raise KernelNotFoundError(text, searched, f"Install it with: opforge install {what}")
+
+
+def _root_problem(root: layout.Root) -> str:
+    """Returns why a folder of installed packages cannot be trusted, or an empty text.
+
+    Whoever can write an environment's folder can change its Python too: that of the environment is not looked at.
+    """
+    if root.scope == "environment" or not os.path.isdir(root.path):
+        return ""
+    problem = trust.folder_problem(root.path, trust.trusted_ids(settings.trusted_owners()))
+    return f"{problem[0]}: {problem[1]}" if problem else ""
 
 
 def _checkout_folder(name: str) -> str | None:

@@ -8,7 +8,7 @@ from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFo
 from opforge.packages.choose import environment, order
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import index, install, release
+from opforge.packages.registry import install, release
 from opforge.packages.registry.install import Choice, Source, Verified
 
 from . import locking
@@ -66,13 +66,3 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         return Choice(verified, (best,))
     searched = [str(source.remote) for source in among] or ["no remote"]
     raise KernelNotFoundError(f"{kernel.name} {kernel.version}", searched, "Name the remote that has it: --remote URL.")
-
-
-def yanked(kernel: LockedKernel, among: Sequence[Source]) -> str:
-    """Returns why a locked release was yanked, by an index that is no older than the lock's; empty if it was not."""
-    for source in among:
-        listed, _version = index.read(source.store, kernel.name)
-        if listed is not None and kernel.version in listed.releases:
-            install.refuse_older(listed, source, kernel.state)
-            return listed.releases[kernel.version].yanked
-    return ""

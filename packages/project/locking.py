@@ -25,7 +25,7 @@ def current(folder: str) -> Lock | None:
 
 
 def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None) -> tuple[Lock, list[str]]:
-    """Returns the lock of a project, and what changed, a line each.
+    """Returns the lock of a project, and what changed and what was yanked, a line each.
 
     What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
     them if it is empty. Raises what `resolve` raises, KernelFormatError.
@@ -38,7 +38,12 @@ def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None =
     wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
     choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states)
     lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
-    return lock, _changes(before, lock)
+    warnings = [
+        f"warning: {verified.release.name} {verified.release.version} was yanked: {verified.yanked}"
+        for verified in (choice.verified for choice in choices)
+        if verified.yanked
+    ]
+    return lock, _changes(before, lock) + warnings
 
 
 def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:

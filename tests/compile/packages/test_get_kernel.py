@@ -146,6 +146,14 @@ class TestInstalled:
         monkeypatch.setenv("OPFORGE_KERNEL_PATH", str(tmp_path / "copy"))
         assert opforge.get_kernel("acme/scale").scale(X).tolist() == [2.0, -4.0]
 
+    def test_a_folder_that_others_can_write_is_not_used(self, scale_releases, root):
+        install(root, scale_releases["2.3"])
+        os.chmod(root.path, 0o777)
+        with pytest.raises(KernelIncompatibleError, match="can be written by everybody: Run: chmod go-w"):
+            opforge.get_kernel("acme/scale")
+        os.chmod(root.path, 0o755)
+        assert opforge.get_kernel("acme/scale").scale(X).tolist() == [2.0, -4.0]
+
     def test_a_variant_can_be_named(self, scale_releases, root):
         (part,) = install(root, scale_releases["2.3"]).variants
         assert opforge.get_kernel("acme/scale", 2, part.candidate.label).scale(X).tolist() == [2.0, -4.0]

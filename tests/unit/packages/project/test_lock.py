@@ -75,6 +75,14 @@ class TestMake:
         assert locked(registry, project, ["acme/plain"])[1] == ["changed acme/plain 1 to 1.1"]
         assert locked(registry, project, ())[0] == {"acme/plain": "1.1", "acme/other": "1.1"}
 
+    def test_a_locked_release_that_was_yanked_stays_with_a_warning(self, registry, project):
+        registry.publish("acme/plain", "1.2")
+        requires(project, plain="1")
+        locked(registry, project)
+        publish.yank(registry.store, "acme/plain", Version(1, 2), "wrong")
+        expected = ["warning: acme/plain 1.2 was yanked: wrong"]
+        assert locked(registry, project) == ({"acme/plain": "1.2"}, expected)
+
     def test_an_index_of_yesterday_is_refused(self, registry, project):
         registry.publish("acme/plain", "1")
         with open(os.path.join(registry.path, index.file_name("acme/plain")), "rb") as file:
