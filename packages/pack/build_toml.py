@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import KernelFormatError
@@ -55,7 +56,10 @@ DEVICES = {"cpu": "cpu", "cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 DEFINES = {"cpu": "CPU_KERNEL", "cuda": "CUDA_KERNEL", "rocm": "ROCM_KERNEL", "xpu": "XPU_KERNEL"}
 USES = {"cuda": "USE_CUDA", "rocm": "USE_ROCM", "xpu": "USE_XPU"}
 COMPILED = (".cpp", ".cc", ".cxx", ".c", ".cu", ".hip", ".sycl")
+DEVICE_FLAGS = {"cuda": ("cuda-flags", "cuda-capabilities"), "rocm": ("hip-flags", "rocm-archs")}
+"""Backend -> the fields with the flags of its compiler, and with the architectures of a kernel."""
 DEFAULT_STABLE = "2.10"
+MINOR = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
 
 
 def read_folder(folder: str) -> Project:
@@ -155,33 +159,69 @@ def _builder_class(name: str, folder: str, backend: str, torch: Fields, kernels:
     from opforge.builders.spec import abi
     from opforge.builders.spec.kernel_roots import OPFORGE, KernelRoot
 
-    parts = [torch, *kernels]
-    sources = [path for part in parts for path in part.texts("src", ()) if path.endswith(COMPILED)]
-    for path in sources:
-        inside(folder, path, torch.where, EXPECTED)
-    include = ["torch-ext", *(path for part in parts for path in part.texts("include", ()))]
+    sources = _sources(torch, folder)
     stable = torch.values.get("stable-abi")
     if isinstance(stable, dict):
         stable = stable.get(backend)
     device = DEVICES[backend]
-    flags = {"cxx": _flags(parts, "cxx-flags")}
-    if backend in ("cuda", "rocm"):
-        flags[device] = _flags(kernels, "cuda-flags" if backend == "cuda" else "hip-flags")
     uses = [(USES[backend], "1")] if backend in USES else []
     attributes = {
         "name": name,
         "folder": folder,
-        "sources": tuple(dict.fromkeys(sources)),
-        "include_dirs": tuple(path for path in dict.fromkeys(include) if os.path.isdir(os.path.join(folder, path))),
+        "sources": sources,
+        "include_dirs": _folders([torch], folder, "torch-ext"),
         "define_macros": [(DEFINES[backend], "1"), *uses],
-        "extra_compile_args": flags,
+        "extra_compile_args": {"cxx": _flags([torch], "cxx-flags")},
+        # Each kernel has flags, include folders and architectures of its own.
+        "groups": [_group(kernel, folder, backend) for kernel in kernels if _sources(kernel, folder)],
         "devices": (device,),
         "abi": abi.STABLE if stable else abi.TORCH,
         "torch_target": stable if isinstance(stable, str) and stable else DEFAULT_STABLE,
+        "requires_torch": _requires_torch(torch),
         "kernel_roots": (KernelRoot("opforge_hub", os.path.join(OPFORGE.path, "hub")),),
         "__module__": __name__,
     }
     return type("HubKernelBuilder", (OpBuilder,), attributes)
+
+
+def _requires_torch(torch: Fields) -> str:
+    """Returns the range of torch's versions: `minver` and `maxver` are both inside it."""
+    lower, upper = torch.text("minver", ""), torch.text("maxver", "")
+    for text in filter(None, (lower, upper)):
+        if not MINOR.fullmatch(text):
+            raise torch.error(f"{ascii(text)[:40]} is no version of torch such as 2.11")
+    conditions = [f">={lower}"] if lower else []
+    if upper:
+        major, minor = upper.split(".")
+        conditions.append(f"<{major}.{int(minor) + 1}")
+    return ",".join(conditions)
+
+
+def _group(kernel: Fields, folder: str, backend: str) -> dict[str, Any]:
+    group: dict[str, Any] = {
+        "sources": _sources(kernel, folder),
+        "include_dirs": _folders([kernel], folder, "torch-ext"),
+        "extra_compile_args": {"cxx": _flags([kernel], "cxx-flags")},
+    }
+    if backend in DEVICE_FLAGS:
+        flags, architectures = DEVICE_FLAGS[backend]
+        group["extra_compile_args"][DEVICES[backend]] = _flags([kernel], flags)
+        if kernel.texts(architectures, ()):
+            group["architectures"] = list(kernel.texts(architectures))
+    return group
+
+
+def _sources(part: Fields, folder: str) -> list[str]:
+    paths = [path for path in part.texts("src", ()) if path.endswith(COMPILED)]
+    for path in paths:
+        inside(folder, path, part.where, EXPECTED)
+    return list(dict.fromkeys(paths))
+
+
+def _folders(parts: list[Fields], folder: str, *others: str) -> tuple[str, ...]:
+    """Returns the include folders that exist."""
+    paths = [*others, *(path for part in parts for path in part.texts("include", ()))]
+    return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(os.path.join(folder, path)))
 
 
 def _flags(parts: list[Fields], name: str) -> list[str]:

@@ -99,9 +99,21 @@ class TestBuildToml:
         assert (described.name, described.version, described.targets) == ("acme/silu", Version(1), ("cpu", "cuda"))
         assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
         builder = described.builder(Target.parse("cuda:sm_90"), False)
-        assert list(builder.sources) == ["torch-ext/torch_binding.cpp", "silu_cuda/silu.cu"]
+        (group,) = builder.groups
+        assert (builder.sources, group["sources"]) == (["torch-ext/torch_binding.cpp"], ["silu_cuda/silu.cu"])
+        assert group["include_dirs"] == ("torch-ext", "silu_cuda")
         assert ("CUDA_KERNEL", "1") in builder.define_macros and builder.abi == "torch"
-        assert "silu_cpu/silu.cpp" in described.builder(Target.parse("cpu"), False).sources
+        (group,) = described.builder(Target.parse("cpu"), False).groups
+        assert (group["sources"], group["extra_compile_args"]) == (["silu_cpu/silu.cpp"], {"cxx": ["-O2"]})
+
+    def test_the_versions_of_torch_are_a_range_with_both_ends(self, hub):
+        table = copy.deepcopy(HUB)
+        table["torch"] |= {"minver": "2.11", "maxver": "2.13"}
+        builder = build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+        assert builder.requires_torch == ">=2.11,<2.14"
+        table["torch"]["minver"] = "new"
+        with pytest.raises(KernelFormatError, match="'new' is no version of torch such as 2"):
+            build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
 
     def test_the_stable_abi_of_a_backend_is_used(self, hub):
         table = copy.deepcopy(HUB)
