@@ -51,8 +51,8 @@ class Remotes:
         return bool(remotes) and self._fetch_once(remotes, request, rejected)
 
     def offered(self, request: Request, rejected: list[Rejected]) -> str:
-        """Returns what would be fetched, as one line; empty if there is nothing."""
-        for remote in self._asked(request, rejected):
+        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
+        for remote in self._asked(request, rejected, is_miss=True):
             try:
                 store = open_store(remote.url, settings.offline())
                 usable = fetch.candidates(store, remote, request, self._is_fresh, rejected)
@@ -118,7 +118,7 @@ class Remotes:
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else ""
             if not reason and not self._is_fresh:
-                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request.description))
+                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request))
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
