@@ -35,9 +35,9 @@ class KernelIncompatibleError(OpforgeError, RuntimeError):
 class KernelLoadError(OpforgeError, ImportError):
     """A package that fits could not be loaded: a file of it was changed, or importing it failed."""
 
-    def __init__(self, name: str, folder: str, problem: str, advice: str) -> None:
-        super().__init__(f"The kernel {name} in {folder} could not be loaded: {problem}. {advice}")
-        self.name, self.folder, self.problem, self.advice = name, folder, problem, advice
+    def __init__(self, kernel: str, folder: str, problem: str, advice: str) -> None:
+        super().__init__(f"The kernel {kernel} in {folder} could not be loaded: {problem}. {advice}")
+        self.kernel, self.folder, self.problem, self.advice = name, folder, problem, advice
 
 
 class KernelDependencyError(OpforgeError, RuntimeError):
