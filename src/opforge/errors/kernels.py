@@ -37,7 +37,7 @@ class KernelLoadError(OpforgeError, ImportError):
 
     def __init__(self, kernel: str, folder: str, problem: str, advice: str) -> None:
         super().__init__(f"The kernel {kernel} in {folder} could not be loaded: {problem}. {advice}")
-        self.kernel, self.folder, self.problem, self.advice = name, folder, problem, advice
+        self.kernel, self.folder, self.problem, self.advice = kernel, folder, problem, advice
 
 
 class KernelDependencyError(OpforgeError, RuntimeError):
