@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from opforge.packages.project import lock_file
-from opforge.packages.project.lock_file import LockedKernel
+from opforge.packages.project import LOCK_FILE
+
+if TYPE_CHECKING:
+    from opforge.packages.project.lock_file import LockedKernel
 
 METADATA = ".dist-info"
 
@@ -16,6 +19,8 @@ def kernels(package: str) -> Iterator[tuple[str, LockedKernel]]:
     """Yields the kernels in the lock file of an imported package, with the file's path. Raises KernelFormatError."""
     path = _path(package)
     if path:
+        from opforge.packages.project import lock_file  # most packages have no lock file
+
         for kernel in lock_file.read(path).kernels:
             yield path, kernel
 
@@ -23,7 +28,7 @@ def kernels(package: str) -> Iterator[tuple[str, LockedKernel]]:
 def _path(package: str) -> str:
     folders = list(getattr(sys.modules.get(package), "__path__", ()))
     for folder in folders:
-        beside = os.path.join(folder, lock_file.FILE)
+        beside = os.path.join(folder, LOCK_FILE)
         if os.path.isfile(beside):
             return beside
         parent = os.path.dirname(folder)
@@ -32,7 +37,7 @@ def _path(package: str) -> str:
         except OSError:
             continue
         for name in names:
-            path = os.path.join(parent, name, lock_file.FILE)
+            path = os.path.join(parent, name, LOCK_FILE)
             if os.path.isfile(path) and _holds(os.path.join(parent, name, "RECORD"), package):
                 return path
     return ""

@@ -12,9 +12,10 @@ from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields, is_sha256
 from opforge.packages.form.properties import from_json as properties_from_json
 from opforge.packages.form.version import Version
+from opforge.packages.project import LOCK_FILE
 from opforge.packages.registry.release import LABEL
 
-FILE = "opforge.lock"
+FILE = LOCK_FILE
 FORMAT = 1
 MAX_BYTES = 32 << 20
 EXPECTED = "a file that `opforge lock` has written; write it anew with: opforge lock"
