@@ -136,7 +136,8 @@ class Remotes:
         path = layout.path("locks", request.description)
         try:
             with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
-                if result is lock.LockResult.READY or has_news():
+                # Since this process looked, another may have fetched it, even before this one waited for the lock.
+                if request.fetched():
                     return True
                 if result is lock.LockResult.WAITED:  # the process that had it may have learned that there is nothing
                     remotes = [remote for remote in remotes if remote in self._asked(request, rejected)]

@@ -46,6 +46,10 @@ class Request(NamedTuple):
     is_exact: bool = False
     """Whether an entry for a lower CPU level is refused."""
 
+    def fetched(self) -> Match | None:
+        """Returns the entry that this node has fetched by now and that can be used; None if there is none."""
+        return self.store.fetched.find(self.description, self.judge, self.root_paths, self.store.disk, [])
+
 
 class RemoteSource(Protocol):
     """What a source can do. No method raises for what the source or the network does: it logs a warning."""
@@ -137,16 +141,11 @@ class Building:
         if self._has_claimed:
             return None
         self._has_claimed = True
-        match = self._fetched()  # by the process that had the lock before
+        match = self._request.fetched()  # by the process that had the lock before
         seconds = 0.0 if match else self._last_seconds()
         if match or not any(source.claim(self._request, self._identity, seconds) for source in self._sources):
             return match
-        return self._fetched()
-
-    def _fetched(self) -> Match | None:
-        request = self._request
-        find = request.store.fetched.find
-        return find(request.description, request.judge, request.root_paths, request.store.disk, [])
+        return self._request.fetched()
 
     def _last_seconds(self) -> float:
         """Returns how long the last build of this op took here; 0 if there was none."""
