@@ -83,6 +83,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         """Builds in another process, from the files that the wheel will hold. Raises ExecError, OptionError."""
         if self.editable_mode:
             return  # in an editable install, load() builds
+        self.run_command("build_py")  # done already within `build`; as a command of its own, nothing else copies files
         for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):

@@ -32,7 +32,8 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     sizes, exports, libraries, and what the compilers printed.
 
     ENTRY is a key of `opforge cache ls`, or at least its first six letters. OP is as for build-ops, and must have
-    been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, or a folder of such files.
+    been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a folder of such files, or a
+    layer: all of its entries are shown.
 
     \b
     Examples:
@@ -48,7 +49,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
         files += contents
         problems += unreadable
     if not files:
-        advice = "Name a library, a cubin, an HSACO, a fatbin, a bundle, a PTX file, or an entry"
+        advice = "Name a library, a cubin, an HSACO, a fatbin, a bundle, a PTX file, an entry, or a layer"
         raise InspectionError(what, "; ".join(problems) or "the folder holds no such file", advice)
     if as_json:
         emit_json({"files": files, "problems": problems})
@@ -72,7 +73,9 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         if not os.path.isfile(what) and not os.path.isdir(what):
             problem = "it is neither a file nor a folder"
             raise InspectionError(what, problem, "Name a library, or an op")
-        return [(what, _build_record(what if os.path.isdir(what) else os.path.dirname(what)))]
+        if os.path.isdir(what):
+            return [(folder, _build_record(folder)) for folder in _entries_of_store(what) or [what]]
+        return [(what, _build_record(os.path.dirname(what)))]
     from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
 
@@ -103,6 +106,14 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
         entries.append((entry.folder, _build_record(entry.folder)))
     return entries
+
+
+def _entries_of_store(folder: str) -> list[str]:
+    """Returns the folders of the entries of a store or a layer; none if the folder is neither. Raises OSError."""
+    from opforge.cache.layout import Layout
+
+    entries = Layout(os.path.normpath(folder)).path("entries")
+    return [os.path.join(entries, key) for key in sorted(os.listdir(entries))] if os.path.isdir(entries) else []
 
 
 def _build_record(folder: str) -> dict[str, Any]:

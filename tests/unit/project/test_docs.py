@@ -127,8 +127,6 @@ class TestPage:
     def test_every_piece_of_python_parses_and_imports_names_that_exist(self, page):
         missing = []
         for block in fenced(page.read_text(), "python"):
-            if block.startswith("# examples/"):
-                continue  # an excerpt of a file: the tests of the examples compare it with the file
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "opforge":
                     module = importlib.import_module(node.module or "")
