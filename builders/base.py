@@ -187,12 +187,16 @@ class OpBuilder:
         """
         if current := self.current():
             return current.module
-        before, loaded = self._loaded, Loaded(self)
-        self._load(loaded, verbose)
-        is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
-        loaded.module = before.module if before and is_bound else self._bind(loaded.library)
-        self._loaded = loaded
-        return loaded.module
+        try:
+            before, loaded = self._loaded, Loaded(self)
+            self._load(loaded, verbose)
+            is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
+            loaded.module = before.module if before and is_bound else self._bind(loaded.library)
+            self._loaded = loaded
+            return loaded.module
+        except BaseException as error:
+            _shorten(error)
+            raise
 
     def current(self) -> Loaded | None:
         """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
@@ -200,7 +204,6 @@ class OpBuilder:
         return loaded if loaded is not None and loaded.is_current(self) else None
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
-        """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
         if reasons := gate_problems(self, spec) or _own_problems(self):
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
@@ -221,16 +224,14 @@ class OpBuilder:
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` refuses a layer's entry
         for a lower CPU level. Raises what `load` raises, except LoadError.
         """
-        return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+        try:
+            return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+        except BaseException as error:
+            _shorten(error)
+            raise
 
     def _entry(
-        self,
-        spec: OpSpec,
-        on_progress: Progress | None,
-        force: bool = False,
-        jobs: int | None = None,
-        store: Store | None = None,
-        exact: bool = False,
+        self, spec: OpSpec, progress: Progress | None, force: bool, jobs: int | None, store: Store | None, exact: bool
     ) -> Entry:
         self.trace = []
         try:
@@ -238,7 +239,7 @@ class OpBuilder:
                 return entry
             from .run import pipeline  # not on the path of a hit
 
-            return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+            return pipeline.build(spec, self.trace, progress, force, jobs, store)
         except MemoryError as error:
             from .resources import out_of_memory
 
@@ -252,7 +253,7 @@ class OpBuilder:
         """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
         for last in (False, True):
             progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
-            entry = self._entry(spec, progress, store=self._store())
+            entry = self._entry(spec, progress, False, None, self._store(), False)
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -275,6 +276,12 @@ class OpBuilder:
         return loader.extended(library, self.python_functions)
 
 
+def _shorten(error: BaseException) -> None:
+    from opforge import tracebacks  # not on the path of a hit
+
+    tracebacks.shorten(error)
+
+
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
     """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
     problems = targets.load_problems(spec.target, spec.devices, spec.abi)
@@ -286,15 +293,8 @@ def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
 
 
 def _own_problems(builder: OpBuilder) -> list[str]:
-    """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
-
-    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
-    """
     if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
         return []
-    builder._in_own_verdict = True
-    try:
-        verdict = builder.is_compatible()
-    finally:
-        builder._in_own_verdict = False
-    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
+    from .lookup.compatibility import own_problems
+
+    return own_problems(builder)

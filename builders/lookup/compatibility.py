@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
@@ -88,3 +88,16 @@ def capabilities_for(target: Target, op: str) -> Capabilities:
     active = get_accelerator()
     is_host_op = target.device == "cpu" and active.target().device != "cpu"
     return (make_accelerator("cpu", op) if is_host_op else active).capabilities()
+
+
+def own_problems(builder: Any) -> list[str]:
+    """Returns the reasons of a builder whose class overrides `is_compatible`.
+
+    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
+    """
+    builder._in_own_verdict = True
+    try:
+        answer = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if answer else [*getattr(answer, "reasons", ())] or ["its is_compatible() returns False"]

@@ -98,7 +98,8 @@ def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
 def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> list[StoredEntry]:
     """Returns every entry of a store, by op and age, the newest first.
 
-    New summaries are written to the store; a layer is left as it is. `last_uses` are the entries' last uses, if the caller has read the store's pointers.
+    New summaries are written to the store; a layer is left as it is. `last_uses` are the entries' last uses, if the
+    caller has read the store's pointers.
     """
     used = pointers.read(layout).last_uses() if last_uses is None else last_uses
     summaries = Summaries(layout)

@@ -147,6 +147,11 @@ def triton_jit() -> bool:
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
 
 
+def full_traceback() -> bool:
+    """Returns whether tracebacks keep opforge's own frames. Any other value than a false one counts as true."""
+    return variable("OPFORGE_FULL_TRACEBACK").strip().lower() not in FALSE
+
+
 def lock_timeout() -> float | None:
     """Returns how many seconds to wait for another process's build; None to wait as long as it lives."""
     value = variable("OPFORGE_LOCK_TIMEOUT").strip()
