@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -132,3 +133,29 @@ def test_ipython_shows_the_cell_and_the_error(tmp_path):
     assert "----> 1 opforge.load('broken', 'broken.cpp')" in process.stdout
     assert "CompileError: broken: compile broken.cpp failed" in process.stdout
     assert "jit.py" not in process.stdout and "base.py" not in process.stdout
+
+
+@pytest.mark.parametrize("variable", ["", "NO_COLOR"])
+def test_the_interpreter_prints_colours_on_a_terminal_and_nobody_else_gets_them(tmp_path, variable):
+    text_files.write(tmp_path, "broken.cpp", BROKEN)
+    code = (
+        "import opforge, traceback\n"
+        "try: opforge.load('broken', 'broken.cpp')\n"
+        "except opforge.errors.CompileError as error:\n"
+        "    assert '\\x1b' not in str(error) + traceback.format_exc() + repr(error)\n"
+        "    raise\n"
+    )
+    reader, writer = os.openpty()
+    env = child_processes.environment(TERM="xterm", **({variable: "1"} if variable else {"NO_COLOR": None}))
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=writer, stderr=writer)
+    os.close(writer)
+    printed = b""
+    try:
+        while part := os.read(reader, 4096):
+            printed += part
+    except OSError:  # Linux: the other end is closed
+        pass
+    os.close(reader)
+    assert process.wait(timeout=60) == 1 and b"AssertionError" not in printed, printed
+    assert b"'retrun'" in printed and (b"\x1b[1;31merror:\x1b[0m" in printed) is not bool(variable)
+    assert (b"\x1b[1;32m" in printed) is not bool(variable)
