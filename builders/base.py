@@ -195,7 +195,7 @@ class OpBuilder:
             self._loaded = loaded
             return loaded.module
         except BaseException as error:
-            _shorten(error)
+            self._shorten(error)
             raise
 
     def current(self) -> Loaded | None:
@@ -209,6 +209,10 @@ class OpBuilder:
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, loaded.library = self._load_entry(spec, verbose)
         loaded.watched = entry.watched
+        if entry.origin == "built":  # not on the path of a hit
+            from .load_advice import warn_of_kernels_without_op
+
+            warn_of_kernels_without_op(spec.name, loaded.library)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
 
     def build(
@@ -227,7 +231,7 @@ class OpBuilder:
         try:
             return self._entry(self.spec(), on_progress, force, jobs, store, exact)
         except BaseException as error:
-            _shorten(error)
+            self._shorten(error)
             raise
 
     def _entry(
@@ -246,12 +250,10 @@ class OpBuilder:
             raise out_of_memory(spec.name) from error
 
     def _store(self) -> Store | None:
-        """Returns the store that `load` builds in; None for the user's."""
-        return None
+        return None  # the user's
 
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-        """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
-        for last in (False, True):
+        for last in (False, True):  # an entry that is evicted in between is looked for once more
             progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
             entry = self._entry(spec, progress, False, None, self._store(), False)
             if spec.target.device != "cpu":
@@ -271,15 +273,13 @@ class OpBuilder:
             return entry, library
         raise AssertionError("unreachable")
 
+    def _shorten(self, error: BaseException) -> None:
+        from opforge import tracebacks
+
+        tracebacks.shorten(error)
+
     def _bind(self, library: Any) -> Any:
-        """Returns what `load()` returns for a loaded library."""
         return loader.extended(library, self.python_functions)
-
-
-def _shorten(error: BaseException) -> None:
-    from opforge import tracebacks  # not on the path of a hit
-
-    tracebacks.shorten(error)
 
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
