@@ -10,6 +10,8 @@ from typing import Any
 from opforge.errors import LoadError
 
 log = logging.getLogger("opforge")
+UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
 _warned: set[str] = set()
 """The kernels without an op that were reported in this process."""
 
@@ -48,6 +50,44 @@ def _near_op(name: str, ops: Iterable[str], own: Sequence[str]) -> str:
     if not same and function in own:
         same = [other for other in ops if other.endswith(f"::{function}")]
     return next(iter(difflib.get_close_matches(name, same, n=1)), "")
+
+
+def load_error(op: str, path: str, error: Exception, watched: Iterable[str] = ()) -> LoadError:
+    """Returns the error for a library that cannot be opened.
+
+    A missing symbol is written as in sources, with the line among `watched`, the files that the library was built
+    from, that uses it.
+    """
+    problem = str(error).removeprefix(f"{path}: ")
+    if missing := UNDEFINED.search(problem):
+        from opforge.symbols import demangled
+
+        readable = demangled([missing[1]])[missing[1]]
+        place = _use_of(readable, watched)
+        problem = problem.replace(missing[1], f"{readable}, which {place} uses" if place else readable)
+        return LoadError(op, path, problem, advice(str(error)))
+    return LoadError(op, path, problem, advice(problem))
+
+
+def _use_of(symbol: str, watched: Iterable[str]) -> str:
+    """Returns the first place in the files, as FILE:LINE, that has the symbol's name; empty if none has."""
+    import os
+
+    from opforge.cache.filesystem.files import read_file
+
+    name = symbol
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter  # without what templates are for
+    words = re.findall(r"\w+", name.partition("(")[0])
+    for path in (path for path in watched if words and path.endswith(SOURCES) and os.path.isfile(path)):
+        try:
+            lines = read_file(path).decode(errors="replace").splitlines()
+        except (OSError, ValueError):
+            continue
+        used = [number for number, line in enumerate(lines, 1) if re.search(rf"\b{words[-1]}\b", line)]
+        if used:
+            return f"{path}:{used[-1]}"  # the first may be its declaration
+    return ""
 
 
 def advice(problem: str) -> str:

@@ -22,7 +22,8 @@ def shorten(error: BaseException) -> None:
     """Removes the frames of opforge and of Python's library from an error of opforge's, or from an interrupt.
 
     The frames of other code that opforge has called stay: that of a builder, of a package. The errors that led to this
-    one are shortened too. Other exceptions are left as they are: somebody has to find their cause.
+    one are shortened too; one without such a frame is the `__context__`, and is not printed. Other exceptions are left
+    as they are: somebody has to find their cause.
     """
     if not isinstance(error, (OpforgeError, KeyboardInterrupt)) or settings.full_traceback():
         return
@@ -37,15 +38,16 @@ def shorten(error: BaseException) -> None:
         current.__traceback__ = _other_frames(trace)
         if trace and current is error:
             trace.tb_next = current.__traceback__  # Python 3.10 raises with the first entry of the old traceback
-        context = current.__context__
-        pending += [current.__cause__, context]
-        if context and context is not current.__cause__ and not _shows(context):
+        pending += [current.__cause__, current.__context__]
+        if current.__cause__ and not _shows(current.__cause__):
+            current.__context__, current.__cause__ = current.__cause__, None  # is kept, and not printed
+        if current.__context__ and not _shows(current.__context__):
             current.__suppress_context__ = True
 
 
 def _shows(context: BaseException) -> bool:
     """Returns whether an exception has a frame that is neither opforge's nor of Python's library."""
-    return context.__traceback__ is None or _other_frames(context.__traceback__) is not None
+    return _other_frames(context.__traceback__) is not None
 
 
 def _other_frames(trace: TracebackType | None) -> TracebackType | None:

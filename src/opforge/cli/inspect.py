@@ -10,6 +10,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
+from opforge.symbols import demangled
 
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
@@ -178,8 +179,9 @@ def _print(content: Mapping[str, Any]) -> None:
         heading(counted(len(content["kernels"]), "kernel", "kernels"))
         fields = ("code", "registers", "shared", "stack", "spills")
         columns = [field.upper() for field in fields]
+        readable = demangled(kernel["name"] for kernel in content["kernels"])
         kernels = [
-            (kernel["name"], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
+            (readable[kernel["name"]], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
             for kernel in content["kernels"]
         ]
         show_table(("KERNEL", "ARCH", *columns), kernels, columns)
@@ -205,5 +207,7 @@ def _print_host(content: Mapping[str, Any]) -> None:
             click.echo(name)
     if content["functions"]:
         heading(f"the largest of {counted(len(content['functions']), 'function', 'functions')}")
-        functions = [(function["name"], function["size"]) for function in content["functions"][:MAX_FUNCTIONS]]
+        largest = content["functions"][:MAX_FUNCTIONS]
+        readable = demangled(function["name"] for function in largest)
+        functions = [(readable[function["name"]], function["size"]) for function in largest]
         show_table(("FUNCTION", "BYTES"), functions, ("BYTES",))

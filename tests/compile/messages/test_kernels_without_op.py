@@ -1,4 +1,4 @@
-"""A kernel that is registered for an op that does not exist: a warning when it was built, with the name that is near."""
+"""Kernels that are registered for no op: a warning when it was built, with the name that is meant."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_the_op_with_a_similar_name_is_named(tmp_path, caplog, space, function, 
     name = builder.name
     builder().load()
     assert caplog.messages == [
-        f"{name}: a kernel is registered for {space}::{function} (own/{name}.cpp:8), and no op has this name: it is never"
-        f" called. Did you mean {near}?".replace("@NAME@", name)
+        f"{name}: a kernel is registered for {space}::{function} (own/{name}.cpp:8), and no op has this name: it"
+        f" is never called. Did you mean {near}?".replace("@NAME@", name)
     ]
 
 
