@@ -75,6 +75,9 @@ def command(
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
+    for target in requested if targets or levels else ():
+        if target not in {op.target for op in selected}:
+            click.echo(f"warning: none of these ops is for {target}: nothing is built for it", err=True)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
