@@ -79,6 +79,9 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     if entry:
         log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
+    from opforge import variables  # not on the path of a hit
+
+    variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])

@@ -12,6 +12,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
 from opforge.symbols import demangled
 
+from . import messages
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option
@@ -60,7 +61,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
                 click.echo()
             _print(file)
         for problem in problems:
-            click.echo(f"error: {problem}", err=True)
+            messages.show_error(problem)
     if problems:
         click.get_current_context().exit(FAILED)
 

@@ -112,5 +112,5 @@ def test_a_script_that_does_not_exist_starts_nothing(tmp_path, monkeypatch, word
     (tmp_path / "train.py").touch()
     done = launch("--num-accelerators", "2", *words)
     problem = problem.replace("FOLDER", str(tmp_path))
-    hint = "Correct the path; use -m for a module, --no-python for a program."
-    assert done.exit_code == 1 and done.stderr == f"error: The launch failed: {problem}. {hint}\n"
+    hint = "Correct the path; use -m for a module, --no-python for a program"
+    assert done.exit_code == 1 and done.stderr == f"error: The launch failed: {problem}.\nhint: {hint}\n"

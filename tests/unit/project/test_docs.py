@@ -15,6 +15,7 @@ import pytest
 
 from opforge import errors
 from opforge.cli import group
+from opforge.variables import KNOWN
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
@@ -191,3 +192,4 @@ def test_the_guide_lists_every_variable_that_is_read():
         variables |= set(re.findall(r'"(OPFORGE_[A-Z0-9_]+)"(?!:)', path.read_text()))
     table = (ROOT / "docs" / "guide.md").read_text()
     assert {name for name in variables - macros if f"`{name}" not in table} == set()
+    assert set(KNOWN) == variables - macros, "a variable that is not in this list is taken for a misspelt one"
