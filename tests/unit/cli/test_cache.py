@@ -257,5 +257,7 @@ def test_a_cache_path_that_is_a_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""
-    assert done.stderr.startswith(f"error: The cache folder {path} cannot be used: {path} is not a folder. Choose")
+    assert done.stderr.startswith(
+        f"error: The cache folder {path} cannot be used: {path} is not a folder.\nhint: Choose"
+    )
     assert document("ls")["error"] == "CacheDirError"

@@ -55,7 +55,7 @@ def test_the_advice_of_an_error_is_a_hint(tmp_path):
 
 
 def test_wrong_usage_begins_as_all_errors_do():
-    assert "\nerror: No such option: --jsn" in run("report", "--jsn").stderr
+    assert "\nerror: No such option" in run("report", "--jsn").stderr
 
 
 @pytest.mark.parametrize(
