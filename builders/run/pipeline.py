@@ -6,10 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
-from opforge.builders import toolchains
+from opforge.builders import toolchains, waiting
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import FindToolchain, sources_of
 from opforge.builders.planner import make_plan
@@ -64,6 +65,7 @@ def build(
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
     even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
     """
+    waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     description = description_key(spec)
     lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
@@ -78,8 +80,7 @@ def build(
 
     def progress(done: int, total: int, title: str) -> None:
         lock.progress(lock_path, f"step {done} of {total}, log {job.log}")
-        if on_progress:
-            on_progress(done, total, title)
+        (on_progress or line.step)(done, total, title)
 
     job = Job(
         plan=plan,
@@ -92,6 +93,9 @@ def build(
         reuse=not force,
         on_progress=progress,
     )
+    (expected,) = waiting.weights([plan], store.layout)
+    waiting.warn_if_ranks_wait(spec.name, expected)
+    line = waiting.BuildLine(spec.name, expected)
     requested = built = time.time()
     output = ""
 
@@ -113,17 +117,18 @@ def build(
     limits = settings.cache_max_size(), settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
-        match = publish.build(
-            store,
-            plan_key=plan.key,
-            description=description,
-            label=spec.name,
-            root_paths=paths,
-            execute=run,
-            look_again=look_again,
-            state=key_of([store.disk.stamp(path) for path in sources]),
-            timeout=settings.lock_timeout(),
-        )
+        with nullcontext() if on_progress else line:
+            match = publish.build(
+                store,
+                plan_key=plan.key,
+                description=description,
+                label=spec.name,
+                root_paths=paths,
+                execute=run,
+                look_again=look_again,
+                state=key_of([store.disk.stamp(path) for path in sources]),
+                timeout=settings.lock_timeout(),
+            )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except BuildError:

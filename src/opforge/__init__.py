@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.ops.triton.caching import triton_cache
 
+    from .builders.batch import prepare
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
+    from .builders.waiting import no_builds
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -30,6 +32,8 @@ _MODULES = {
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
+    "no_builds": "opforge.builders.waiting",
+    "prepare": "opforge.builders.batch",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -41,6 +45,8 @@ __all__ = [
     "kernel_root",
     "load",
     "load_inline",
+    "no_builds",
+    "prepare",
     "set_accelerator",
     "triton_cache",
     "use_accelerator",

@@ -33,13 +33,14 @@ from .base import (
 )
 
 if TYPE_CHECKING:
-    from .build import CompileError, LockTimeoutError, UnstableInputError
+    from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
 
 _FILES = {
     "ArchiveError": "commands",
+    "BuildForbiddenError": "build",
     "CompileError": "build",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
@@ -58,6 +59,7 @@ __all__ = [
     "AcceleratorUnavailableError",
     "ArchiveError",
     "BuildError",
+    "BuildForbiddenError",
     "BuildResourceError",
     "BuilderError",
     "CacheDirError",

@@ -101,6 +101,18 @@ class UnstableInputError(BuildError):
         return cls(message, op, paths=paths)
 
 
+class BuildForbiddenError(OpforgeError, RuntimeError):
+    """An op would have to be built inside `opforge.no_builds()`; `rejected` lists the stored entries with reasons."""
+
+    def __init__(self, op: str, rejected: Sequence[str]) -> None:
+        entries = bullet_list(rejected) if rejected else "\n  (no entry was found)"
+        super().__init__(
+            f"{op}: no built entry can be used, and opforge.no_builds() forbids building one:{entries}"
+            "\nBuild it before, with opforge.prepare or build-ops."
+        )
+        self.op, self.rejected = op, tuple(rejected)
+
+
 class LockTimeoutError(OpforgeError, TimeoutError):
     """Another process kept building the same op for longer than OPFORGE_LOCK_TIMEOUT."""
 
