@@ -23,7 +23,7 @@ RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     ),
     (
         (errno.ENOSPC,),
-        "No space left on device",
+        r"No space left on device|mold: failed to write to an output file\. Disk full\?",
         "the disk is full",
         "Free some space, or set OPFORGE_CACHE_DIR to another disk.",
     ),

@@ -75,14 +75,19 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
-    if link_lines:
+    if link_lines and not SUMMARY.search(link_lines[0]):
         message, hint = link_lines[0].strip(), _hint(link_lines[0])
         return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, *map(_unlocated, link_lines)])
     exhausted = no_inodes(op, folder, log)
     if exhausted:
         return exhausted
     printed = [line for line in lines if line.strip() not in ("", command) and not NINJA_LINE.match(line)]
-    likely = [line for line in printed if "error" in line.lower()] or printed[-3:]
+    reasons = [line for line in printed if not SUMMARY.search(line)]
+    if printed and not reasons:
+        problem = "the linker failed and printed no reason: memory may have run out"
+        advice = "Run it again with more memory: with OPFORGE_JOBS=1, or a higher limit (`ulimit -v`)."
+        return BuildResourceError.of(op, problem, advice, log)
+    likely = [line for line in reasons if "error" in line.lower()] or reasons[-3:]
     message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"
     return CompileError.of(op, title, message, "", argv, log, [*diagnostics, _unlocated(message)])
 

@@ -21,6 +21,7 @@ from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
 
 RECORD, BUILD = "record.json", "build.json"
+RECORD_KEY = "record_key"
 FORMAT = 1
 """The format of the records that are written."""
 READ_FORMATS = range(1, FORMAT + 1)
@@ -119,7 +120,20 @@ def read_record(folder: str) -> dict[str, Any] | None:
     """
     record = read_json(os.path.join(folder, RECORD))
     is_own = is_record(record) and entry_name(record["key"], record["sha256"]) == os.path.basename(folder)
-    return record if is_own else None
+    return record if is_own and is_intact(record) else None
+
+
+def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record with the key of all its other fields, so that a lost or damaged field is noticed."""
+    from opforge.cache.keys import key_of  # not on the path of a hit
+
+    fields = {name: value for name, value in record.items() if name != RECORD_KEY}
+    return {**fields, RECORD_KEY: key_of(fields)}
+
+
+def is_intact(record: Mapping[str, Any]) -> bool:
+    """Returns whether the fields of a record are those that it was written with."""
+    return with_record_key(record) == record
 
 
 def integrity_problem(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .builders.batch import prepare
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
-    from .builders.waiting import no_builds
+    from .builders.waiting.build_notices import no_builds
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -32,7 +32,7 @@ _MODULES = {
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
-    "no_builds": "opforge.builders.waiting",
+    "no_builds": "opforge.builders.waiting.build_notices",
     "prepare": "opforge.builders.batch",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",

@@ -128,11 +128,13 @@ class Torture:
 
     def expect(self, words: list[str]) -> None:
         """Runs a command that must work."""
-        victim = Victim(words, f"{self.root}/tmp/output", {"MODULES": f"{self.root}/tmp/modules"}, None, True)
+        victim = Victim(words, {"MODULES": f"{self.root}/tmp/modules"}, None, True)
         while not victim.has_ended():
             time.sleep(0.01)
+        printed = victim.printed()
+        victim.close()
         if victim.status:
-            raise RuntimeError(f"{words} failed on an undamaged store: {victim.printed()}")
+            raise RuntimeError(f"{words} failed on an undamaged store: {printed}")
 
     def change(self, op: str, value: int) -> None:
         """Gives an op another value. The times of its source may go back, as after a clock was set."""
@@ -151,12 +153,13 @@ class Torture:
         for _fault in range(self.chance.randrange(1, 8)):
             self.damage(is_live=False)
         before = snapshot(self.outside) | snapshot(self.ops)
-        running = [self.start(place) for place in range(self.processes)]
+        running = [self.start() for _process in range(self.processes)]
         while running:
             for victim in [*running]:
                 if victim.has_ended():
                     running.remove(victim)
                     self.check(victim)
+                    victim.close()
             if running and self.chance.random() < 0.01:
                 self.damage(is_live=True)
             time.sleep(0.005)
@@ -193,7 +196,7 @@ class Torture:
             self.faults.append(f"{'while it was used, ' if is_live else ''}{os.path.relpath(path, self.root)}: {kind}")
             self.count["faults"] += 1
 
-    def start(self, place: int) -> Victim:
+    def start(self) -> Victim:
         """Starts a process with a random command."""
         text = self.chance.choices([*COMMANDS], [*COMMANDS.values()])[0]
         op = self.chance.choice(OPS)
@@ -204,7 +207,7 @@ class Torture:
             limit = (name, self.chance.randrange(*LIMITS[name]))
             self.count[f"with a {name}"] += 1
         env = {"OPFORGE_CACHE_LAYERS": f"{self.place}/layer"} if self.chance.random() < 0.3 else {}
-        return Victim(words, f"{self.root}/tmp/output{place}", env, limit, self.chance.random() < 0.97)
+        return Victim(words, env, limit, self.chance.random() < 0.97)
 
     def words(self, text: str, op: str) -> list[str]:
         """Returns the words of one of COMMANDS."""

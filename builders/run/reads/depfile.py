@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -19,9 +20,14 @@ def read_depfile(path: str, folder: str) -> list[str]:
     No two programs quote names alike. gcc escapes spaces and tabs; clang escapes spaces, and writes `/` for a
     backslash; some gccs escape colons; bfd, gold and mold escape nothing. So every spelling that is an existing file
     counts: an input too many costs a rebuild at worst. A name without a file is returned too: the file has gone.
+
+    Raises OSError if the list cannot be read or is cut short: GNU as only warns if the disk is full.
     """
     with open(path, "rb") as file:
-        return [os.fsdecode(name) for name in parse_depfile(file.read(), os.fsencode(folder))]
+        content = file.read()
+    if not content.endswith(b"\n") or content.rstrip(b"\r\n").endswith(b"\\"):
+        raise OSError(errno.ENOSPC, "the list of the files that a compiler read is cut short", path)
+    return [os.fsdecode(name) for name in parse_depfile(content, os.fsencode(folder))]
 
 
 def parse_depfile(content: bytes, folder: bytes) -> list[bytes]:

@@ -7,6 +7,8 @@ import re
 
 from support import sample_ops, text_files
 
+from opforge.cache.records.entry import with_record_key
+
 
 def prebuilt_in_a_layer(cls, tmp_path, monkeypatch):
     """Builds the op into a layer, which is before an empty store from then on; returns the layer's entry."""
@@ -36,7 +38,7 @@ def test_a_layers_entry_that_does_not_fit_says_why_and_the_op_is_built(folder, t
     with open(os.path.join(prebuilt.folder, "record.json")) as file:
         record = json.load(file)
     record["floors"]["GLIBC"] = "9.9"
-    text_files.write(prebuilt.folder, "record.json", json.dumps(record))
+    text_files.write(prebuilt.folder, "record.json", json.dumps(with_record_key(record)))
     builder = cls()
     assert builder.build().origin == "built"
     first = builder.trace[0]

@@ -10,12 +10,12 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 import opforge
-from opforge.builders import waiting
+from opforge.builders.waiting import build_notices as waiting
 from opforge.errors import BuildForbiddenError, OpNotFoundError
 
 SLOW = """
 import opforge
-from opforge.builders import waiting
+from opforge.builders.waiting import build_notices as waiting
 waiting.SILENT_SECONDS = waiting.REFRESH_SECONDS = 0.05
 print("loaded", opforge.load("value", "value.cpp", signatures={}, abi="c").value())
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import faulthandler
+import fcntl
 import os
 import resource
 import shutil
@@ -16,6 +17,8 @@ from support import child_processes
 
 MAX_SECONDS = 150.0
 """Seconds after which a process that has not ended counts as hanging. A build takes one, on a busy machine ten."""
+MAX_OUTPUT = 1 << 20
+"""Bytes that a process can print before it waits for a reader, which comes only once it has ended."""
 UNEXPECTED = 70
 """The exit status of a child that ended by an exception."""
 CAPABILITIES = "+dac_override,+dac_read_search"
@@ -26,30 +29,33 @@ class Victim:
 
     Args:
         words: The command.
-        output: The path of the file for what it prints.
         env: Changes to the environment.
         limit: The name of a limit, such as RLIMIT_NOFILE, and its value.
         is_forked: Whether the process is a fork of this one, which is ten times faster than a new Python.
     """
 
-    def __init__(
-        self, words: list[str], output: str, env: dict[str, str], limit: tuple[str, int] | None, is_forked: bool
-    ) -> None:
-        self.words, self.output, self.limit, self.env = words, output, limit, env
+    def __init__(self, words: list[str], env: dict[str, str], limit: tuple[str, int] | None, is_forked: bool) -> None:
+        self.words, self.limit, self.env = words, limit, env
+        # Not a file: a limit of file sizes would make printing fail.
+        self._output, self._input = os.pipe()
+        os.set_blocking(self._output, False)
+        fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, MAX_OUTPUT)
+        self._printed = b""
         self.began = time.monotonic()
         self.status: int | None = None
         self.is_hanging = False
         self.pid = os.fork()
         if not self.pid:
             self._run(is_forked)
+        os.close(self._input)
 
     def _run(self, is_forked: bool) -> None:
+        status = UNEXPECTED
         try:
             os.setsid()
-            handle = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            os.dup2(handle, 1)
-            os.dup2(handle, 2)
-            os.close(handle)
+            os.dup2(self._input, 1)
+            os.dup2(self._input, 2)
+            os.closerange(3, 1024)  # the other processes' pipes would count against a limit of open files
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.environ.update(self.env)
             faulthandler.register(signal.SIGUSR1, file=2)
@@ -68,10 +74,13 @@ class Victim:
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:
+            status = UNEXPECTED
             traceback.print_exc()
             sys.stderr.flush()
-            status = UNEXPECTED
-        os._exit(status)
+        finally:
+            # Whatever happens, even if no memory is left to print it: the parent's code must not go on in this process,
+            # because it ends with the removal of the folder that all others use.
+            os._exit(status)
 
     def has_ended(self) -> bool:
         """Returns whether the process has ended. One that takes too long prints where it is, and is killed."""
@@ -88,8 +97,19 @@ class Victim:
 
     def printed(self) -> str:
         """Returns what it printed so far."""
-        with open(self.output, errors="replace") as file:
-            return file.read()
+        while True:
+            try:
+                part = os.read(self._output, MAX_OUTPUT)
+            except (BlockingIOError, ValueError):
+                break
+            if not part:
+                break
+            self._printed += part
+        return self._printed.decode(errors="replace")
+
+    def close(self) -> None:
+        """Closes what it printed to."""
+        os.close(self._output)
 
 
 def _apply(limit: tuple[str, int] | None) -> list[str]:

@@ -130,3 +130,11 @@ def test_a_name_that_a_linker_lists_is_read(tmp_path, linker, name):
     flags = ["-shared", f"-fuse-ld={linker}", "-Wl,--dependency-file=l.d", "-o", "l.so"]
     subprocess.run(["gcc", name, *flags], cwd=tmp_path, check=True)
     assert name in files_listed(tmp_path, "l.d")
+
+
+@pytest.mark.parametrize("content", ["", "a.o: a.cpp b", "a.o: a.cpp \\\n", "a.o: a.cpp \\\n b.h \\\n", "a.o"])
+def test_a_list_that_is_cut_short_is_refused(tmp_path, content):
+    """GNU as only warns if the disk is full: with the rest of the list, a change of b.h would not be seen."""
+    path = text_files.write(tmp_path, "a.d", content)
+    with pytest.raises(OSError, match="the list of the files that a compiler read is cut short"):
+        read_depfile(str(path), str(tmp_path))

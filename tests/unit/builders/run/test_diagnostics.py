@@ -6,7 +6,7 @@ import pytest
 from support import text_files
 
 from opforge.builders.run import diagnostics
-from opforge.errors import CompileError
+from opforge.errors import BuildResourceError, CompileError
 
 LOG = "/store/v2/logs/plan.log"
 GXX_SYNTAX = """\
@@ -262,3 +262,25 @@ def test_an_error_that_belongs_to_no_source_is_a_diagnostic_too(output):
     first = error.diagnostics[0]
     assert (first["file"], first["line"], first["severity"]) == ("", 0, "error")
     assert str(error).startswith(f"relu: {error.step} failed: {first['message']}\n")
+
+
+SILENT_LINKER = """\
+[2/2] link relu
+FAILED: relu.so
+g++ -fuse-ld=mold 0.relu.o
+collect2: error: ld returned 1 exit status
+ninja: build stopped: subcommand failed.
+"""
+
+
+def test_a_linker_that_prints_no_reason_does_not_blame_the_sources():
+    error = diagnostics.build_error("relu", 1, SILENT_LINKER, "")
+    assert isinstance(error, BuildResourceError)
+    assert "the linker failed and printed no reason: memory may have run out" in str(error)
+
+
+def test_a_linkers_reason_is_printed_and_not_its_drivers_summary():
+    reason = "/usr/bin/ld: relu.so: file format not recognized; treating as linker script"
+    output = SILENT_LINKER.replace("collect2", f"{reason}\ncollect2")
+    message = str(diagnostics.build_error("relu", 1, output, ""))
+    assert reason in message and "collect2" not in message

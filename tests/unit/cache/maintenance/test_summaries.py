@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from opforge.cache.maintenance import listing, summaries
+from opforge.cache.records import entry as entries
 
 
 def lines(fake_store):
@@ -41,7 +42,7 @@ def test_a_record_that_has_changed_is_read_again(fake_store):
         record = json.load(file)
     record["op"] = "gelu"
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(record, file)
+        json.dump(entries.with_record_key(record), file)
     assert [entry.op for entry in listing.entries(fake_store.layout)] == ["gelu"]
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")

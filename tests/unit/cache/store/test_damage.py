@@ -201,7 +201,7 @@ def test_an_entry_whose_record_describes_another_library_is_replaced(fake_op, ch
     path = os.path.join(fake_op.build().folder, entries.RECORD)
     record = read_json(path)
     change(record)
-    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
+    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(entries.with_record_key(record)))
     again = fake_op.build()
     assert (again.origin, again.record["abi"]) == ("built", "c")
     (warning,) = warnings_of_the_cache()
@@ -213,3 +213,21 @@ def test_builders_with_another_description_share_an_entry(fake_op):
     other = fake_op.build(description=key_of("other"))
     assert (other.key, other.origin) == (built.key, "cache")
     assert os.listdir(fake_op.store.layout.description(key_of("other"))) == [built.key]
+
+
+@pytest.mark.parametrize("field", ["inputs_key", "floors", "abi", entries.RECORD_KEY])
+def test_a_field_that_is_lost_is_a_damage(fake_op, field):
+    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    record = read_json(path)
+    del record[field]
+    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
+    assert fake_op.build().origin == "built"
+    assert entries.read_record(os.path.dirname(path)) is not None
+
+
+def test_an_input_that_is_lost_from_a_record_is_a_damage(fake_op):
+    path = os.path.join(fake_op.build().folder, entries.RECORD)
+    record = read_json(path)
+    assert record["inputs"]["files"].pop()
+    text_files.write(os.path.dirname(path), entries.RECORD, json.dumps(record))
+    assert entries.read_record(os.path.dirname(path)) is None

@@ -14,6 +14,7 @@ from support.store.fake_store import ME
 
 from opforge.cache import current
 from opforge.cache.layout import Layout
+from opforge.cache.records import entry as entries
 from opforge.cache.transfer import archive
 
 CUT = "cannot be imported: its compressed data is cut short or damaged ("
@@ -69,6 +70,8 @@ def change_json(path, name, change):
     index = next(number for number, (member, _content) in enumerate(parts) if member.name.endswith(name))
     value = json.loads(parts[index][1])
     change(value)
+    if name == entries.RECORD:
+        value = entries.with_record_key(value)
     parts[index] = (parts[index][0], json.dumps(value).encode())
     rewrite(path, parts)
 

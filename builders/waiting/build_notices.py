@@ -14,9 +14,8 @@ from opforge.cache.maintenance import listing
 from opforge.errors import BuildForbiddenError
 
 if TYPE_CHECKING:
+    from opforge.builders.spec.build_plan import BuildPlan
     from opforge.cache.layout import Layout
-
-    from .spec.build_plan import BuildPlan
 
 log = logging.getLogger("opforge")
 UNIT_SECONDS = 3.0
