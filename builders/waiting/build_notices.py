@@ -110,9 +110,9 @@ class BuildLine:
     def _run(self) -> None:
         delay = SILENT_SECONDS
         while not self._ended.wait(delay):
-            taken = time.monotonic() - self._began
-            about = f" of about {self._seconds:.0f} s" if self._seconds > taken else ""
-            self._print(f"opforge: building {self._op}: {self._count}{taken:.0f} s{about}")
+            seconds = time.monotonic() - self._began
+            about = f" of about {self._seconds:.0f} s" if self._seconds > seconds else ""
+            self._print(f"opforge: building {self._op}: {self._count}{seconds:.0f} s{about}")
             delay = REFRESH_SECONDS
 
     def _print(self, text: str) -> None:

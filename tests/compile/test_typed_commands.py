@@ -36,6 +36,11 @@ NOT_TYPED = {
     "--hostfile": "needs other hosts; tests/unit/launch has stand-ins",
     "--launcher": "needs an MPI or Slurm; tests/unit/launch has stand-ins",
     "dpcpp": "downloads Intel's compiler",
+    "opforge key ": "writes keys; tests/unit/cli runs it",
+    "opforge remote ": "needs a remote and a key; tests/unit/remote has them",
+    "opforge fetch": "needs a remote; tests/unit/remote has one",
+    "opforge mirror ": "needs two remotes; tests/unit/remote has them",
+    "--shard": "needs other machines, or builds every op",
     "-k acme": "needs a package of the reader's",
     "build-ops --debug": "an option in a sentence, which builds every op",
     "build-ops --force": "an option in a sentence, which builds every op",
@@ -88,8 +93,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of the reader's shell."""
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    cache = {"OPFORGE_CACHE_DIR": str(folder / "cache"), "XDG_CACHE_HOME": str(folder / "caches")}
-    return {**os.environ, "PATH": path, **cache}
+    own = {"OPFORGE_CACHE_DIR": "cache", "XDG_CACHE_HOME": "caches", "XDG_CONFIG_HOME": "config", "HOME": "home"}
+    return {**os.environ, "PATH": path, **{name: str(folder / value) for name, value in own.items()}}
 
 
 def typed(script: str, folder: Path) -> None:
@@ -105,7 +110,7 @@ def test_every_block_can_be_typed(page: str, reader: Path) -> None:
     for block in blocks(page):
         lines = [line.strip() for line in block.splitlines() if line.strip() and not reason_not_to_type(line)]
         if lines:
-            typed("\n".join(lines).replace("/shared/ops", "shared/ops"), reader)
+            typed("\n".join(lines).replace("/shared/ops", f"{reader}/shared/ops"), reader)
 
 
 def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:

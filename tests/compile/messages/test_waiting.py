@@ -65,10 +65,13 @@ def test_a_build_is_an_error_inside_no_builds_and_a_stored_op_is_not(tmp_path):
 
 
 def test_prepare_builds_what_it_is_called_with_and_loads_nothing(tmp_path):
-    one, two = sample_ops.plain_op(tmp_path / "a", name="one"), sample_ops.plain_op(tmp_path / "b", name="two")
-    opforge.prepare([one, two()])
+    first, second = (
+        sample_ops.plain_op(tmp_path / "a", name="first"),
+        sample_ops.plain_op(tmp_path / "b", name="second"),
+    )
+    opforge.prepare([first, second()])
     with opforge.no_builds():
-        assert one().load().origin == two().load().origin == "cache"
+        assert first().load().origin == second().load().origin == "cache"
 
 
 @pytest.mark.parametrize("name", ["CPULion", "CPULionBuilder", "cpu_lion"])
