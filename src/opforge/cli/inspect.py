@@ -15,7 +15,7 @@ from opforge.symbols import demangled
 from . import messages
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
-from .selection import all_targets, select, target_option
+from .selection import all_targets, normalized, select, target_option
 
 MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
@@ -33,9 +33,9 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
     sizes, exports, libraries, and what the compilers printed.
 
-    ENTRY is a key of `opforge cache ls`, or at least its first six letters. OP is as for build-ops, and must have
-    been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a folder of such files, or a
-    layer: all of its entries are shown.
+    ENTRY is a key or an op of `opforge cache ls`; of a key, the first six letters are enough. OP is as for build-ops,
+    and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a folder of
+    such files, or a layer: all of its entries are shown.
 
     \b
     Examples:
@@ -80,6 +80,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         return [(what, _build_record(os.path.dirname(what)))]
     from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
+    from opforge.cache.maintenance import listing
 
     layout = current_store().layout
     may_be_key = all(letter in "0123456789abcdef-" for letter in what)
@@ -93,6 +94,9 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     try:
         ops = select([what], targets)
     except click.UsageError as error:
+        # An op of `opforge.load` is in no package's table: `opforge cache ls` shows its name.
+        if stored := [entry for entry in listing.entries(layout) if normalized(entry.op) == normalized(what)]:
+            return [(layout.entry(entry.key), _build_record(layout.entry(entry.key))) for entry in stored]
         if not may_be_key:
             raise
         no_entry = f"no key in {layout} begins with it" if long_enough else f"a key needs {MIN_KEY_LENGTH} letters"

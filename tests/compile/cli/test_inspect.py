@@ -109,10 +109,21 @@ def test_all_entries_of_a_layer_are_inspected_and_listing_it_changes_nothing(tmp
     assert all(f"op {name} for cpu:" in text for name in ops)
 
 
+def test_an_op_that_only_the_cache_knows_is_inspected_by_its_name(tmp_path):
+    entry = sample_ops.plain_op(tmp_path, name="of_load")().build()
+    done = CliRunner().invoke(command, ["of-load", "--json"])
+    assert done.exit_code == 0, done.output
+    assert [file["path"] for file in json.loads(done.stdout)["files"]] == [entry.library]
+    assert CliRunner().invoke(command, ["of_laod"]).exit_code == 2
+
+
 def test_a_layer_without_entries_says_what_can_be_inspected(tmp_path):
     (tmp_path / "v2" / "entries").mkdir(parents=True)
     done = CliRunner().invoke(command, [str(tmp_path)])
-    assert done.exit_code == 1 and "cannot be inspected: the folder holds no such file. Name a library" in done.stderr
+    assert (
+        done.exit_code == 1
+        and "cannot be inspected: the folder holds no such file.\nhint: Name a library" in done.stderr
+    )
     assert "an entry, or a layer" in done.stderr
 
 
