@@ -84,6 +84,9 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
             log.warning("%s: its library came without a signature, from %s", spec.name, entry.origin)
         log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
+    from opforge import variables  # not on the path of a hit
+
+    variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
@@ -259,3 +262,10 @@ def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected])
             continue  # all entries of the store, most of which were built here
         others = rejected_entries(source.layout, spec.name, spec.target.device, paths, store.disk)
         rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
+
+
+def shorten(error: BaseException) -> None:
+    """Ends the traceback of an error at the line that called opforge; see `tracebacks.shorten`."""
+    from opforge import tracebacks  # not on the path of a hit
+
+    tracebacks.shorten(error)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
@@ -17,6 +18,7 @@ from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.waiting import build_notices as waiting
 from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
@@ -65,6 +67,7 @@ def build(
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
     even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
     """
+    waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
     if not settings.remotes():
         return _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, None)
@@ -100,8 +103,7 @@ def _build(
 
     def progress(done: int, total: int, title: str) -> None:
         lock.progress(lock_path, f"step {done} of {total}, log {job.log}")
-        if on_progress:
-            on_progress(done, total, title)
+        (on_progress or line.step)(done, total, title)
 
     job = Job(
         plan=plan,
@@ -114,6 +116,9 @@ def _build(
         reuse=not force,
         on_progress=progress,
     )
+    (expected,) = waiting.weights([plan], store.layout)
+    waiting.warn_if_ranks_wait(spec.name, expected)
+    line = waiting.BuildLine(spec.name, expected)
     requested = built = time.time()
     output = ""
 
@@ -138,17 +143,18 @@ def _build(
     limits = settings.cache_max_size(), settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
-        match = publish.build(
-            store,
-            plan_key=plan.key,
-            description=description,
-            label=spec.name,
-            root_paths=paths,
-            execute=run,
-            look_again=look_again,
-            state=key_of([store.disk.stamp(path) for path in sources]),
-            timeout=settings.lock_timeout(),
-        )
+        with nullcontext() if on_progress else line:
+            match = publish.build(
+                store,
+                plan_key=plan.key,
+                description=description,
+                label=spec.name,
+                root_paths=paths,
+                execute=run,
+                look_again=look_again,
+                state=key_of([store.disk.stamp(path) for path in sources]),
+                timeout=settings.lock_timeout(),
+            )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except BuildError:

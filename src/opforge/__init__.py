@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.ops.triton.caching import triton_cache
 
+    from .builders.batch import prepare
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
+    from .builders.waiting.build_notices import no_builds
     from .packages.load.get_kernel import get_kernel
 
 if sys.platform not in ("linux", "darwin"):
@@ -32,6 +34,8 @@ _MODULES = {
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
+    "no_builds": "opforge.builders.waiting.build_notices",
+    "prepare": "opforge.builders.batch",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -44,6 +48,8 @@ __all__ = [
     "kernel_root",
     "load",
     "load_inline",
+    "no_builds",
+    "prepare",
     "set_accelerator",
     "triton_cache",
     "use_accelerator",

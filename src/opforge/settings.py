@@ -179,6 +179,11 @@ def triton_jit() -> bool:
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
 
 
+def full_traceback() -> bool:
+    """Returns whether tracebacks keep opforge's own frames. Any other value than a false one counts as true."""
+    return variable("OPFORGE_FULL_TRACEBACK").strip().lower() not in FALSE
+
+
 def data_dir() -> str:
     """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
     base = os.environ.get("XDG_DATA_HOME", "")

@@ -81,6 +81,7 @@ EXAMPLES = {
         "A layer must be owned by root, by you or by a user in OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
         " Run: chmod go-w /site, or remove it from OPFORGE_CACHE_LAYERS.",
     ),
+    errors.BuildForbiddenError: (errors.BuildForbiddenError("relu", ["a: old"]), "  - a: old\nBuild it before, with"),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.PortError: (

@@ -33,7 +33,7 @@ from .base import (
 )
 
 if TYPE_CHECKING:
-    from .build import CompileError, LockTimeoutError, UnstableInputError
+    from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
     from .kernels import (
         KernelDependencyError,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "ArchiveError": "commands",
+    "BuildForbiddenError": "build",
     "CompileError": "build",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
@@ -83,6 +84,7 @@ __all__ = [
     "AcceleratorUnavailableError",
     "ArchiveError",
     "BuildError",
+    "BuildForbiddenError",
     "BuildResourceError",
     "BuilderError",
     "CacheDirError",

@@ -11,6 +11,7 @@ from typing import TextIO
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
@@ -94,6 +95,9 @@ def command(
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
+    for target in requested if targets or levels else ():
+        if target not in {op.target for op in selected}:
+            messages.show("warning", f"none of these ops is for {target}: nothing is built for it")
     part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
     if part:
         selected = shards.share(selected, part)
@@ -136,14 +140,14 @@ def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float) -
         show_table(("OP", "TARGET", "STATE", "SECONDS", "PATH"), rows, numbers=("SECONDS",), optional="PATH")
     for outcome in outcomes:
         if outcome.state == "failed":
-            click.echo(f"error: {outcome.name}: {outcome.reason}", err=True)
+            messages.show_error(outcome.reason, f"{outcome.name}: ")
     if len(outcomes) > 1:
         states = dict.fromkeys(outcome.state for outcome in outcomes)
         counts = ", ".join(f"{_count(outcomes, state)} {state}" for state in states)
         click.echo(f"{counts} in {seconds:.1f} s", err=True)
     if "address" in sanitize.split(",") and any(outcome.path for outcome in outcomes):
         advice = "run the program with LD_PRELOAD set to the compiler's libasan.so (g++ -print-file-name=libasan.so)"
-        click.echo(f"note: {advice}", err=True)
+        messages.show("note", advice)
 
 
 def _count(outcomes: Sequence[Outcome], state: str) -> int:
