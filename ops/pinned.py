@@ -106,9 +106,9 @@ def _limit(number: int) -> str:
         return f"{os.strerror(number)}. No limit is set (RLIMIT_MEMLOCK): the machine's memory is exhausted"
     limits = f"{soft} bytes" + ("" if hard == soft else f" (at most {_bytes(hard)} for `ulimit -l`)")
     return (
-        f"this process may lock {limits}, and {_in_use()} are locked, {locked_bytes()} of them by opforge. Raise the limit "
-        "(RLIMIT_MEMLOCK): `ulimit -l`, memlock in /etc/security/limits.conf, LimitMEMLOCK= of a systemd unit, "
-        "or `docker run --ulimit memlock=-1`"
+        f"this process may lock {limits}, and {_in_use()} are locked, {locked_bytes()} of them by opforge. "
+        "Raise the limit (RLIMIT_MEMLOCK): `ulimit -l`, memlock in /etc/security/limits.conf, LimitMEMLOCK= of a "
+        "systemd unit, or `docker run --ulimit memlock=-1`"
     )
 
 
@@ -118,9 +118,9 @@ def _bytes(limit: int) -> str:
 
 def _in_use() -> str:
     """Returns what the kernel counts as locked by this process."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+    with open("/proc/self/status", "rb") as file:
         for line in file:
-            if line.startswith("VmLck:"):
+            if line.startswith(b"VmLck:"):
                 return f"{int(line.split()[1]) * 1024} bytes"
     return "an unknown number of bytes"
 

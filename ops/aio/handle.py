@@ -83,14 +83,14 @@ class AioHandle:
         return 0
 
     def pread(self, buffer: Tensor, filename: File, validate: bool, *args: Any, **others: Any) -> int:
-        """Reads the buffer: pread(buffer, filename, validate, async, file_offset=0).
+        """Reads the buffer. The arguments are buffer, filename, validate, async and file_offset=0.
 
         Returns 0 if `async` is true, else what `wait` returns. Raises OSError.
         """
         return self._parallel(False, buffer, filename, validate, *_async_and_offset("pread", *args, **others))
 
     def pwrite(self, buffer: Tensor, filename: File, validate: bool, *args: Any, **others: Any) -> int:
-        """Writes the buffer: pwrite(buffer, filename, validate, async, file_offset=0).
+        """Writes the buffer. The arguments are buffer, filename, validate, async and file_offset=0.
 
         Returns 0 if `async` is true, else what `wait` returns. Raises OSError.
         """
@@ -255,8 +255,8 @@ def deepspeed_memcpy(dest: Tensor, src: Tensor) -> int:
     """Copies a tensor of the CPU into another one of the same shape and dtype. Returns 0. Raises ValueError."""
     if dest.shape != src.shape or dest.dtype != src.dtype:
         raise ValueError(
-            f"deepspeed_memcpy: {src.dtype} of shape {tuple(src.shape)} into {dest.dtype} of shape {tuple(dest.shape)}: "
-            "expected the same"
+            f"deepspeed_memcpy: {src.dtype} of shape {tuple(src.shape)} into {dest.dtype} of shape {tuple(dest.shape)}"
+            ": expected the same"
         )
     dest.copy_(src)
     return 0

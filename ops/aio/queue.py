@@ -7,7 +7,6 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from opforge.ops.optimizers.cpu_optimizer import load_op
@@ -177,8 +176,8 @@ class Queue:
             raise ValueError(f"{len(path)} paths and {len(offsets)} offsets: expected as many, or one number for all")
         transfers: list[Transfer] = []
         try:
-            for parts in zip(path, tensor, offsets):
-                transfers.append(self.submit(write, *parts))
+            for parts in zip(path, tensor, offsets, strict=True):
+                transfers += [self.submit(write, *parts)]
         except BaseException:
             for transfer in transfers:
                 transfer.cancel()

@@ -17,11 +17,14 @@ struct Block {
     int file = -1;
     bool write = false;
     bool direct = false;
-    char* address = nullptr;
+    char* address = nullptr;  // where the engine reads or writes: in the tensor, or in `bounce`
+    char* memory = nullptr;   // where it is in the tensor
     uint32_t bytes = 0;
     int64_t offset = 0;
     int64_t result = 0;  // bytes, or the negative error number
-    Block* next = nullptr;
+    // Aligned memory of this block's own, for tensors that are not aligned as O_DIRECT wants it.
+    char* bounce = nullptr;
+    uint32_t bounce_bytes = 0;
 };
 
 // Used by one thread alone.

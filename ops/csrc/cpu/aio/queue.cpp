@@ -2,14 +2,42 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace opforge::aio {
+namespace {
+
+constexpr size_t MOST_BOUNCE_BYTES = 32 << 20;  // of all workers
+constexpr size_t PAGE = 4096;
+
+}  // namespace
+
+void Queue::Worker::make_blocks(const Options& options) {
+    const size_t share = MOST_BOUNCE_BYTES / options.workers / options.depth / PAGE * PAGE;
+    const size_t each = std::clamp<size_t>(share, PAGE, std::max<size_t>(PAGE, static_cast<size_t>(options.block_bytes)));
+    bounce_bytes = each * options.depth;
+    void* memory = mmap(nullptr, bounce_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    bounce = static_cast<char*>(memory);
+    blocks.resize(options.depth);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        blocks[i].bounce = bounce + i * each;
+        blocks[i].bounce_bytes = static_cast<uint32_t>(each);
+    }
+}
+
+Queue::Worker::~Worker() {
+    engine.reset();  // before the memory that it may still write to
+    if (bounce) munmap(bounce, bounce_bytes);
+}
 
 std::unique_ptr<Engine> make_engine(const std::string& name, unsigned depth, std::string& problem) {
     if (name == "io_uring") return make_uring(depth, problem);
@@ -25,15 +53,16 @@ bool Queue::start(const Options& options, std::string& problem) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (unsigned i = 0; i < options.workers; ++i) {
-        auto worker = std::make_unique<Worker>();
-        worker->engine = make_engine(options.engine, options.depth, problem);
-        if (!worker->engine) break;
-        worker->blocks.resize(options.depth);
-        workers_.push_back(std::move(worker));
-    }
-    const bool complete = workers_.size() == options.workers;
+    bool complete = false;
     try {
+        for (unsigned i = 0; i < options.workers; ++i) {
+            auto worker = std::make_unique<Worker>();
+            worker->engine = make_engine(options.engine, options.depth, problem);
+            if (!worker->engine) break;
+            worker->make_blocks(options);
+            workers_.push_back(std::move(worker));
+        }
+        complete = workers_.size() == options.workers;
         for (auto& worker : workers_)
             if (complete) worker->thread = std::thread(&Queue::work, this, std::ref(*worker));
     } catch (...) {
@@ -105,6 +134,7 @@ void Queue::work(Worker& worker) {
     size_t in_flight = 0;
     Lock lock(mutex_);
     for (;;) {
+        const size_t retried = ready.size();
         while (!free.empty() && next(lock, *free.back())) {
             ready.push_back(free.back());
             free.pop_back();
@@ -118,6 +148,10 @@ void Queue::work(Worker& worker) {
             continue;
         }
         lock.unlock();
+        for (size_t i = retried; i < ready.size(); ++i) {
+            const Block& block = *ready[i];
+            if (block.write && block.address != block.memory) std::memcpy(block.address, block.memory, block.bytes);
+        }
         size_t count = 0;  // of blocks in `done`
         if (!ready.empty()) {
             const int taken = worker.engine->submit(ready.data(), static_cast<int>(ready.size()));
@@ -143,6 +177,11 @@ void Queue::work(Worker& worker) {
                 }
             }
             in_flight -= count;
+        }
+        for (size_t i = 0; i < count; ++i) {
+            const Block& block = *done[i];
+            if (!block.write && block.address != block.memory && block.result > 0)
+                std::memcpy(block.memory, block.address, static_cast<size_t>(block.result));
         }
         lock.lock();
         for (size_t i = 0; i < count; ++i) (settle(lock, *done[i]) ? free : ready).push_back(done[i]);

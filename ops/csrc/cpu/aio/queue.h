@@ -40,6 +40,11 @@ private:
         std::unique_ptr<Engine> engine;
         std::vector<Block> blocks;
         std::thread thread;
+        char* bounce = nullptr;  // of all blocks; the kernel gives memory for what is used of it
+        size_t bounce_bytes = 0;
+
+        void make_blocks(const Options& options);
+        ~Worker();
     };
     using Lock = std::unique_lock<std::mutex>;
 
