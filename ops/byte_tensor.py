@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ def cast_to_byte_tensor(op: Any, src_tensor: Tensor | Sequence[Tensor]) -> Tenso
     return _bytes_of(torch, op, src_tensor)
 
 
-def _bytes_of(torch: Any, op: Any, tensor: Any) -> Any:
+def _bytes_of(torch: Any, op: Any, tensor: Any) -> Tensor:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"cast_to_byte_tensor: {type(tensor).__name__}, expected a tensor or a list of tensors")
     if tensor.layout != torch.strided or tensor.is_quantized:
@@ -40,7 +40,7 @@ def _bytes_of(torch: Any, op: Any, tensor: Any) -> Any:
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError("cast_to_byte_tensor: the tensor's memory is not its value: pass resolve_conj().resolve_neg()")
     if tensor.nbytes <= 1:
-        return tensor
+        return cast("Tensor", tensor)
     numbers = torch.tensor([tensor.shape, tensor.stride()], dtype=torch.int64)
     if not op.is_one_block(tensor.dim(), numbers[0].data_ptr(), numbers[1].data_ptr()):
         raise ValueError(
@@ -48,7 +48,7 @@ def _bytes_of(torch: Any, op: Any, tensor: Any) -> Any:
             "pass contiguous()"
         )
     dense = tensor.detach().as_strided((tensor.numel(),), (1,))
-    return dense.view(torch.uint8)
+    return cast("Tensor", dense.view(torch.uint8))
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -234,7 +234,8 @@ def aio_read(
     validate: bool,
 ) -> int:
     """Reads the buffer from the file's beginning. Returns 0. Raises OSError, ValueError."""
-    return _handle(op, block_size, queue_depth, single_submit, overlap_events).read(buffer, filename, validate)
+    handle = _handle(op, block_size, queue_depth, single_submit, overlap_events)
+    return handle.read(buffer, filename, validate)
 
 
 def aio_write(
@@ -248,7 +249,8 @@ def aio_write(
     validate: bool,
 ) -> int:
     """Writes the buffer to the file's beginning. Returns 0. Raises OSError, ValueError."""
-    return _handle(op, block_size, queue_depth, single_submit, overlap_events).write(buffer, filename, validate)
+    handle = _handle(op, block_size, queue_depth, single_submit, overlap_events)
+    return handle.write(buffer, filename, validate)
 
 
 def deepspeed_memcpy(dest: Tensor, src: Tensor) -> int:
@@ -262,8 +264,9 @@ def deepspeed_memcpy(dest: Tensor, src: Tensor) -> int:
     return 0
 
 
-def _handle(op: Any, *options: Any) -> Any:
-    return type("aio_handle", (AioHandle,), {"_op": op})(*options)
+def _handle(op: Any, *options: Any) -> AioHandle:
+    kind: type[AioHandle] = type("aio_handle", (AioHandle,), {"_op": op})
+    return kind(*options)
 
 
 def functions(op: Any) -> dict[str, Any]:
