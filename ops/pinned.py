@@ -42,8 +42,8 @@ def new(lock: Callable[[int, int], int], elements: int, kind: dtype) -> Tensor:
 
     if elements < 0:
         raise ValueError(f"{elements} elements of locked memory: expected 0 or more")
-    wanted = max(1, elements * torch.empty(0, dtype=kind).element_size())
-    size = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE
+    content = max(1, elements * torch.empty(0, dtype=kind).element_size())
+    size = -(-content // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
@@ -61,7 +61,7 @@ def new(lock: Callable[[int, int], int], elements: int, kind: dtype) -> Tensor:
     with _lock:
         _locked[address] = size
     weakref.finalize(memory, _unlocked, address).atexit = False
-    return tensor[: wanted if elements else 0].view(kind)
+    return tensor[: content if elements else 0].view(kind)
 
 
 def free(unlock: Callable[[int, int], int], address: int) -> bool:

@@ -32,14 +32,14 @@ class Transfer:
         """Returns whether it has finished by `deadline`, a time of `time.monotonic`; None waits without end."""
         while True:
             left = SLICE if deadline is None else min(SLICE, max(0.0, deadline - time.monotonic()))
-            if self._queue.call("aio_wait", self._request, left):
+            if self._queue.wait(self._request, left):
                 return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
 
     def cancel(self) -> None:
         """Drops the blocks that are not under way."""
-        self._queue.call("aio_cancel", self._request)
+        self._queue.cancel(self._request)
 
     def error(self) -> BaseException | None:
         """Returns what went wrong with a finished request."""

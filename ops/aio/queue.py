@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from opforge.ops.optimizers.cpu_optimizer import load_op
 
+from . import tensors
 from .future import Future, Transfer
 
 if TYPE_CHECKING:
@@ -123,10 +124,15 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Calls one of the op's functions with this queue. Raises RuntimeError after a fork."""
+    def wait(self, request: int, seconds: float) -> bool:
+        """Returns whether a request of this queue has finished within the time. Raises RuntimeError after a fork."""
         self._check_process()
-        return getattr(self.op, name)(self._queue, *arguments)
+        return bool(self.op.aio_wait(self._queue, request, seconds))
+
+    def cancel(self, request: int) -> None:
+        """Drops the blocks of a request that are not under way. Raises RuntimeError after a fork."""
+        self._check_process()
+        self.op.aio_cancel(self._queue, request)
 
     def submit(self, write: bool, path: File, tensor: Tensor, offset: Any, freeze: bool = True) -> Transfer:
         """Starts one request. With `freeze`, the storage cannot be resized from now on."""
@@ -135,15 +141,15 @@ class Queue:
         self._check_process()
         if self._closed:
             raise RuntimeError("the queue is closed: create another one")
-        _check_tensor(torch, tensor)
-        offsets, end, row_bytes = _offsets(torch, tensor, offset)
+        tensors.check(torch, tensor)
+        offsets, end, row_bytes = tensors.offsets(torch, tensor, offset)
         name = b"" if isinstance(path, int) else os.path.abspath(os.fsencode(path))
         if b"\0" in name:
             raise ValueError(f"the path {path!r} has a null character")
         if not write and not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
         if freeze:
-            _freeze(torch, tensor)
+            tensors.freeze(torch, tensor)
         error = ctypes.c_int()
         with self._lock:
             self._sweep()
@@ -211,45 +217,6 @@ def _delete(op: Any, queue: int, pid: int, pending: dict[int, Transfer]) -> None
         op.aio_stop(queue)
         op.aio_delete(queue)
     pending.clear()
-
-
-def _check_tensor(torch: Any, tensor: Any) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{type(tensor).__name__}, expected a tensor")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"a tensor on {tensor.device}: expected one on the CPU; copy it there, or from there")
-    if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} that is not contiguous: pass its contiguous()")
-
-
-def _offsets(torch: Any, tensor: Any, offset: Any) -> tuple[Any, int, int]:
-    """Returns the rows' offsets, the end of the last one in the file, and the bytes of a row."""
-    if isinstance(offset, torch.Tensor):
-        if offset.dtype != torch.int64 or offset.dim() != 1 or tensor.dim() < 1 or len(offset) != len(tensor):
-            raise ValueError(
-                f"offset is a tensor of {offset.dtype} and shape {tuple(offset.shape)}: expected int64 and one number "
-                f"for each row of a tensor of shape {tuple(tensor.shape)}"
-            )
-        offsets = offset.contiguous().cpu()
-        row_bytes = tensor.nbytes // max(1, len(tensor))
-        least, most = (int(offsets.min()), int(offsets.max())) if len(offsets) else (0, 0)
-    else:
-        least = most = offset.__index__()
-        row_bytes = tensor.nbytes
-        if most + row_bytes < 1 << 63 and least >= 0:
-            offsets = torch.tensor([most], dtype=torch.int64)
-    if least < 0:
-        raise ValueError(f"offset {least}: expected 0 or more")
-    if most + row_bytes >= 1 << 63:
-        raise ValueError(f"offset {most}: the end is beyond the largest file")
-    return offsets, most + row_bytes, row_bytes
-
-
-def _freeze(torch: Any, tensor: Any) -> None:
-    """Makes the storage one that cannot be resized: that would free the memory that the kernel still uses."""
-    storage = tensor.untyped_storage()
-    if storage.resizable():
-        torch.empty(0, dtype=torch.uint8).set_(storage, 0, (0,), (1,)).numpy()  # torch's own way to the flag
 
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()

@@ -154,14 +154,14 @@ void Queue::work(Worker& worker) {
         }
         size_t count = 0;  // of blocks in `done`
         if (!ready.empty()) {
-            const int taken = worker.engine->submit(ready.data(), static_cast<int>(ready.size()));
-            if (taken < 0) {
-                ready.front()->result = taken;  // libaio refuses the first block of a list
+            const int started = worker.engine->submit(ready.data(), static_cast<int>(ready.size()));
+            if (started < 0) {
+                ready.front()->result = started;  // libaio refuses the first block of a list
                 done[count++] = ready.front();
             } else {
-                in_flight += static_cast<size_t>(taken);
+                in_flight += static_cast<size_t>(started);
             }
-            ready.erase(ready.begin(), ready.begin() + (taken < 0 ? 1 : taken));
+            ready.erase(ready.begin(), ready.begin() + (started < 0 ? 1 : started));
         }
         if (in_flight && count == 0) {
             const int ended = worker.engine->collect(done.data(), static_cast<int>(done.size()));

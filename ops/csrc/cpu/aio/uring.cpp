@@ -76,9 +76,9 @@ public:
     int submit(Block** blocks, int count) override {
         unsigned tail = *sq_tail_;
         const unsigned head = __atomic_load_n(sq_head_, __ATOMIC_ACQUIRE);
-        int taken = 0;
-        for (; taken < count && tail - head < sq_entries_; ++taken, ++tail) {
-            const Block& block = *blocks[taken];
+        int added = 0;
+        for (; added < count && tail - head < sq_entries_; ++added, ++tail) {
+            const Block& block = *blocks[added];
             io_uring_sqe& entry = sqes_[tail & sq_mask_];
             std::memset(&entry, 0, sizeof entry);
             entry.opcode = block.write ? IORING_OP_WRITE : IORING_OP_READ;
@@ -86,13 +86,13 @@ public:
             entry.addr = reinterpret_cast<uintptr_t>(block.address);
             entry.len = block.bytes;
             entry.off = static_cast<uint64_t>(block.offset);
-            entry.user_data = reinterpret_cast<uintptr_t>(blocks[taken]);
+            entry.user_data = reinterpret_cast<uintptr_t>(blocks[added]);
             sq_array_[tail & sq_mask_] = tail & sq_mask_;
         }
         __atomic_store_n(sq_tail_, tail, __ATOMIC_RELEASE);
         // Entries that the kernel does not take now stay in the ring: the next call passes them again.
-        unsubmitted_ += taken;
-        return taken;
+        unsubmitted_ += added;
+        return added;
     }
 
     int collect(Block** done, int limit) override {
@@ -119,9 +119,9 @@ private:
         return reinterpret_cast<unsigned*>(mapping.start + offset);
     }
 
-    int enter(unsigned wanted) {
-        const long result = syscall(SYS_io_uring_enter, ring_, unsubmitted_, wanted,
-                                    wanted ? IORING_ENTER_GETEVENTS : 0u, nullptr, 0);
+    int enter(unsigned least) {
+        const long result = syscall(SYS_io_uring_enter, ring_, unsubmitted_, least,
+                                    least ? IORING_ENTER_GETEVENTS : 0u, nullptr, 0);
         return result < 0 ? -errno : static_cast<int>(result);
     }
 
