@@ -14,6 +14,8 @@ BENCHMARKS = {
     "single_flight": "building",
     "hit_scaling": "store",
     "gc_scaling": "store",
+    "remote_load": "store",
+    "remote_get": "store",
     "rebuild_one_of_ten": "building",
     "cold_all_ops": "building",
     "precompiled_header": "building",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .lookup.compatibility import Compatibility
     from .run.ninja import Progress
+    from .spec.declaration import Macros, Words
 
 log = logging.getLogger("opforge")
 
@@ -99,26 +100,33 @@ class OpBuilder:
     """Every stored entry that the last `build` or `load` saw and did not take, with the reason."""
     name: ClassVar[str] = ""
     """The op's name: an identifier, the library's name and, for pybind sources, the module's."""
-    sources: ClassVar[Sequence[str]] = ()
-    """Files to compile, each below this class's own folder or one of its kernel roots."""
-    abi: ClassVar[str] = abis.STABLE
+    sources: ClassVar[Words] = ()
+    """Files to compile, each below this class's own folder or one of its kernel roots. This and other attributes may be
+    a dict by device: {"all": [...], "cuda": [...]}."""
+    abi: ClassVar[str | Mapping[str, str]] = abis.STABLE
     """"torch-stable": one for every torch from `torch_target` on; "c": plain functions; "torch": ATen and pybind."""
     version: ClassVar[str] = "1"
     """Part of the key: another version is another op. A change of a source needs no new version."""
     devices: ClassVar[Sequence[str]] = ("cpu",)
     """The devices that it can be built for."""
-    include_dirs: ClassVar[Sequence[str]] = ()
+    architectures: ClassVar[Words] = ()
+    """What the device's sources are compiled for, such as "9.0a" or "gfx942"; by default the target's."""
+    groups: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    """Further sources with flags, include folders and architectures of their own: see docs/guide.md."""
+    requires_torch: ClassVar[str] = ""
+    """The versions of torch that the op works with, such as ">=2.11,<2.14"."""
+    include_dirs: ClassVar[Words] = ()
     """Folders for -I, found as sources are, or absolute."""
     kernel_roots: ClassVar[Sequence[kernel_roots.KernelRoot]] = ()
     """Searched, in order, after the class's own folder and before opforge's kernels."""
-    define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]] = ()
+    define_macros: ClassVar[Macros] = ()
     """(name, value) for -D; None for a name alone."""
-    extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]] = ()
+    extra_compile_args: ClassVar[Words] = ()
     """Flags for the C++ compiler, after opforge's own (-O3, the target's level, ...). Or a dict: "cxx" for C++, a
     device's name for its own sources (`*.cu`, ...), "nvcc" for those of CUDA and HIP alike."""
-    extra_link_args: ClassVar[Sequence[str]] = ()
+    extra_link_args: ClassVar[Words] = ()
     """Flags for the link, such as -L/the/folder."""
-    libraries: ClassVar[Sequence[str]] = ()
+    libraries: ClassVar[Words] = ()
     """Names for -l."""
     torch_target: ClassVar[str] = abis.OLDEST_TORCH
     """The oldest torch that the library must load under."""
@@ -129,7 +137,7 @@ class OpBuilder:
     python_functions: ClassVar[str] = ""
     """"module:function": called once with the loaded op, it returns more of the op's functions by name, for what no
     schema can express."""
-    toolchain: ClassVar[str] = ""
+    toolchain: ClassVar[str | Mapping[str, str]] = ""
     """"module:Class" of a toolchain of one's own; by default the one that serves the target's device."""
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
@@ -166,8 +174,8 @@ class OpBuilder:
 
         Raises BuilderError, SettingError.
         """
-        if self._target is None:
-            self._target = targets.concrete(self._requested or targets.default_target(self.devices))
+        if self._target is None or self.architectures or self.groups:
+            self._target = targets.of_declaration(self, self._requested)
         return resolve(self, self._target)
 
     def is_compatible(self, verbose: bool = False) -> Compatibility:
@@ -202,7 +210,12 @@ class OpBuilder:
     def _load(self, loaded: Loaded, verbose: bool) -> None:
         """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
-        if reasons := gate_problems(self, spec) or _own_problems(self):
+        reasons = gate_problems(self, spec)
+        if not reasons and type(self).is_compatible is not OpBuilder.is_compatible:
+            from .lookup.compatibility import own_reasons
+
+            reasons = own_reasons(self)
+        if reasons:
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, loaded.library = self._load_entry(spec, verbose)
         loaded.watched = entry.watched
@@ -277,24 +290,9 @@ class OpBuilder:
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:
     """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
-    problems = targets.load_problems(spec.target, spec.devices, spec.abi)
+    problems = targets.load_problems(spec.target, spec.devices, spec.abi, spec.requires_torch)
     if not problems and type(builder).gate is not OpBuilder.gate:
         from .lookup.compatibility import capabilities_for
 
         problems += builder.gate(capabilities_for(spec.target, spec.name))
     return problems
-
-
-def _own_problems(builder: OpBuilder) -> list[str]:
-    """Returns the reasons of a subclass that overrides `is_compatible`, as DeepSpeed's builders do.
-
-    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
-    """
-    if type(builder).is_compatible is OpBuilder.is_compatible or builder._in_own_verdict:
-        return []
-    builder._in_own_verdict = True
-    try:
-        verdict = builder.is_compatible()
-    finally:
-        builder._in_own_verdict = False
-    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base import OpBuilder, copied
 from .spec import abi as abis
+
+if TYPE_CHECKING:
+    from opforge.accelerator.target import Target
+
+    from .spec.declaration import Macros, Words
 
 calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 """By function and name: the arguments of the last call, with the working folder, and the builder for them."""
@@ -15,7 +20,7 @@ calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
 
 def load(
     name: str,
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, Any],
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_sycl_cflags: Sequence[str] | None = None,
@@ -29,15 +34,19 @@ def load(
     is_standalone: bool = False,
     keep_intermediates: bool = True,
     *,
-    abi: str | None = None,
+    abi: str | Mapping[str, str] | None = None,
     torch_target: str = abis.OLDEST_TORCH,
+    requires_torch: str = "",
+    target: Target | str | None = None,
+    architectures: Words = (),
+    groups: Sequence[Mapping[str, Any]] = (),
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
-    include_dirs: Sequence[str | os.PathLike[str]] = (),
-    define_macros: Sequence[tuple[str, str | None]] | Mapping[str, str] = (),
-    extra_compile_args: Sequence[str] | Mapping[str, Sequence[str]] = (),
-    extra_link_args: Sequence[str] = (),
-    libraries: Sequence[str] = (),
+    include_dirs: Sequence[str | os.PathLike[str]] | Mapping[str, Any] = (),
+    define_macros: Macros = (),
+    extra_compile_args: Words = (),
+    extra_link_args: Words = (),
+    libraries: Words = (),
     debug: bool = False,
     sanitize: str = "",
 ) -> Any:
@@ -49,6 +58,8 @@ def load(
     The arguments are torch.utils.cpp_extension.load's, then `OpBuilder`'s by name: `extra_compile_args`, say, adds to
     `extra_cflags` and its like. `abi` is detected from the sources by default: ATen and pybind mean "torch",
     torch/csrc/stable means "torch-stable", no torch at all means "c".
+    Of sources by device ({"all": [...], "cpu": [...], "cuda": [...]}) those for `target` are built: by default the
+    host's, else those of the accelerator in use. `groups` are further sources with flags of their own.
     `build_directory` is where the op's own cache folder is made, named `opforge`; by default all ops share one.
     `is_python_module` and `keep_intermediates` change nothing: a library without a Python module, or with an empty one
     beside its blocks, provides its ops.
@@ -82,6 +93,9 @@ def load_inline(
     *,
     abi: str | None = None,
     torch_target: str = abis.OLDEST_TORCH,
+    requires_torch: str = "",
+    target: Target | str | None = None,
+    architectures: Words = (),
     fakes: Mapping[str, Callable[..., Any]] | None = None,
     signatures: Mapping[str, tuple[Any, Sequence[Any]]] | None = None,
     include_dirs: Sequence[str | os.PathLike[str]] = (),

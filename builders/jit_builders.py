@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import open_store, store_behind_layers, writable_store
@@ -11,21 +12,21 @@ from opforge.cache.filesystem.files import make_folder, read_file, renew, temp_p
 from opforge.errors import BuilderError, SourceNotFoundError
 
 from .base import OpBuilder
+from .jit_devices import after, detected_abi, each, files_of, frozen, is_by_device, known_devices, listed_groups
 from .jit_sources import (
     CUDA_HEADERS,
     SYCL_HEADERS,
-    detect_abi,
     detect_device,
     detect_inline_abi,
     documented,
     join,
-    read_sources,
     with_bindings,
 )
 from .spec import abi as abis
 from .spec.op_spec import macros, words
 
 if TYPE_CHECKING:
+    from opforge.accelerator.target import Target
     from opforge.cache.store import Store
 
 _builders: dict[tuple[Any, ...], OpBuilder] = {}
@@ -47,8 +48,11 @@ def from_files(
     build_directory: str | None,
     with_cuda: bool | None,
     with_sycl: bool | None,
-    abi: str | None,
+    abi: Any,
     torch_target: str,
+    requires_torch: str,
+    target: Target | str | None,
+    architectures: Any,
     fakes: Any,
     signatures: Any,
     include_dirs: Any,
@@ -58,30 +62,39 @@ def from_files(
     libraries: Any,
     debug: bool,
     sanitize: str,
+    groups: Any = (),
     is_standalone: bool = False,
     **_unused: Any,
 ) -> OpBuilder:
     """Returns the builder for `load`'s arguments."""
-    paths = _absolute(name, _paths(name, "sources", sources))
     if is_standalone:
         raise BuilderError(name, "is_standalone=True", "opforge builds libraries to load, not programs to run")
-    device = detect_device(name, paths, with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags))
+    sources = each(sources, lambda part: _absolute(name, _paths(name, "sources", part)))
+    groups = [_located_group(name, group) for group in listed_groups(name, groups)]
+    paths = [path for part in (sources, *(group["sources"] for group in groups)) for path in files_of(part)]
+    with_cuda, with_sycl = with_cuda or bool(extra_cuda_cflags), with_sycl or bool(extra_sycl_cflags)
+    if isinstance(sources, Mapping):
+        devices = known_devices(name, sources)
+        target = target or ("cuda" if with_cuda else "xpu" if with_sycl else None)
+    else:
+        devices = (detect_device(name, paths, with_cuda, with_sycl),)
     for path in paths:
         if not os.path.isfile(path):
             raise SourceNotFoundError(name, path, [os.path.dirname(path)])
     # As compilers do, headers are looked for beside a link, not beside what it leads to.
     folder = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else "/"
-    include = [
-        *_paths(name, "extra_include_paths", extra_include_paths or ()),
-        *words(name, "include_dirs", include_dirs),
-    ]
-    abi = abi or detect_abi(read_sources(paths))
+    include = _absolute(name, _paths(name, "extra_include_paths", extra_include_paths or ()))
     attributes = {
         "name": name,
         "folder": folder,
-        "sources": tuple(os.path.relpath(path, folder) for path in paths),
-        "include_dirs": _absolute(name, include),
-        "define_macros": macros(name, define_macros),
+        "sources": _below(folder, sources),
+        "groups": tuple({**group, "sources": _below(folder, group["sources"])} for group in groups),
+        "architectures": architectures,
+        "requires_torch": requires_torch,
+        "include_dirs": after(
+            include, each(include_dirs, lambda part: _absolute(name, words(name, "include_dirs", part)))
+        ),
+        "define_macros": define_macros if is_by_device(define_macros) else macros(name, define_macros),
         "extra_compile_args": _compile_args(
             name,
             extra_compile_args,
@@ -89,18 +102,18 @@ def from_files(
             nvcc=words(name, "extra_cuda_cflags", extra_cuda_cflags or ()),
             sycl=words(name, "extra_sycl_cflags", extra_sycl_cflags or ()),
         ),
-        "extra_link_args": (
-            *words(name, "extra_ldflags", extra_ldflags or ()),
-            *words(name, "extra_link_args", extra_link_args),
+        "extra_link_args": after(
+            words(name, "extra_ldflags", extra_ldflags or ()),
+            each(extra_link_args, lambda part: words(name, "extra_link_args", part)),
         ),
-        "libraries": words(name, "libraries", libraries),
-        "devices": (device,),
-        "abi": abi,
+        "libraries": each(libraries, lambda part: words(name, "libraries", part)),
+        "devices": devices,
+        "abi": abi or detected_abi(sources, groups, devices),
         "torch_target": torch_target,
         "fakes": dict(fakes or {}),
         "signatures": dict(signatures or {}),
     }
-    return _builder(attributes, debug, sanitize, _own_cache(name, build_directory))
+    return _builder(attributes, target, debug, sanitize, _own_cache(name, build_directory))
 
 
 def from_texts(
@@ -181,6 +194,19 @@ def _paths(op: str, argument: str, value: Any) -> tuple[str, ...]:
     return words(op, argument, [value] if isinstance(value, (str, os.PathLike)) else value)
 
 
+def _located_group(op: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a group with absolute paths, as far as it is a group: the rest is checked with the builder."""
+    located = {"sources": (), **group}
+    for name in {"sources", "include_dirs"} & {*located}:
+        strings = each(located[name], partial(words, op, f"groups: {name}"))
+        located[name] = each(strings, partial(_absolute, op))
+    return located
+
+
+def _below(folder: str, sources: Any) -> Any:
+    return each(sources, lambda paths: tuple(os.path.relpath(path, folder) for path in paths))
+
+
 def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(map(os.path.abspath, paths))
@@ -198,7 +224,9 @@ class _UserBuilder(OpBuilder):
         return store_behind_layers(self.directory) if self.directory else None
 
 
-def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: str | None) -> OpBuilder:
+def _builder(
+    attributes: dict[str, Any], target: Target | str | None, debug: bool, sanitize: str, directory: str | None
+) -> OpBuilder:
     """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
     plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
     try:
@@ -207,14 +235,15 @@ def _builder(attributes: dict[str, Any], debug: bool, sanitize: str, directory: 
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
     key = (
-        *((name, tuple(value.items()) if isinstance(value, dict) else value) for name, value in plain.items()),
+        *((name, frozen(value)) for name, value in plain.items()),
         tuple(attributes["fakes"].items()),
         types,
+        target,
         debug,
         sanitize,
         directory,
     )
     if key not in _builders:
         kind = type("UserBuilder", (_UserBuilder,), {**attributes, "directory": directory, "__module__": __name__})
-        _builders[key] = kind(debug=debug, sanitize=sanitize)
+        _builders[key] = kind(target, debug=debug, sanitize=sanitize)
     return _builders[key]

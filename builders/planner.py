@@ -10,8 +10,9 @@ from opforge.errors import OpIncompatibleError
 from opforge.versions import version_of
 
 from .spec import abi, flag_paths, kernel_roots, machine
-from .spec.build_plan import BuildPlan
-from .spec.op_spec import include_folders, root_paths
+from .spec.build_plan import BuildPlan, PlannedGroup
+from .spec.kernel_roots import include_folders
+from .spec.op_spec import root_paths
 from .toolchains.host import BASE_FLAGS
 
 if TYPE_CHECKING:
@@ -29,19 +30,47 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     """
     target = spec.target
     part = abi.part(spec.abi, spec.name, spec.name, spec.torch_target)
-    if spec.abi == abi.STABLE and (problem := _torch_problem(spec)):
+    if problem := _torch_problem(spec):
         raise OpIncompatibleError(spec.name, str(target), [problem])
     user_compile, user_link = toolchain.flags()
-    compile_flags = (*spec.mode_flags, *spec.cxx_flags, *user_compile)
+    optional = (*spec.mode_flags, *spec.cxx_flags, *(flag for group in spec.groups for flag in group.cxx_flags))
+    debug_flags = [flag for flag in (*optional, *user_compile) if flag.startswith("-g")]
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
-    strip = () if any(flag.startswith("-g") for flag in compile_flags) else ("-Wl,--strip-debug",)
+    strip = () if debug_flags else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
     device = toolchain.part(spec.abi)
     defines, stubs = part.defines, (*part.stubs, *(device.stubs if device else ()))
     if spec.extension_libraries is not None:
         defines, stubs = tuple(define for define in defines if define not in abi.LOADS), spec.extension_libraries
-    own_names = {name for name, _value in spec.defines}
-    defines = tuple(define for define in defines if define[0] not in own_names)  # a second -D of a name is a warning
+    own_names = {name for name, _value in spec.defines}  # a second -D of a name is a warning
+    defines = tuple(define for define in defines if define[0] not in own_names)
+    defines = (*defines, *(device.defines if device else ()), *spec.defines)
+    torch_range = ((abi.TORCH_RANGE, spec.requires_torch),) if spec.requires_torch else ()
+    own_arch, root_includes = spec.own_arch or target.arch, _root_includes(spec)
+
+    def compile_flags(*more: str) -> tuple[str, ...]:
+        arch = toolchain.target_flags(target.device, target.arch)
+        flags = (*common, *arch, *spec.cxx_flags, *more, *spec.mode_flags, *user_compile)
+        return flag_paths.named(flags, spec.roots)
+
+    def device_flags(arch: tuple[str, ...], *more: str) -> tuple[str, ...]:
+        flags = toolchain.device_flags(arch, (*common, *spec.mode_flags))
+        return flag_paths.named((*flags, *spec.device_flags, *more), spec.roots)
+
+    include = include_folders(spec, spec.include_dirs)
+    groups, first = [], len(spec.include_dirs)
+    for group in spec.groups:
+        own_include = include_folders(spec, group.include_dirs, first)
+        first += len(group.include_dirs)
+        groups.append(
+            PlannedGroup(
+                sources=kernel_roots.locate(spec.name, group.sources, spec.roots),
+                include=(*own_include, *include, *root_includes),
+                defines=(*(define for define in defines if define[0] not in dict(group.defines)), *group.defines),
+                compile_flags=compile_flags(*group.cxx_flags),
+                device_flags=device_flags(group.arch or own_arch, *group.device_flags),
+            )
+        )
     return BuildPlan(
         op=spec.name,
         version=spec.version,
@@ -49,36 +78,33 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
         target=str(target),
         toolchain=toolchain.identity(),
         sources=kernel_roots.locate(spec.name, spec.sources, spec.roots),
-        include=(*include_folders(spec), *_root_includes(spec)),
+        include=(*include, *root_includes),
         system_include=(*part.system_include, *(device.system_include if device else ())),
-        defines=(*defines, *(device.defines if device else ()), *spec.defines),
-        compile_flags=flag_paths.named(
-            (
-                *common,
-                *toolchain.target_flags(target.device, target.arch),
-                *spec.cxx_flags,
-                *spec.mode_flags,
-                *user_compile,
-            ),
-            spec.roots,
-        ),
+        defines=defines,
+        compile_flags=compile_flags(),
         link_flags=flag_paths.named(
             (*part.link_flags, *(device.link_flags if device else ()), *spec.link_flags, *strip, *user_link), spec.roots
         ),
         libraries=spec.libraries,
         stubs=stubs,
-        requires=(*part.requires, *(device.requires if device else ())),
+        requires=(*part.requires, *(device.requires if device else ()), *torch_range),
         environment=toolchain.environment(),
-        device_flags=flag_paths.named(
-            (*toolchain.device_flags(target.arch, (*common, *spec.mode_flags)), *spec.device_flags), spec.roots
-        ),
-        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in compile_flags else (),
+        device_flags=device_flags(own_arch),
+        debug_roots=tuple(sorted(root_paths(spec, toolchain.root_paths()).items())) if "-g" in debug_flags else (),
         kernels=spec.kernels,
+        groups=tuple(groups),
     )
 
 
 def _torch_problem(spec: OpSpec) -> str | None:
-    """Returns why the installed torch's headers cannot build an op on the stable ABI, or None."""
+    """Returns why the installed torch cannot build the op, or None."""
+    if spec.requires_torch:
+        from .spec import torch_range
+
+        if problem := torch_range.installed_problem(spec.requires_torch):
+            return problem
+    if spec.abi != abi.STABLE:
+        return None
     folder = machine.torch_folder()
     if folder is None:
         return "torch is not installed, and the op's sources include it"

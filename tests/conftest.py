@@ -65,7 +65,7 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.delenv(LAYERS, raising=False)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    from opforge.builders.toolchains import probe
+    from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
 
     current.reset()

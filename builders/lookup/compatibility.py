@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import settings
 from opforge.builders import toolchains
@@ -50,6 +50,21 @@ def verdict(spec: OpSpec, problems: Sequence[str], verbose: bool, look_up: bool 
     return Compatibility(tuple(reasons))
 
 
+def own_reasons(builder: Any) -> list[str]:
+    """Returns the reasons of a builder that overrides `is_compatible`, as DeepSpeed's do; none if it is true.
+
+    The override may call `load`, which must not call it again, or the base's `is_compatible`, which looks nothing up.
+    """
+    if builder._in_own_verdict:
+        return []
+    builder._in_own_verdict = True
+    try:
+        verdict = builder.is_compatible()
+    finally:
+        builder._in_own_verdict = False
+    return [] if verdict else [*getattr(verdict, "reasons", ())] or ["its is_compatible() returns False"]
+
+
 def _build_problems(spec: OpSpec) -> list[str]:
     """Returns every reason why the op is neither stored here nor can be built."""
     from .finder import find
@@ -64,7 +79,17 @@ def _build_problems(spec: OpSpec) -> list[str]:
         problems += error.reasons
     except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:
         problems.append(str(error))
-    return problems
+    return [] if problems and _is_offered(spec) else problems
+
+
+def _is_offered(spec: OpSpec) -> bool:
+    """Returns whether `load` would fetch the op from a remote."""
+    from .finder import offered
+
+    try:
+        return bool(offered(spec, current_store(), False, []))
+    except (CacheDirError, SourceNotFoundError):
+        return False
 
 
 def _toolchain_problems(spec: OpSpec) -> list[str]:

@@ -93,6 +93,11 @@ def host_problem(record: Mapping[str, Any], machine: Machine) -> str | None:
         return f"it needs glibc {floors['GLIBC']}, and this system has {machine.glibc}"
     if machine.libstdcxx and version_of(floors.get("GLIBCXX", "0")) > version_of(machine.libstdcxx):
         return f"it needs GLIBCXX_{floors['GLIBCXX']}, and this libstdc++ has up to {machine.libstdcxx}"
+    if abi.TORCH_RANGE in record["requires"]:
+        from opforge.builders.spec import torch_range
+
+        if problem := torch_range.problem(record["requires"][abi.TORCH_RANGE], machine.torch):
+            return problem
     return _torch_problem(record, machine) if record["abi"] in (abi.STABLE, abi.TORCH) else None
 
 

@@ -61,8 +61,8 @@ def reads_of_step(
         paths |= assembled_files(untrusted, step.argv, folders)
     if not step.unit:
         paths |= archives.files_of_link(step.argv, paths, search_folders(job), bool(step.depfile))
-    plan = job.located_plan
-    flags = {*plan.compile_flags, *plan.device_flags, *plan.link_flags}
+    variants = job.located_plan.variants()
+    flags = {flag for plan in variants for flag in (*plan.compile_flags, *plan.device_flags, *plan.link_flags)}
     paths |= files_in_flags(step.argv, flags).difference(written)
     return [provenance.locate(path) for path in paths]
 
@@ -77,9 +77,10 @@ def _is_compilers_output(path: str) -> bool:
 
 def search_folders(job: Job) -> list[str]:
     """Returns the folders that are searched before the compiler's own: the plan's, those of flags and of variables."""
-    plan = job.located_plan
-    include = [os.path.join(job.roots[folder.root], folder.path) for folder in (*plan.include, *plan.system_include)]
-    flags = folders_in_flags((*plan.compile_flags, *plan.link_flags))
+    plan, variants = job.located_plan, job.located_plan.variants()
+    folders = [*(folder for variant in variants for folder in variant.include), *plan.system_include]
+    include = [os.path.join(job.roots[folder.root], folder.path) for folder in dict.fromkeys(folders)]
+    flags = [folder for variant in variants for folder in folders_in_flags((*variant.compile_flags, *plan.link_flags))]
     values = [dict(plan.environment).get(name, "").split(os.pathsep) for name in FOLDER_VARIABLES]
     named = [folder for value in values for folder in value if os.path.isabs(folder)]
     return [*include, *flags, *named, *map(os.path.realpath, named)]

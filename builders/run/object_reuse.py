@@ -53,5 +53,8 @@ def keep(
 
 def _unit_key(job: Job, step: Step) -> str:
     """Returns the key of one compilation: the same for one source in two ops that have the same flags."""
-    shared = job.plan._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
+    assert step.unit is not None
+    shared = job.plan.of(step.unit)._replace(
+        op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=()
+    )
     return key_of([FORMAT, shared.components(), step.unit])

@@ -43,6 +43,7 @@ from .job import Job
 from .parallelism import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
+    from opforge.builders.lookup.remotes import Building
     from opforge.builders.spec.op_spec import OpSpec
 
     from . import ninja
@@ -65,6 +66,27 @@ def build(
     even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
     """
     store = writable_store(store)
+    if not settings.remotes():
+        return _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, None)
+    from opforge.builders.lookup.remotes import Building
+
+    with Building(spec, store) as building:
+        entry = _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, building)
+        building.is_done(entry)
+    return entry
+
+
+def _build(
+    spec: OpSpec,
+    rejected: Sequence[Rejected],
+    on_progress: ninja.Progress | None,
+    force: bool,
+    jobs: int | None,
+    store: Store,
+    find_toolchain: FindToolchain,
+    building: Building | None,
+) -> Entry:
+    """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
     description = description_key(spec)
     lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
     snapshot = memory.take_snapshot(lookup, description)
@@ -96,7 +118,10 @@ def build(
     output = ""
 
     def look_again() -> Match | None:
-        return None if force else store.get(plan.key, paths, [], abi.interface_problem)
+        if force:
+            return None
+        match = store.get(plan.key, paths, [], abi.interface_problem)
+        return match or (building.look() if building else None)
 
     def run(folder: str) -> BuildResult:
         nonlocal built, output
@@ -142,7 +167,8 @@ def build(
     else:
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
     bounds.enforce(store.layout, *limits)
-    if not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
+    is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
+    if is_own and not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
         programs = {} if spec.uses_host_compiler else toolchain.programs()
         memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
     _log_first_warning(spec.name, output, match.entry)

@@ -37,15 +37,16 @@ def apply(plan: BuildPlan, steps: Sequence[Step], jobs: int, roots: Mapping[str,
     units = [step for step in steps if step.unit]
     if not enough or len(units) < enough:
         return list(steps)
-    first = {unit.output: _first_include(unit, roots) for unit in units}
-    counts = Counter(header for header in first.values() if header)
-    header, count = counts.most_common(1)[0] if counts else ("", 0)
+    # The header's content follows from the flags: units with other flags, of another group, do not share it.
+    first = {unit.output: (_first_include(unit, roots), _flags(unit)) for unit in units}
+    counts = Counter(pair for pair in first.values() if pair[0])
+    (header, flags), count = counts.most_common(1)[0] if counts else (("", ()), 0)
     if count < enough:
         return list(steps)
     with open(os.path.join(work, NAME), "w", encoding="utf-8") as file:
         file.write(f"#include {header}\n")
-    making = _making(next(unit for unit in units if first[unit.output] == header), header)
-    return [making, *(_using(step, making) if first.get(step.output) == header else step for step in steps)]
+    making, shared = _making(flags, header), (header, flags)
+    return [making, *(_using(step, making) if first.get(step.output) == shared else step for step in steps)]
 
 
 def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
@@ -65,9 +66,13 @@ def _first_include(step: Step, roots: Mapping[str, str]) -> str:
     return match[1] if match else ""
 
 
-def _making(like: Step, header: str) -> Step:
-    """Returns the step that makes the header, with the flags of the step `like`."""
-    flags = like.argv[: like.argv.index("-MD")]
+def _flags(unit: Step) -> tuple[str, ...]:
+    """Returns the compiler of a unit with its flags, up to those that name the unit's own files."""
+    return unit.argv[: unit.argv.index("-MD")] if "-MD" in unit.argv else ()
+
+
+def _making(flags: tuple[str, ...], header: str) -> Step:
+    """Returns the step that makes the header with these flags."""
     output, depfile = NAME + ".gch", NAME + ".gch.d"
     argv = (*flags, "-MD", "-MF", depfile, "-x", "c++-header", NAME, "-o", output)
     return Step(output, (NAME,), argv, f"precompile {header}", depfile)

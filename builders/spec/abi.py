@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 STABLE, PLAIN, TORCH = ALL = "torch-stable", "c", "torch"
 OLDEST_TORCH = "2.10"
 REGISTER = "opforge_register"
+TORCH_RANGE = "torch versions"
+"""The name, among what a binary requires, of the versions of torch that the op's author says it works with."""
 INTERFACE = 1
 """The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
 when that changes, fixes included; a test holds the digest of these headers without their comments."""

@@ -30,6 +30,12 @@ OTHER_WORDS = {
     "cflags": "extra_compile_args = [...]",
     "cxxflags": "extra_compile_args = [...]",
     "nvcc_flags": 'extra_compile_args = {"cxx": [...], "cuda": [...]}',
+    "cuda_flags": 'extra_compile_args = {"cxx": [...], "cuda": [...]}',
+    "hip_flags": 'extra_compile_args = {"cxx": [...], "hip": [...]}',
+    "cuda_capabilities": 'architectures = {"cuda": [...]}',
+    "rocm_archs": 'architectures = {"hip": [...]}',
+    "minver": 'requires_torch = ">=2.11"',
+    "maxver": 'requires_torch = "<2.14"',
     "ldflags": "extra_link_args = [...]",
     "link_args": "extra_link_args = [...]",
     "macros": 'define_macros = [("NAME", "value")]',
@@ -39,7 +45,7 @@ OTHER_WORDS = {
     "front": 'python_functions = "module:function"',
     "calls": 'python_functions = "module:function"',
 }
-"""A word of setuptools, of torch's `load`, or of an earlier opforge -> the line to write instead."""
+"""A word of setuptools, of torch's `load`, of a hub kernel, or of an earlier opforge -> the line to write instead."""
 NOT_NEEDED = {
     "depends": "the compiler reports the headers that a source includes",
     "language": "a source's suffix decides",

@@ -13,6 +13,16 @@ from . import flag_paths
 FORMAT = 2
 
 
+class PlannedGroup(NamedTuple):
+    """Sources of a plan with all that their commands have instead of the plan's own."""
+
+    sources: tuple[RootedPath, ...]
+    include: tuple[RootedPath, ...]
+    defines: tuple[tuple[str, str], ...]
+    compile_flags: tuple[str, ...]
+    device_flags: tuple[str, ...]
+
+
 class BuildPlan(NamedTuple):
     """A frozen plan. Its key is the first of the cache's two addresses."""
 
@@ -42,14 +52,34 @@ class BuildPlan(NamedTuple):
     """Where the roots lie, for a library that keeps source paths; empty for one that does not."""
     kernels: tuple[tuple[str, str], ...] = ()
     """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
+    groups: tuple[PlannedGroup, ...] = ()
+    """Those of the sources that have include folders, definitions or flags of their own."""
 
     def located(self, root_paths: Mapping[str, str]) -> BuildPlan:
         """Returns the plan with the paths of roots in its flags, for commands. In the plan itself flags name roots."""
+
+        def flags(plan: BuildPlan | PlannedGroup) -> dict[str, Any]:
+            names = ("compile_flags", "device_flags")
+            return {name: flag_paths.located(getattr(plan, name), root_paths) for name in names}
+
         return self._replace(
-            compile_flags=flag_paths.located(self.compile_flags, root_paths),
             link_flags=flag_paths.located(self.link_flags, root_paths),
-            device_flags=flag_paths.located(self.device_flags, root_paths),
+            groups=tuple(group._replace(**flags(group)) for group in self.groups),
+            **flags(self),
         )
+
+    def of(self, source: RootedPath) -> BuildPlan:
+        """Returns the plan with the include folders, definitions and flags of this source, and without groups."""
+        group = next((group for group in self.groups if source in group.sources), None)
+        return self._of(group) if self.groups else self
+
+    def variants(self) -> list[BuildPlan]:
+        """Returns the plan as the sources of no group have it, and as those of each group do."""
+        return [self._of(None), *map(self._of, self.groups)]
+
+    def _of(self, group: PlannedGroup | None) -> BuildPlan:
+        own = {**group._asdict(), "sources": self.sources} if group else {}
+        return self._replace(**own, groups=())
 
     @property
     def key(self) -> str:
@@ -58,8 +88,13 @@ class BuildPlan(NamedTuple):
 
     def components(self) -> dict[str, Any]:
         """Returns the key's components by name, JSON-able: what `explain` compares."""
+        fields = self._asdict()
+        if self.groups:
+            fields["groups"] = [group._asdict() for group in self.groups]
+        else:
+            del fields["groups"]  # the keys of ops without groups are those of opforges that had none
         return {
-            **self._asdict(),
+            **fields,
             "toolchain": dict(self.toolchain),
             "requires": dict(self.requires),
             "environment": dict(self.environment),

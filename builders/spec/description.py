@@ -14,7 +14,6 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 
 from . import abi, kernel_roots
-from .op_spec import include_folders
 
 if TYPE_CHECKING:
     from .op_spec import OpSpec
@@ -64,9 +63,15 @@ IDENTITY = {
     "toolchain": Enters(False, False, "as for `portable`"),
     "kernels": Enters(True, True),
     "extension_libraries": Enters(True, True),
+    "groups": Enters(True, True),
+    "own_arch": Enters(False, True, "as for the architectures of `target`"),
+    "requires_torch": Enters(True, True),
 }
 """Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
+
+LATER_FIELDS = ("groups", "requires_torch")
+"""The fields that the first opforges did not have. They are in a key only if they are set: no other key has changed."""
 
 
 def describe(spec: OpSpec) -> dict[str, object]:
@@ -76,6 +81,9 @@ def describe(spec: OpSpec) -> dict[str, object]:
     """
     abi.check(spec.abi, spec.name, spec.torch_target)
     fields = {name: _VALUES[name](spec) if name in _VALUES else getattr(spec, name) for name in FIELDS}
+    for name in LATER_FIELDS:
+        if not fields[name]:
+            del fields[name]
     # What the ABI ties the binary to: torch and Python, for the `torch` ABI.
     return fields | {"requires": abi.requirements(spec.abi, spec.name)}
 
@@ -102,15 +110,32 @@ def _named(flags: tuple[str, ...], spec: OpSpec) -> tuple[str, ...]:
     return named(flags, spec.roots)
 
 
+def _groups(spec: OpSpec) -> list[dict[str, object]]:
+    groups, first = [], len(spec.include_dirs)
+    for group in spec.groups:
+        groups.append(
+            {
+                **group._asdict(),
+                "sources": kernel_roots.locate_pairs(spec.name, group.sources, spec.roots),
+                "include_dirs": kernel_roots.include_folders(spec, group.include_dirs, first),
+                "cxx_flags": _named(group.cxx_flags, spec),
+                "device_flags": _named(group.device_flags, spec),
+            }
+        )
+        first += len(group.include_dirs)
+    return groups
+
+
 _VALUES: dict[str, Callable[[OpSpec], object]] = {
     # One library may hold code for many architectures: its record says for which.
     "target": lambda spec: spec.target.device,
     "torch_target": lambda spec: spec.torch_target if spec.abi == abi.STABLE else "",
     "sources": _sources,
-    "include_dirs": lambda spec: include_folders(spec) if spec.include_dirs else [],
+    "include_dirs": lambda spec: kernel_roots.include_folders(spec, spec.include_dirs) if spec.include_dirs else [],
     "cxx_flags": lambda spec: _named(spec.cxx_flags, spec),
     "device_flags": lambda spec: _named(spec.device_flags, spec),
     "link_flags": lambda spec: _named(spec.link_flags, spec),
+    "groups": lambda spec: _groups(spec) if spec.groups else [],
     "roots": lambda spec: [(root.name, root.include) for root in spec.declared_roots],
 }
 """The fields whose value in the description is not the spec's own."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from opforge.cache.records.inputs import RootedPath
 
+    from .op_spec import OpSpec
+
     class Rooted(Protocol):
         """A class with kernel roots, such as an op's builder."""
 
@@ -131,6 +133,26 @@ def check(builder: str, roots: Iterable[KernelRoot]) -> None:
 def holding(path: str, roots: Iterable[KernelRoot]) -> list[KernelRoot]:
     """Returns the roots that contain an absolute path."""
     return [root for root in roots if path == root.path or path.startswith(root.path.rstrip(os.sep) + os.sep)]
+
+
+def is_own_root(folder: str, declared: Iterable[KernelRoot]) -> bool:
+    """Returns whether an include folder is a root of its own: an absolute path outside of every kernel root."""
+    return os.path.isabs(folder) and not holding(folder, declared)
+
+
+def include_folders(spec: OpSpec, names: Sequence[str], first: int = 0) -> list[RootedPath]:
+    """Returns include folders, by root: an absolute path is in no key, so its number stands for it.
+
+    `first` is the number of the first one among all include folders of the op and its groups.
+    """
+    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
+
+    folders: list[RootedPath] = []
+    for number, folder in enumerate(names, first):
+        located = locate(spec.name, [folder], spec.roots)
+        is_root = is_own_root(folder, spec.declared_roots)
+        folders += (RootedPath(f"include{number}", ""),) if is_root else located
+    return folders
 
 
 def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[RootedPath, ...]:

@@ -16,34 +16,8 @@ from . import kernel_roots, machine
 from .kernel_roots import KernelRoot
 
 if TYPE_CHECKING:
-    from typing import ClassVar, Protocol
-
-    class Declaration(Protocol):
-        """What a builder declares. `OpBuilder` documents these attributes."""
-
-        name: ClassVar[str]
-        sources: ClassVar[Sequence[str]]
-        abi: ClassVar[str]
-        version: ClassVar[str]
-        devices: ClassVar[Sequence[str]]
-        include_dirs: ClassVar[Sequence[str]]
-        kernel_roots: ClassVar[Sequence[KernelRoot]]
-        define_macros: ClassVar[Sequence[tuple[str, str | None]] | Mapping[str, str]]
-        extra_compile_args: ClassVar[Sequence[str] | Mapping[str, Sequence[str]]]
-        extra_link_args: ClassVar[Sequence[str]]
-        libraries: ClassVar[Sequence[str]]
-        torch_target: ClassVar[str]
-        fakes: ClassVar[Mapping[str, Callable[..., Any]]]
-        signatures: ClassVar[Mapping[str, tuple[Any, Sequence[Any]]]]
-        toolchain: ClassVar[str]
-        folder: ClassVar[str]
-        debug: bool
-        sanitize: str
-        portable: bool
-
-
-if TYPE_CHECKING:
-    from opforge.cache.records.inputs import RootedPath
+    from .declaration import Declaration
+    from .groups import SourceGroup
 
 LONGEST_NAME = 200
 """Bytes of an op's name. The name of a file, which has more in it than the op's name, may have 255."""
@@ -87,6 +61,12 @@ class OpSpec(NamedTuple):
     extension_libraries: tuple[str, ...] | None = None
     """For a library that is imported without opforge: the torch libraries that it names. It registers its ops itself.
     None for a library that opforge loads."""
+    groups: tuple[SourceGroup, ...] = ()
+    """Those of the sources that have flags, folders or architectures of their own."""
+    own_arch: tuple[str, ...] = ()
+    """The architectures of the sources of no group, if those of groups make them differ from the target's."""
+    requires_torch: str = ""
+    """The versions of torch that the op works with, such as ">=2.11,<2.14"; empty for all."""
 
     @property
     def mode_flags(self) -> tuple[str, ...]:
@@ -100,15 +80,21 @@ class OpSpec(NamedTuple):
         return self.target.device == "cpu" and not self.portable and not self.toolchain
 
     @property
+    def search_flags(self) -> tuple[str, ...]:
+        """Returns the flags among which some may select other programs than the compiler's own, or other folders."""
+        return (*self.cxx_flags, *(flag for group in self.groups for flag in group.cxx_flags), *self.link_flags)
+
+    @property
+    def all_include_dirs(self) -> tuple[str, ...]:
+        """Returns the include folders of the op, then those of its groups."""
+        return (*self.include_dirs, *(folder for group in self.groups for folder in group.include_dirs))
+
+    @property
     def declared_roots(self) -> tuple[KernelRoot, ...]:
         """Returns the kernel roots between the builder's own folder and opforge's."""
         return self.roots[1:-2]
 
 
-GPU_COMPILERS = {"cuda": "nvcc", "hip": "nvcc", "xpu": "sycl"}
-"""Device -> torch's word for its compiler in `extra_compile_args`, beside the device's own name."""
-COMPILERS = frozenset({"cxx", "cpu", "opencl", *GPU_COMPILERS, *GPU_COMPILERS.values()})
-"""The keys of `extra_compile_args`, besides the devices that the builder names."""
 PLAIN_LISTS = (tuple, list)
 """Checked before `isinstance(..., Mapping)`, whose first call in a process takes a tenth of a hit's time."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
@@ -117,23 +103,34 @@ OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 def resolve(declared: Declaration, target: Target) -> OpSpec:
     """Returns the spec of a declaration for a target. Raises BuilderError, naming the attribute that is wrong."""
     kind, get = type(declared), _attributes(declared)
-    builder, name, abi = kind.__name__, get("name"), get("abi")
+    builder, name, devices, device = kind.__name__, get("name"), tuple(get("devices")), target.device
+    abi = _scalar(builder, "abi", get("abi"), device, devices) or abis.STABLE
     if name == "":
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
-    sources = words(builder, "sources", get("sources"))
+    sources = listed(builder, "sources", get("sources"), device, devices)
+    groups: tuple[SourceGroup, ...] = ()
+    own_arch: tuple[str, ...] = ()
+    if declared.groups:
+        from .groups import resolve as resolve_groups
+
+        groups, target, own_arch = resolve_groups(builder, declared.groups, sources, target, devices)
+        sources = (*sources, *(source for group in groups for source in group.sources))
     if not sources:
-        raise BuilderError(builder, "it names no sources", "Name at least one file in `sources`")
-    if get("fakes") and abi == abis.PLAIN:
-        advice = "Only ops that are registered with torch can have fakes"
-        raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
-    if get("signatures") and abi != abis.PLAIN:
-        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
+        advice = "Name at least one file in `sources`"
+        raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
+    if type(declared.abi) is str:  # otherwise they may be for another device
+        _check_functions(builder, abi, get("fakes"), get("signatures"))
     own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
     roots = (own, *get("kernel_roots"), kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     kernel_roots.check(builder, roots)
-    devices = tuple(get("devices"))
-    cxx_flags, device_flags = _compile_args(builder, get("extra_compile_args"), target.device, devices)
+    flags = get("extra_compile_args")
+    cxx_flags, device_flags = compile_args(builder, "extra_compile_args", flags, device, devices)
+    requires_torch = declared.requires_torch
+    if requires_torch != "":
+        from .torch_range import checked
+
+        requires_torch = checked(builder, requires_torch)
     return OpSpec(
         name=name,
         builder=builder,
@@ -144,18 +141,21 @@ def resolve(declared: Declaration, target: Target) -> OpSpec:
         devices=devices,
         torch_target=get("torch_target"),
         sources=sources,
-        include_dirs=words(builder, "include_dirs", get("include_dirs")),
-        defines=macros(builder, get("define_macros")),
+        include_dirs=listed(builder, "include_dirs", get("include_dirs"), device, devices),
+        defines=macros(builder, get("define_macros"), device, devices),
         cxx_flags=cxx_flags,
         device_flags=device_flags,
-        link_flags=words(builder, "extra_link_args", get("extra_link_args")),
-        libraries=words(builder, "libraries", get("libraries")),
+        link_flags=listed(builder, "extra_link_args", get("extra_link_args"), device, devices),
+        libraries=listed(builder, "libraries", get("libraries"), device, devices),
         roots=roots,
         debug=declared.debug,
         sanitize=declared.sanitize,
         portable=declared.portable,
         sysroot=settings.sysroot() if declared.portable else "",
-        toolchain=get("toolchain"),
+        toolchain=_scalar(builder, "toolchain", get("toolchain"), device, devices),
+        groups=groups,
+        own_arch=own_arch,
+        requires_torch=requires_torch,
     )
 
 
@@ -198,22 +198,37 @@ FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
 """Endings of methods that may be meant as DeepSpeed's, or as attributes. Others are the author's own helpers."""
 
 
-def _compile_args(
-    builder: str, value: Any, device: str, devices: tuple[str, ...]
+def compile_args(
+    builder: str, name: str, value: Any, device: str, devices: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the flags for C++ and those for the device's own sources, from a list or a dict by compiler."""
     if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
-        return words(builder, "extra_compile_args", value), ()
-    for key in value:
-        if key not in COMPILERS and key not in devices:
-            expected = f"Expected {', '.join(sorted({*COMPILERS, *devices}))}"
-            raise BuilderError(builder, f"extra_compile_args has the key {key!r}", expected)
-    flags = {key: words(builder, f"extra_compile_args[{key!r}]", part) for key, part in value.items()}
-    torchs_name = GPU_COMPILERS.get(device, "")
-    return flags.get("cxx", ()), (*flags.get(torchs_name, ()), *flags.get(device, ()))
+        return words(builder, name, value), ()
+    from .by_device import flags_by_compiler
+
+    return flags_by_compiler(builder, name, value, device, devices)
 
 
-def macros(builder: str, value: Any) -> tuple[tuple[str, str], ...]:
+def listed(builder: str, name: str, value: Any, device: str, devices: Sequence[str]) -> tuple[str, ...]:
+    """Returns the strings of a list or, of lists by device, those for all devices and then for this one."""
+    if type(value) in PLAIN_LISTS or not isinstance(value, Mapping):
+        return words(builder, name, value)
+    from .by_device import parts
+
+    lists = [words(builder, label, part) for label, part in parts(builder, name, value, device, devices)]
+    return tuple(word for part in lists for word in part)
+
+
+def _scalar(builder: str, name: str, value: Any, device: str, devices: Sequence[str]) -> Any:
+    """Returns the value or, of values by device, this device's; an empty text if it has none."""
+    if type(value) is str or not isinstance(value, Mapping):
+        return value
+    from .by_device import parts
+
+    return ["", *(part for _name, part in parts(builder, name, value, device, devices))][-1]
+
+
+def macros(builder: str, value: Any, device: str = "", devices: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Returns (name, value) pairs, sorted by name; an empty value for a name alone. Raises BuilderError."""
     try:
         items = value if type(value) in PLAIN_LISTS or not isinstance(value, Mapping) else value.items()
@@ -222,7 +237,20 @@ def macros(builder: str, value: Any) -> tuple[tuple[str, str], ...]:
             return tuple(sorted(dict(pairs).items()))
     except (TypeError, ValueError):
         pass
+    if isinstance(value, Mapping) and all(isinstance(part, (*PLAIN_LISTS, Mapping)) for part in value.values()):
+        from .by_device import parts
+
+        of_device = [macros(builder, part) for _name, part in parts(builder, "define_macros", value, device, devices)]
+        return tuple(sorted({name: text for part in of_device for name, text in part}.items()))
     raise BuilderError(builder, f"define_macros={value!r}", 'Expected [("NAME", "value"), ...], None for a name alone')
+
+
+def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> None:
+    if fakes and abi == abis.PLAIN:
+        advice = "Only ops that are registered with torch can have fakes"
+        raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
+    if signatures and abi != abis.PLAIN:
+        raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
 
 
 def _check_name(builder: str, name: object, abi: str) -> None:
@@ -236,7 +264,7 @@ def _check_name(builder: str, name: object, abi: str) -> None:
 def words(builder: str, name: str, values: Any) -> tuple[str, ...]:
     """Returns the strings or paths of a list as strings. Raises BuilderError for anything else, such as one string."""
     try:
-        if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike)):
+        if type(values) in PLAIN_LISTS or not isinstance(values, (str, bytes, os.PathLike, Mapping)):
             return tuple([value if type(value) is str else os.fsdecode(value) for value in values])
     except TypeError:
         pass
@@ -257,25 +285,9 @@ def root_paths(spec: OpSpec, toolchain_roots: Mapping[str, str] | None = None) -
         headers = machine.python_include()
         # Compilers print the names of system headers without links. Resolving them would cost each hit 5 %.
         paths["python"] = headers if toolchain_roots is None else os.path.realpath(headers)
-    for number, folder in enumerate(spec.include_dirs):
-        if is_own_root(spec, folder):
+    for number, folder in enumerate(spec.all_include_dirs if spec.groups else spec.include_dirs):
+        if kernel_roots.is_own_root(folder, spec.declared_roots):
             paths[f"include{number}"] = os.path.realpath(folder)
     paths["system"] = "/"
     paths.update(toolchain_roots or {})
     return paths
-
-
-def is_own_root(spec: OpSpec, folder: str) -> bool:
-    """Returns whether an include folder is a root of its own: an absolute path outside of every kernel root."""
-    return os.path.isabs(folder) and not kernel_roots.holding(folder, spec.declared_roots)
-
-
-def include_folders(spec: OpSpec) -> list[RootedPath]:
-    """Returns the include folders, by root: an absolute path is in no key, so its number stands for it."""
-    from opforge.cache.records.inputs import RootedPath  # not on the path of a hit
-
-    folders: list[RootedPath] = []
-    for number, folder in enumerate(spec.include_dirs):
-        located = kernel_roots.locate(spec.name, [folder], spec.roots)
-        folders += (RootedPath(f"include{number}", ""),) if is_own_root(spec, folder) else located
-    return folders

@@ -13,6 +13,7 @@ from . import machine
 from .abi import PLAIN
 
 if TYPE_CHECKING:
+    from .declaration import Declaration
     from .machine import Machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -22,6 +23,19 @@ NEEDS_ARCH = ("hip",)
 """The devices whose code runs only on the architecture that it was compiled for."""
 TORCH_LIBRARY = {"cuda": "libtorch_cuda.so", "hip": "libtorch_hip.so", "xpu": "libtorch_xpu.so"}
 """The library of torch that an op for the device needs: it knows the current stream."""
+
+
+def of_declaration(declared: Declaration, requested: Target | None) -> Target:
+    """Returns the concrete target of an op's declaration: the requested one, or the default for its devices.
+
+    Architectures that the op declares replace the target's. Raises BuilderError, SettingError.
+    """
+    target = requested or default_target(declared.devices)
+    if declared.architectures or declared.groups:
+        from .groups import requested_target
+
+        target = requested_target(declared, target)
+    return concrete(target)
 
 
 def concrete(target: Target) -> Target:
@@ -97,18 +111,21 @@ def level_problem(arch: Sequence[str], level: str, processor: str) -> str | None
     return None
 
 
-def load_problems(target: Target, devices: Sequence[str], abi: str) -> list[str]:
+def load_problems(target: Target, devices: Sequence[str], abi: str, requires_torch: str = "") -> list[str]:
     """Returns why code for this target does not run, or cannot be loaded, on this machine.
 
     Without a device of its kind the code cannot run, but a torch that knows the device loads it: that is no problem.
     """
-    device = target.device
+    device, problems = target.device, list[str]()
     if device not in devices:
         return [f"it is an op for {', '.join(devices)}, not for {device}"]
+    if requires_torch:
+        from .torch_range import installed_problem
+
+        problems += filter(None, [installed_problem(requires_torch)])
     if device == "cpu":
-        problem = level_problem(target.arch, machine.cpu_level(), os.uname().machine)
-        return [problem] if problem else []
-    return device_problems(target, abi, machine.this_machine(device))
+        return [*problems, *filter(None, [level_problem(target.arch, machine.cpu_level(), os.uname().machine)])]
+    return [*problems, *device_problems(target, abi, machine.this_machine(device))]
 
 
 def device_problems(target: Target, abi: str, here: Machine) -> list[str]:

@@ -76,8 +76,8 @@ HOST_CODE = tuple(
         "spec/op_spec.py",
         "toolchains/__init__.py",
         "toolchains/host.py",
-        "toolchains/probe.py",
-        "toolchains/programs.py",
+        "toolchains/discovery/probe.py",
+        "toolchains/discovery/programs.py",
         "toolchains/toolchain.py",
     )
 )
@@ -143,7 +143,7 @@ def plan_code(spec: OpSpec) -> tuple[str, ...]:
     modules = {
         kind.__module__ for kind in _import(import_path, spec).__mro__ if kind.__module__ not in ("builtins", "typing")
     }
-    modules |= {"opforge.accelerator.archs", "opforge.builders.toolchains.cuda_toolkits"}
+    modules |= {"opforge.accelerator.archs", "opforge.builders.toolchains.discovery.cuda_toolkits"}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return (*code, *sorted(path for path in files if path))
 

@@ -12,7 +12,8 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 
-from . import probe, programs, source_translation
+from . import source_translation
+from .discovery import probe, programs
 from .host import HostToolchain, absolute, objects_of
 from .toolchain import DevicePart, Toolchain
 
@@ -55,7 +56,7 @@ class DeviceToolchain(Toolchain):
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
         toolchain = super().find(spec, layout, disk)
         if isinstance(toolchain, DeviceToolchain):
-            toolchain.host.op_flags = (*spec.cxx_flags, *spec.link_flags)
+            toolchain.host.op_flags = spec.search_flags
         return toolchain
 
     def _find(self) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class DeviceToolchain(Toolchain):
     def steps(self, plan: BuildPlan, roots: Mapping[str, str], library: str) -> list[Step]:
         units = [
             (self.compile_device if source.path.endswith(self.suffixes) else self.compile_host)(
-                plan, roots, source, name
+                plan.of(source), roots, source, name
             )
             for name, source in objects_of(plan)
         ]

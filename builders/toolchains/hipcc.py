@@ -11,10 +11,10 @@ from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain, translate_first
+from .discovery import probe, programs
+from .discovery.programs import which
 from .host import absolute, launcher, prefix_maps
-from .programs import which
 from .toolchain import DevicePart
 
 INFO_SHAPE = {**SHAPE, "release": str, "known": list}

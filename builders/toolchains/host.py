@@ -12,8 +12,9 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 
-from . import PASSED_ENV, probe, programs
-from .programs import which
+from . import PASSED_ENV
+from .discovery import probe, programs
+from .discovery.programs import which
 from .toolchain import Toolchain
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class HostToolchain(Toolchain):
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
         """Returns the toolchain that CXX and PATH name. Raises ToolchainNotFoundError."""
         toolchain = cls(layout, disk)
-        toolchain.op_flags = (*spec.cxx_flags, *spec.link_flags)
+        toolchain.op_flags = spec.search_flags
         return toolchain
 
     def programs(self) -> Mapping[str, list[int]]:
@@ -139,7 +140,7 @@ class HostToolchain(Toolchain):
 
     def compile(self, plan: BuildPlan, roots: Mapping[str, str], source: RootedPath, output: str) -> Step:
         """Returns the command that compiles one source to an object."""
-        path = absolute(source, roots)
+        plan, path = plan.of(source), absolute(source, roots)
         depfile = output + ".d"
         # A launcher may take the object from a cache, and write no list.
         assembled = f"{output.partition('.')[0]}.as.d" if self._info.get("lists_assembled") and not launcher() else ""

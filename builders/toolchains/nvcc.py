@@ -17,10 +17,10 @@ from opforge.builders.spec.machine import torch_folder, torch_states
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 
-from . import cuda_toolkits, probe, programs
 from .device_toolchain import SHAPE, DeviceToolchain
+from .discovery import cuda_toolkits, probe, programs
+from .discovery.programs import which
 from .host import absolute, launcher, prefix_maps
-from .programs import which
 from .toolchain import DevicePart, Toolchain
 
 if TYPE_CHECKING:

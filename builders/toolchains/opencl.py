@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.records.inputs import RootedPath
 
-from . import probe
 from .device_toolchain import DeviceToolchain, translate_first
+from .discovery import probe
 from .host import absolute
 from .toolchain import DevicePart
 

@@ -18,7 +18,7 @@ def find_for_cpu(spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
     if not spec.portable:
         return HostToolchain.find(spec, layout, disk)
     toolchain = find_portable(spec.target.arch, spec.sysroot, layout, disk)
-    toolchain.op_flags = (*spec.cxx_flags, *spec.link_flags)
+    toolchain.op_flags = spec.search_flags
     return toolchain
 
 

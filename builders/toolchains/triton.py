@@ -20,7 +20,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
 
-from . import probe
+from .discovery import probe
 from .host import HostToolchain
 from .portable import find_for_cpu
 from .toolchain import Toolchain

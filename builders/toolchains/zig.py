@@ -10,9 +10,10 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
 
-from . import PASSED_ENV, probe, programs
+from . import PASSED_ENV
+from .discovery import probe, programs
+from .discovery.programs import which
 from .host import MACHINES, HostToolchain
-from .programs import which
 
 GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs on every system that torch runs on."""

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.filesystem.trust import others_bits
-from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 
 RECORD, BUILD = "record.json", "build.json"
@@ -126,6 +125,8 @@ def read_record(folder: str) -> dict[str, Any] | None:
 
 def with_record_key(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a record with the key of all its other fields, so that a lost or damaged field is noticed."""
+    from opforge.cache.keys import key_of  # not on the path of a hit
+
     fields = {name: value for name, value in record.items() if name != RECORD_KEY}
     return {**fields, RECORD_KEY: key_of(fields)}
 

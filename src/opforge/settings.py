@@ -120,6 +120,38 @@ def prebuilt() -> str:
     return value
 
 
+def remotes() -> str:
+    """Returns the URLs of the remotes that are asked for what is not built here, separated by spaces."""
+    return os.environ.get("OPFORGE_REMOTES", "").strip()
+
+
+def offline() -> bool:
+    """Returns whether the network must not be used."""
+    return _flag("OPFORGE_OFFLINE")
+
+
+def config_dir() -> str:
+    """Returns the folder of this user's keys and trust file: $XDG_CONFIG_HOME/opforge, by default in ~/.config."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.config"), "opforge")
+
+
+def trust_file() -> str:
+    """Returns the file that says whose signatures are accepted: OPFORGE_TRUST_FILE, or trust.json in `config_dir`."""
+    chosen = os.environ.get("OPFORGE_TRUST_FILE", "")
+    return os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(config_dir(), "trust.json")
+
+
+def signing_key() -> str:
+    """Returns the secret key that OPFORGE_SIGNING_KEY holds; empty if there is none. It must not be logged."""
+    return os.environ.get("OPFORGE_SIGNING_KEY", "").strip()
+
+
+def signing_command() -> str:
+    """Returns the command that signs instead of a key file; empty if there is none."""
+    return os.environ.get("OPFORGE_SIGNING_COMMAND", "").strip()
+
+
 def sysroot() -> str:
     """Returns the folder of another system's headers and libraries for portable ops; empty for zig's own."""
     value = variable("OPFORGE_SYSROOT")

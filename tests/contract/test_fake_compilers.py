@@ -12,7 +12,8 @@ from support.compilers.installed_compilers import toolchain_of
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.toolchains import find_toolchain, nvcc, probe, zig
+from opforge.builders.toolchains import find_toolchain, nvcc, zig
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache.current import current_store, prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainError, ToolchainNotFoundError

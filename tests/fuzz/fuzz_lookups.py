@@ -30,7 +30,8 @@ from opforge.builders.lookup.fit import fit_of
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.machine import this_machine
 from opforge.builders.spec.op_spec import root_paths
-from opforge.builders.toolchains import host, probe
+from opforge.builders.toolchains import host
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache import machine_folder
 from opforge.cache.records.entry import BUILD, RECORD
 from opforge.cache.store import Store

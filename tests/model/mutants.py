@@ -15,7 +15,7 @@ def mutant(patch: Callable[[], None]) -> Callable[[], None]:
 @mutant
 def a_compiler_is_its_path() -> None:
     """Ignores the links on the way to a compiler."""
-    from opforge.builders.toolchains import programs
+    from opforge.builders.toolchains.discovery import programs
 
     programs.reached = lambda words: []
     programs.link_folders = lambda words: set()
@@ -23,7 +23,7 @@ def a_compiler_is_its_path() -> None:
 
 @mutant
 def a_compiler_that_is_replaced_is_not_probed_again() -> None:
-    from opforge.builders.toolchains import probe
+    from opforge.builders.toolchains.discovery import probe
 
     probe._has_changed = lambda info, disk: False
 
@@ -31,7 +31,7 @@ def a_compiler_that_is_replaced_is_not_probed_again() -> None:
 @mutant
 def variables_of_wrappers_do_not_count() -> None:
     from opforge.builders import toolchains
-    from opforge.builders.toolchains import programs
+    from opforge.builders.toolchains.discovery import programs
 
     toolchains.wrapper_variables = programs.wrapper_variables = list
     programs.own_variables = programs.state = lambda argv: []
@@ -115,7 +115,7 @@ def a_nearer_file_above_a_folder_is_not_looked_for() -> None:
 @mutant
 def what_the_assembler_reads_does_not_count() -> None:
     from opforge.builders.run import dependencies
-    from opforge.builders.toolchains import probe
+    from opforge.builders.toolchains.discovery import probe
 
     accepts = probe._accepts
     probe._accepts = lambda argv, *options: not any("--MD" in option for option in options) and accepts(argv, *options)

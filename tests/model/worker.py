@@ -72,7 +72,7 @@ class Worker:
         """Forgets what a new process would not know."""
         from opforge.builders import loader
         from opforge.builders.lookup import fit
-        from opforge.builders.toolchains import probe
+        from opforge.builders.toolchains.discovery import probe
         from opforge.cache import current, machine_folder
 
         for module in (loader, fit, probe, current, machine_folder):

@@ -91,6 +91,24 @@ EXAMPLES = {
         errors.ExtraNotInstalledError("opforge port", "libcst", "port"),
         "the package 'libcst', which is not installed. Install it with: pip install 'opforge[port]'.",
     ),
+    errors.RemoteError: (errors.RemoteError("it failed; do this"), "do this"),
+    errors.StoreError: (
+        errors.StoreError("https://host/ops", "get v1/a.json", "the server answered 403 Forbidden", "Check the token"),
+        "https://host/ops: get v1/a.json failed: the server answered 403 Forbidden. Check the token.",
+    ),
+    errors.SignatureError: (
+        errors.SignatureError("the offer of 'relu'", "the key 'ci-1' has expired", "Trust a newer key"),
+        "the offer of 'relu' is rejected: the key 'ci-1' has expired. Trust a newer key.",
+    ),
+    errors.PublishError: (
+        errors.PublishError("relu", "https://host/ops", "the server ignores preconditions", "Use another store"),
+        "relu was not published to https://host/ops: the server ignores preconditions. Use another store.",
+    ),
+    errors.KeyFileError: (errors.KeyFileError("ci.secret is damaged. Make a new key."), "Make a new key."),
+    errors.TrustFileError: (
+        errors.TrustFileError("/etc/trust.json", "it has mode 666", "Run: chmod go-w /etc/trust.json"),
+        "The trust file /etc/trust.json cannot be used: it has mode 666. Run: chmod go-w /etc/trust.json.",
+    ),
     errors.HostfileError: (
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
         "hosts, line 3: 'a slots=0': a host without a slot runs nothing. Expected slots=1 or more.",

@@ -19,7 +19,11 @@ COMMANDS = {
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
+    "fetch": ("opforge.cli.remote.fetch:command", "Fetch ops from the remotes before a job starts."),
     "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
+    "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
+    "mirror": ("opforge.cli.remote.mirror:command", "Copy a remote to another store."),
+    "remote": ("opforge.cli.remote.commands:group", "Publish to a remote; list, verify and clean it."),
     "report": (
         "opforge.cli.report:command",
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",

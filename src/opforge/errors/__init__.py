@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .commands import ArchiveError, InspectionError, PortError
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -46,10 +47,16 @@ _FILES = {
     "ExtraNotInstalledError": "packages",
     "HostfileError": "launch",
     "InspectionError": "commands",
+    "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
     "PortError": "commands",
+    "PublishError": "remote",
+    "RemoteError": "remote",
+    "SignatureError": "remote",
+    "StoreError": "remote",
+    "TrustFileError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -69,6 +76,7 @@ __all__ = [
     "HostfileError",
     "InspectionError",
     "KernelLaunchError",
+    "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",
     "LayerError",
@@ -80,10 +88,15 @@ __all__ = [
     "OpforgeError",
     "PortError",
     "PrebuiltRequiredError",
+    "PublishError",
+    "RemoteError",
     "SettingError",
+    "SignatureError",
     "SourceNotFoundError",
+    "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
+    "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
 ]

@@ -12,14 +12,14 @@ from support import child_processes, fake_disk, sample_ops, text_files
 
 from opforge.builders import loader, planner
 from opforge.builders.spec import kernel_roots
-from opforge.builders.toolchains import probe
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache import machine_folder
 
 LOAD = """
 import os
 from support import sample_ops
 from opforge.builders import planner
-from opforge.builders.toolchains import probe
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
 if "FORBID" in os.environ:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 LOAD = """
 import os, resource
 from support import sample_ops
-from opforge.builders.toolchains import probe
+from opforge.builders.toolchains.discovery import probe
 from opforge.errors import OpforgeError
 resource_id = getattr(resource, os.environ["LIMIT"])
 soft, hard = resource.getrlimit(resource_id)

@@ -12,7 +12,7 @@ from support import child_processes, sample_ops, text_files
 
 from opforge.builders import planner
 from opforge.builders.lookup.finder import find
-from opforge.builders.toolchains import probe
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import PrebuiltRequiredError
 

@@ -16,7 +16,8 @@ from support.store.published_op import publish_op
 from opforge.builders import planner
 from opforge.builders.lookup.finder import find
 from opforge.builders.spec import kernel_roots
-from opforge.builders.toolchains import host, probe
+from opforge.builders.toolchains import host
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache import machine_folder
 from opforge.cache.store import Store
 

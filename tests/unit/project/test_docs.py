@@ -26,7 +26,7 @@ PAGES = sorted(
         *ROOT.glob("benchmarks/**/*.md"),
     ]
 )
-FOLDERS = ("src", "accelerator", "builders", "cache", "ops")
+FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "remote")
 READERS_FILES = {"setup.py", "relu.cpp", "triton.py", "scale.cpp", "train.py", "ops.py", "scale.cu", "mine.h"}
 """Names of files that the reader writes."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]

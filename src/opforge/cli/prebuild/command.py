@@ -14,6 +14,8 @@ from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
 
+from . import shards
+from .report import write_report
 from .run import BuildOptions, Outcome, Run
 
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
@@ -42,6 +44,19 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
     metavar="FILE",
     help="Write a trace of the run to this file, for chrome://tracing and ui.perfetto.dev.",
 )
+@click.option(
+    "--shard",
+    callback=shards.parse,
+    metavar="I/N|auto",
+    help="Build the I-th of N shares of the ops. auto: by the variables of Slurm, Kubernetes, CI or opforge launch.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.File("w", lazy=False),
+    metavar="FILE",
+    help="Write what became of each op to this file: host, seconds, bytes, memory, reason.",
+)
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and exit.")
 @json_option
@@ -55,6 +70,8 @@ def command(
     out: str | None,
     portable: bool,
     trace: TextIO | None,
+    shard: shards.Shard | None,
+    report_file: TextIO | None,
     debug: bool,
     sanitize: str,
     list_only: bool,
@@ -70,11 +87,14 @@ def command(
       build-ops CPUAdam FusedAdam
       build-ops my_package.ops:ReluBuilder --cpu-level x86-64-v3 --out prebuilt/
       build-ops FusedAdam --target cuda:sm_80+sm_90+ptx --dry-run
+      build-ops --shard auto --report report.json
     """
     requested = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
+    if shard:
+        selected = shards.share(selected, shard)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
@@ -83,11 +103,13 @@ def command(
     began = time.monotonic()
     run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
     outcomes = run.build()
+    if report_file:
+        write_report(outcomes, shard, time.monotonic() - began, report_file)
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})
     else:
         _print_summary(outcomes, sanitize, time.monotonic() - began)
-    all_skipped = bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
+    all_skipped = not shard and bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
     sys.exit(FAILED if all_skipped or _count(outcomes, "failed") else OK)
 
 

@@ -11,7 +11,8 @@ from support import fake_disk, text_files
 from support.compilers import fake_compiler
 
 from opforge.builders.lookup.finder import find
-from opforge.builders.toolchains import find_toolchain, probe
+from opforge.builders.toolchains import find_toolchain
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store

@@ -11,6 +11,7 @@ from support.compilers.fake_compiler import PASSED_ENV
 from opforge.accelerator.target import Target
 from opforge.builders.lookup.memory import Lookup
 from opforge.builders.spec import kernel_roots
+from opforge.builders.spec.groups import SourceGroup
 from opforge.builders.spec.op_spec import OpSpec, root_paths
 
 
@@ -72,6 +73,7 @@ OTHER_VALUES = {
     "roots": (kernel_roots.KernelRoot("own", "/tmp", ""), kernel_roots.OPFORGE),
     "defines": (("X", "1"),),
     "kernels": (("scale", "{}"),),
+    "groups": (SourceGroup(("plain.cpp",)),),
     "toolchain": "opforge.builders.toolchains.nvcc:Nvcc",
     "abi": "torch-stable",
 }

@@ -93,3 +93,11 @@ def test_a_source_that_cannot_be_read_does_not_use_it(tmp_path):
     steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 3)
     (tmp_path / "unit1.cpp").unlink()
     assert users(apply(tmp_path, steps)) == ["0.o", "2.o"]
+
+
+def test_units_with_other_flags_do_not_share_the_header(tmp_path):
+    steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 5)
+    steps[1:3] = [step._replace(argv=("g++", "-O3", "-DA=2", *step.argv[2:])) for step in steps[1:3]]
+    changed = apply(tmp_path, steps)
+    assert changed[0].argv[:3] == ("g++", "-O3", "-MD") and users(changed) == ["0.o", "3.o", "4.o"]
+    assert changed[2:4] == steps[1:3]

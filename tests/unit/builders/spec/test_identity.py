@@ -9,6 +9,7 @@ from support.compilers.fake_toolchain import FakeToolchain
 from opforge.accelerator.target import Target
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.description import IDENTITY, describe, description_key
+from opforge.builders.spec.groups import SourceGroup
 from opforge.builders.spec.kernel_roots import KernelRoot
 from opforge.builders.spec.op_spec import OpSpec
 
@@ -53,6 +54,19 @@ def other_values(spec, folder):
         "toolchain": ["module:Class"],
         "kernels": [(("scale", "{}"),)],
         "extension_libraries": [(), ("libc10.so",)],
+        "groups": [
+            (SourceGroup(("second.cpp",)),),
+            (SourceGroup(("second.cpp",), arch=("x86-64",)),),
+            (SourceGroup(("second.cpp",), include_dirs=("far",)),),
+            (SourceGroup(("second.cpp",), include_dirs=(str(folder / "other"),)),),
+            (SourceGroup(("second.cpp",), defines=(("A", "1"),)),),
+            (SourceGroup(("second.cpp",), cxx_flags=("-O1",)),),
+            (SourceGroup(("second.cpp",), device_flags=("-O1",)),),
+            (SourceGroup(spec.sources), SourceGroup(("second.cpp",))),
+            (SourceGroup(("second.cpp",)), SourceGroup(spec.sources)),
+        ],
+        "own_arch": [("x86-64",), ("x86-64", "x86-64-v2")],
+        "requires_torch": [">=2.10", "<2.99", ">=2.10,<2.99"],
     }
 
 
@@ -78,6 +92,23 @@ def test_a_field_changes_the_keys_that_it_is_in_and_no_other(spec, field, tmp_pa
         ):
             assert (key not in earlier) is enters, (field, value)
             earlier.add(key)
+
+
+def test_the_keys_of_ops_without_the_later_fields_are_those_of_earlier_opforges(tmp_path):
+    text = {"extra_compile_args": {"cxx": ["-O2"], "cuda": ["-lineinfo"]}, "define_macros": [("A", "1")]}
+    text |= {"devices": ["cuda"], "libraries": ["m"]}
+    for number, (target, attributes, keys) in enumerate(
+        (
+            (
+                "cpu:x86-64-v3",
+                {},
+                ("f336d2315c9529ef44792e6ca2ebf220", "744925f3d9f24bb695e28e943019f9f0"),
+            ),
+            ("cuda:sm_90", text, ("1e9f3d5ea00cc15927e5188262dc78cb", "c25ea4d3dcde412f0835a730cd9957f2")),
+        )
+    ):
+        op = sample_ops.plain_op(tmp_path / str(number), **attributes)(target).spec()
+        assert (description_key(op), make_plan(op, FakeToolchain()).key) == keys
 
 
 def test_the_torch_target_of_an_op_that_is_not_stable_is_in_no_key(spec):

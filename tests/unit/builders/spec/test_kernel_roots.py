@@ -142,7 +142,7 @@ def test_the_path_of_a_root_is_not_part_of_a_key(packages, tmp_path, monkeypatch
         assert paths["sycl:kernels_base"] == str(site / "kernels_base")
         # The include folder is in a kernel root, so it is no root of its own.
         assert not any(name.startswith("include") for name in paths)
-        results.append((describe(builder.spec()), planner.include_folders(builder.spec())))
+        results.append((describe(builder.spec()), planner.include_folders(builder.spec(), builder.spec().include_dirs)))
     assert results[0] == results[1]
     assert str(tmp_path) not in repr(results)
 

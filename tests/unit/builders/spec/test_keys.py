@@ -10,7 +10,7 @@ from support.compilers.fake_toolchain import FakeToolchain
 
 from opforge.builders.planner import make_plan
 from opforge.builders.spec import abi
-from opforge.builders.spec.build_plan import BuildPlan
+from opforge.builders.spec.build_plan import BuildPlan, PlannedGroup
 from opforge.builders.spec.description import description_key
 from opforge.cache import keys
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
@@ -35,6 +35,7 @@ PLAN = BuildPlan(
     debug_roots=(("own", "/a"),),
     kernels=(("scale", "{}"),),
 )
+GROUP = PlannedGroup((RootedPath("own", "relu.cpp"),), (), (), (), ())
 OTHER_PLANS = {
     "op": ["gelu"],
     "version": ["2"],
@@ -61,6 +62,15 @@ OTHER_PLANS = {
     "kernels": [(), (("scale", '{"warps":8}'),), (("half", "{}"),)],
     "device_flags": [(), ("-lineinfo",)],
     "debug_roots": [(), (("own", "/b"),)],
+    "groups": [
+        (GROUP,),
+        (GROUP, GROUP),
+        (GROUP._replace(sources=(RootedPath("own", "b.cpp"),)),),
+        (GROUP._replace(include=(RootedPath("own", "near"),)),),
+        (GROUP._replace(defines=(("A", ""),)),),
+        (GROUP._replace(compile_flags=("-O1",)),),
+        (GROUP._replace(device_flags=("-O1",)),),
+    ],
 }
 
 
@@ -73,6 +83,10 @@ def test_every_field_of_a_plan_has_other_values_here():
 )
 def test_a_changed_field_changes_the_plan_key(field, other):
     assert PLAN._replace(**{field: other}).key != PLAN.key
+
+
+def test_the_key_of_a_plan_without_groups_is_that_of_an_opforge_that_had_none():
+    assert PLAN.key == "d8e0dc502941c4c3ff199ad14258c034"
 
 
 def test_no_two_changed_plans_have_the_same_key():
@@ -155,7 +169,7 @@ def test_every_attribute_that_shapes_a_build_is_in_the_plan_key(tmp_path):
         {"version": "2"},
         {"define_macros": [("A", "1")]},
         {"extra_compile_args": ["-O1"]},
-        {"extra_compile_args": {"cpu": ["-O1"]}},
+        {"extra_compile_args": {"cpu": ["-O2"]}},
         {"extra_link_args": ["-s"]},
         {"libraries": ["m"]},
         {"abi": "torch-stable"},

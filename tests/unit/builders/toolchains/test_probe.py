@@ -10,7 +10,8 @@ from support import text_files
 from support.compilers import fake_compiler
 from support.compilers.fake_compiler import RECORDING_SCRIPT, run_count, toolchain
 
-from opforge.builders.toolchains import host, probe
+from opforge.builders.toolchains import host
+from opforge.builders.toolchains.discovery import probe
 from opforge.cache.current import prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout

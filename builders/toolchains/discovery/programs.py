@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from opforge import settings
-
-from . import wrapper_variables
+from opforge.builders.toolchains import wrapper_variables
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""

@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opforge.builders.toolchains import PASSED_ENV
 from opforge.cache.filesystem.disk import ABSENT, RACY_NS, Disk
 from opforge.cache.filesystem.files import UNREADABLE, read_json, renew, write_file
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
 
-from . import PASSED_ENV, configuration, programs
+from . import configuration, programs
 
 FORMAT = 9
 PROGRAMS = ("cc1plus", "as", "ld")
