@@ -6,7 +6,7 @@
 
 // Returns 1 if the elements fill one block of memory exactly, else 0.
 extern "C" __attribute__((visibility("default"))) int is_one_block(int64_t dimensions, const int64_t* sizes,
-                                                                  const int64_t* strides) {
+                                                                   const int64_t* strides) {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < dimensions; ++i) {
         if (sizes[i] == 0) return 1;

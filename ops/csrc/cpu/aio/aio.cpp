@@ -34,8 +34,9 @@ EXPORT void* aio_start(const char* engine, int64_t block_bytes, int64_t depth, i
     std::string reason;
     try {
         auto queue = std::make_unique<Queue>();
-        if (queue->start({engine, static_cast<unsigned>(depth), static_cast<unsigned>(workers), block_bytes, direct != 0},
-                         reason))
+        if (queue->start(
+                {engine, static_cast<unsigned>(depth), static_cast<unsigned>(workers), block_bytes, direct != 0},
+                reason))
             return queue.release();
     } catch (const std::exception& error) {
         reason = error.what();
@@ -83,7 +84,9 @@ EXPORT int aio_wait(void* queue, void* request, double seconds) {
     return static_cast<Queue*>(queue)->wait(static_cast<Request*>(request), seconds);
 }
 
-EXPORT void aio_cancel(void* queue, void* request) { static_cast<Queue*>(queue)->cancel(static_cast<Request*>(request)); }
+EXPORT void aio_cancel(void* queue, void* request) {
+    static_cast<Queue*>(queue)->cancel(static_cast<Request*>(request));
+}
 
 // For a finished request: its error number, or 0; where in the file; and how long the file was when it was opened.
 EXPORT int aio_outcome(void* request, int64_t* offset, int64_t* file_bytes) {

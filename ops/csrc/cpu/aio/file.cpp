@@ -104,8 +104,8 @@ void File::find_alignment(bool write) {
         }
         return;
     }
-    // An unaligned end is written through the page cache, which writes whole blocks of the file system back. A page that
-    // were written both ways at once could get old bytes back.
+    // An unaligned end is written through the page cache, which writes whole blocks of the file system back. A page
+    // that were written both ways at once could get old bytes back.
     struct statfs system;
     if (write && fstatfs(direct, &system) == 0) {
         const auto block = static_cast<uint32_t>(std::clamp<long>(system.f_bsize, PAGE, 1 << 16));

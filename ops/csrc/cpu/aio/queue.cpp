@@ -22,9 +22,11 @@ constexpr size_t PAGE = 4096;
 
 void Queue::Worker::make_blocks(const Options& options) {
     const size_t share = MOST_BOUNCE_BYTES / options.workers / options.depth / PAGE * PAGE;
-    const size_t each = std::clamp<size_t>(share, PAGE, std::max<size_t>(PAGE, static_cast<size_t>(options.block_bytes)));
+    const size_t each =
+        std::clamp<size_t>(share, PAGE, std::max<size_t>(PAGE, static_cast<size_t>(options.block_bytes)));
     bounce_bytes = each * options.depth;
-    void* memory = mmap(nullptr, bounce_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, bounce_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     bounce = static_cast<char*>(memory);
     blocks.resize(options.depth);
@@ -217,13 +219,14 @@ bool Queue::open(Lock& lock) {
     if (!request->error) {
         lock.unlock();
         File& file = request->file;
-        int error = file.open(request->path.c_str(), std::exchange(request->descriptor, -1), request->write,
-                              options_.direct);
+        int error =
+            file.open(request->path.c_str(), std::exchange(request->descriptor, -1), request->write, options_.direct);
         const int64_t end = request->end();
         if (!error && !request->write && file.is_regular && end > file.bytes) error = ENODATA;
         // Blocks that each made the file longer would be written in turn, and a full disk be seen only at the end.
         if (!error && request->write && file.is_regular && file.direct >= 0 && request->offsets.size() == 1 &&
-            request->row_bytes && end > file.bytes && fallocate(file.direct, 0, request->offsets[0], request->row_bytes))
+            request->row_bytes && end > file.bytes &&
+            fallocate(file.direct, 0, request->offsets[0], request->row_bytes))
             error = errno == ENOSPC || errno == EFBIG || errno == EDQUOT || errno == EIO ? errno : 0;
         lock.lock();
         if (error) request->fail(error, -1);

@@ -120,8 +120,8 @@ private:
     }
 
     int enter(unsigned least) {
-        const long result = syscall(SYS_io_uring_enter, ring_, unsubmitted_, least,
-                                    least ? IORING_ENTER_GETEVENTS : 0u, nullptr, 0);
+        const long result =
+            syscall(SYS_io_uring_enter, ring_, unsubmitted_, least, least ? IORING_ENTER_GETEVENTS : 0u, nullptr, 0);
         return result < 0 ? -errno : static_cast<int>(result);
     }
 
@@ -192,7 +192,8 @@ std::unique_ptr<Engine> make_uring(unsigned depth, std::string& problem) {
 namespace opforge::aio {
 
 std::unique_ptr<Engine> make_uring(unsigned, std::string& problem) {
-    problem = "the op was built without linux/io_uring.h: install the kernel's headers (linux-libc-dev) and build it again";
+    problem =
+        "the op was built without linux/io_uring.h: install the kernel's headers (linux-libc-dev) and build it again";
     return nullptr;
 }
 
