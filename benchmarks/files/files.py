@@ -12,6 +12,7 @@ from benchmarks.scratch import DEEPSPEED, ChildError, Scratch
 CHILD = "files.child_files"
 FIO = ("fio io_uring", "fio libaio")
 OURS, RIVAL = "opforge, locked memory", "DeepSpeed, locked memory"
+AS_FIO = "opforge, 512 KiB of memory"
 CASES = {
     "read 32": ("read, 1 MiB blocks, depth 32, O_DIRECT", "GB/s", 0.97),
     "read 128": ("read, 1 MiB blocks, depth 128, O_DIRECT", "GB/s", 0.97),
@@ -45,7 +46,8 @@ def run(scratch: Scratch) -> Report:
         for name, values in samples.items():
             table.add(name, values, "ceiling" * name.startswith("fio"))
         ceiling = [max(pair) for pair in zip(*(samples[name] for name in FIO), strict=True)]
-        report.figure(f"opforge, {title}", _ratio(samples[OURS], ceiling), "of fio's better engine", target, False)
+        ours = samples.get(AS_FIO, samples[OURS])
+        report.figure(f"opforge, {title}", _ratio(ours, ceiling), "of fio's better engine", target, False)
         if RIVAL in samples:
             target = 1.1 if "read" in case else 1.0
             report.figure(f"opforge, {title}", _ratio(samples[OURS], samples[RIVAL]), "of DeepSpeed", target, False)
