@@ -5,7 +5,7 @@ import sys
 
 from setuptools import find_packages, setup
 
-FOLDERS = ("accelerator", "builders", "cache", "ops", "remote")
+FOLDERS = ("accelerator", "builders", "cache", "ops", "packages", "remote")
 PARTS = {f"opforge.{folder}": folder for folder in FOLDERS} | {"opforge": "src/opforge"}
 
 package_dir = dict(PARTS)

@@ -66,7 +66,7 @@ def admit(
             problem = _difference(entry, names, owners)
         if not problem:
             if fetched:
-                _point_to_fetched(layout, entry, *fetched)
+                point_to_fetched(layout, entry, *fetched)
             else:
                 _point(layout, entry, layer_description)
             return entry, is_new
@@ -213,10 +213,10 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             _remove(path)
 
 
-def _point_to_fetched(layout: Layout, entry: Entry, description: str, offer: bytes) -> None:
-    """Makes the entry one that its description finds among those that were fetched."""
+def point_to_fetched(layout: Layout, entry: Entry, description: str, note: bytes) -> None:
+    """Makes the entry one that its description finds whatever compiler is here; `note` says where it came from."""
     folder = layout.fetched(description)
-    _write_pointer(folder, entry.key, 0o600, offer)
+    _write_pointer(folder, entry.key, 0o600, note)
     for name in os.listdir(folder):
         if name != entry.key and name.startswith(entry.record["key"]):
             _remove(os.path.join(folder, name))

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from opforge import settings
+from opforge.builders.lookup.remotes import Request
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk
 from opforge.cache.filesystem.files import UNREADABLE
@@ -49,14 +50,18 @@ def _trust() -> list[int]:
     return list(Disk().stamp(settings.trust_file()) or ABSENT)
 
 
-def note_miss(remote: Remote, description: str, reason: str) -> None:
-    """Remembers that a remote had nothing that can be used for a description."""
-    _remember(_name("miss", remote, description), reason=reason, trust=_trust())
+def note_miss(remote: Remote, request: Request, reason: str) -> None:
+    """Remembers that a remote had nothing that can be used for a request."""
+    _remember(_miss_name(remote, request), reason=reason, trust=_trust())
 
 
-def miss(remote: Remote, description: str) -> str:
-    """Returns why a remote is not asked again for a description now; empty if it is."""
-    value = _recall(_name("miss", remote, description), MISS_SECONDS)
+def _miss_name(remote: Remote, request: Request) -> str:
+    return _name("miss", remote, request.description, request.target, request.is_exact)
+
+
+def miss(remote: Remote, request: Request) -> str:
+    """Returns why a remote is not asked again for a request now; empty if it is."""
+    value = _recall(_miss_name(remote, request), MISS_SECONDS)
     if value is None or value.get("trust") != _trust():
         return ""
     seconds = time.time() - value["at"]

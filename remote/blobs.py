@@ -28,7 +28,7 @@ class BlobError(ValueError):
     """A blob is not what its offer says; the text says why."""
 
 
-class _Counted(io.RawIOBase):
+class Counted(io.RawIOBase):
     """Passes bytes on and counts them."""
 
     def __init__(self, file: Any) -> None:
@@ -36,12 +36,15 @@ class _Counted(io.RawIOBase):
         self._file, self.count = file, 0
 
     def writable(self) -> bool:
+        """Returns true."""
         return True
 
     def tell(self) -> int:
+        """Returns how many bytes have passed."""
         return self.count
 
     def write(self, data: Any) -> int:
+        """Passes bytes on; returns how many."""
         self._file.write(data)
         self.count += len(data)
         return len(data)
@@ -60,7 +63,7 @@ def pack(folder: str, record: Mapping[str, Any], file: IO[bytes]) -> Blob:
         if os.fstat(library.fileno()).st_size != record["size"] or digest_of(library.fileno()) != record["sha256"]:
             raise ValueError(f"{folder} is damaged: its library is not that of its record")
         library.seek(0)
-        counted = _Counted(packed)
+        counted = Counted(packed)
         with tarfile.open(fileobj=counted, mode="w", format=tarfile.PAX_FORMAT) as archive:
             archive.addfile(member(f"{prefix}/{RECORD}", len(text)), io.BytesIO(text))
             archive.addfile(member(f"{prefix}/{record['file']}", record["size"]), library)

@@ -173,7 +173,7 @@ def fetch_from(remote: Remote, request: Request, is_fresh: bool, rejected: list[
                 return True
             reasons.append(Rejected(f"{remote}, {candidate.offer.entry}", problem))
             log.warning("%s: what %s offers cannot be used: %s", request.op, remote, problem)
-        answers.note_miss(remote, request.description, reasons[-1].reason if reasons else NOTHING)
+        answers.note_miss(remote, request, reasons[-1].reason if reasons else NOTHING)
         return False
     finally:
         rejected += reasons

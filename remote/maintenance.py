@@ -16,6 +16,8 @@ from .signatures import trust
 from .stores.protocol import Listed, ObjectStore
 
 OFFERS, BLOBS, CLAIMS = "v1/offers/", "v1/blobs/", "v1/claims/"
+RELEASES, MAX_RELEASE_BYTES = "v1/releases/", 9 << 20
+_BLOB_IN_RELEASE = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _OFFERS_NAME = re.compile(r"v1/offers/([0-9a-f]{32})\.json")
 UNUSED_SECONDS = 24 * 3600.0
 """How old a blob is that no offer names, before it is removed: a publisher puts the blob first."""
@@ -122,14 +124,24 @@ class Unused(NamedTuple):
     reason: str
 
 
+def _of_packages(store: ObjectStore) -> set[str]:
+    """Returns the blobs that releases of packages name. Raises StoreError."""
+    named = set[str]()
+    for listed in store.list(RELEASES):
+        stored = store.get(listed.name, MAX_RELEASE_BYTES)
+        digests = _BLOB_IN_RELEASE.findall(stored.data) if stored else []
+        named |= {f"{BLOBS}sha256/{digest[:2]}/{digest}" for digest in (digest.decode() for digest in digests)}
+    return named
+
+
 def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Yields what `remote gc` removes: blobs that no offer names, and with `unused_for` files of offers that old.
+    """Yields what `remote gc` removes: blobs that nothing names, and with `unused_for` files of offers that old.
 
     `now` and `unused_for` are seconds; `now` is by the store's clock. Raises StoreError, and stops at a file of offers
     that cannot be read: it may name any blob.
     """
     listed_blobs = list(store.list(BLOBS))  # before the offers: one that is published meanwhile names an older blob
-    named = set[str]()
+    named = _of_packages(store)
     for description, listed, items, problem in files(store):
         if problem:
             hint = f"Correct or remove {listed.name} first"
@@ -147,7 +159,7 @@ def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> I
                 raise StoreError(store.url, "collecting what nothing names", reason, hint) from error
     for blob in listed_blobs:
         if blob.name not in named and now - blob.modified > UNUSED_SECONDS:
-            yield Unused(blob.name, blob.size, "no offer names it")
+            yield Unused(blob.name, blob.size, "no offer and no release names it")
     for claim in store.list(CLAIMS):
         if now - claim.modified > UNUSED_SECONDS:
             yield Unused(claim.name, claim.size, "its owner is gone")

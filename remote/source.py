@@ -51,8 +51,8 @@ class Remotes:
         return bool(remotes) and self._fetch_once(remotes, request, rejected)
 
     def offered(self, request: Request, rejected: list[Rejected]) -> str:
-        """Returns what would be fetched, as one line; empty if there is nothing."""
-        for remote in self._asked(request, rejected):
+        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
+        for remote in self._asked(request, rejected, is_miss=True):
             try:
                 store = open_store(remote.url, settings.offline())
                 usable = fetch.candidates(store, remote, request, self._is_fresh, rejected)
@@ -118,7 +118,7 @@ class Remotes:
         for remote in self._remotes:
             reason = OFFLINE if settings.offline() and not remote.is_local else ""
             if not reason and not self._is_fresh:
-                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request.description))
+                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request))
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
@@ -148,6 +148,10 @@ class Remotes:
     def _fetch_from(self, remote: Remote, request: Request, rejected: list[Rejected]) -> bool:
         try:
             return fetch.fetch_from(remote, request, self._is_fresh, rejected)
+        except OSError as error:  # of this machine's disk: a store's own errors are RemoteError
+            rejected.append(Rejected(str(remote), f"what it offers cannot be written here ({error.strerror})"))
+            log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, error)
+            return False
         except FAILURES as error:
             answers.note_failure(remote, str(error))
             rejected.append(Rejected(str(remote), str(error)))

@@ -18,6 +18,7 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import machine_folder
 from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import can_write
+from opforge.cache.filesystem.trust import folder_problem
 from opforge.cache.layout import FETCHED, PACKAGE_LAYER, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
@@ -219,10 +220,20 @@ def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) ->
 
 def sources_of(spec: OpSpec, store: Store) -> list[Source]:
     """Returns where prebuilt entries are looked for, in order; nothing if OPFORGE_PREBUILT forbids it."""
-    sources = [*store.layers, *package_sources(spec.package, store.owners)]
+    sources = [*store.layers, *package_sources(spec.package, store.owners), *installed_sources(store.owners)]
     if os.path.isdir(store.layout.path(FETCHED)):
         sources.append(store.fetched)
     return sources if sources and settings.prebuilt() != "ignore" else []
+
+
+def installed_sources(owners: Collection[int]) -> list[Source]:
+    """Returns the folders of installed kernel packages that hold libraries, but for those that others could change."""
+    sources = []
+    for root, _scope in settings.kernel_folders():
+        layout = Layout(root)
+        if os.path.isdir(layout.path("descriptions")) and folder_problem(root, owners) is None:
+            sources.append(Source(layout, owners))
+    return sources
 
 
 def package_sources(package: str, owners: Collection[int]) -> list[Source]:

@@ -43,6 +43,8 @@ class Request(NamedTuple):
     root_paths: Mapping[str, str]
     store: Store
     """The user's store, which can be written."""
+    is_exact: bool = False
+    """Whether an entry for a lower CPU level is refused."""
 
 
 class RemoteSource(Protocol):
@@ -94,7 +96,7 @@ def sources() -> list[RemoteSource]:
 def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
     """Returns the request of a look-up. Raises SourceNotFoundError."""
     judge = fit_of(spec, exact, this_machine(spec.target.device))
-    return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store)
+    return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store, exact)
 
 
 def bring(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Store | None:

@@ -1,4 +1,4 @@
-"""What is kept of an offer beside an entry that was fetched: it says whether the entry may still be loaded.
+"""What is kept of an offer beside an entry that came from elsewhere: it says whether the entry may still be loaded.
 
     v2/fetched/DESCRIPTION/ENTRY     JSON; its time is that of the last use
 
@@ -23,9 +23,9 @@ class Fetched(NamedTuple):
     """The offer by which an entry was fetched."""
 
     remote: str
-    """Its URL, without credentials."""
+    """Its URL, without credentials; `cache` for what an archive brought."""
     offer: str
-    """The signed bytes, as text."""
+    """The signed bytes, as text; empty for what an archive brought."""
     signatures: tuple[str, ...]
     signer: str
     """The name of the key that was accepted; empty for an unsigned remote."""
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
     @property
     def origin(self) -> str:
         """What the entry has as its origin."""
-        return self.remote if self.signer else self.remote + UNSIGNED
+        return self.remote if self.signer or not self.offer else self.remote + UNSIGNED
 
     def to_bytes(self) -> bytes:
         """Returns the file's content."""

@@ -16,13 +16,16 @@ from contextlib import ExitStack
 from typing import IO, NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.admit import admit, checked_record
+from opforge.cache.admit import admit, checked_record, point_to_fetched
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
 from opforge.cache.layout import DIGITS, Layout
 from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 
+IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
+"""What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""
 MEMBER = re.compile(rf"entries/([0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(\w[\w.-]*)")
 MAX_JSON, MAX_LIBRARY = 4 << 20, 4 << 30
 """Limits on the bytes of a record and of a library. A build that read ten thousand files takes 2 MB. JSON takes up to
@@ -168,7 +171,8 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
         record = checked_record(finished, owners, key)
         if not record["op"].isidentifier():
             raise ValueError(f"it names the op {record['op']!r}, which is no identifier")
-        _entry, is_new = admit(layout, finished, owners)
+        entry, is_new = admit(layout, finished, owners)
+        point_to_fetched(layout, entry, record["description"], IMPORTED)
     except ValueError as error:
         raise ValueError(f"entry {key} is damaged: {error}") from error
     return Transfer(key, record["op"], sum(sizes.values()), is_new)

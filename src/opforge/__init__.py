@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
+    from .packages.load.get_kernel import get_kernel
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
     "get_accelerator": "opforge.accelerator.select",
+    "get_kernel": "opforge.packages.load.get_kernel",
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
@@ -38,6 +40,7 @@ _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
     "get_accelerator",
+    "get_kernel",
     "kernel_root",
     "load",
     "load_inline",

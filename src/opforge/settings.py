@@ -179,6 +179,43 @@ def triton_jit() -> bool:
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
 
 
+def data_dir() -> str:
+    """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "opforge")
+
+
+def kernel_checkouts() -> dict[str, str]:
+    """Returns the folders of kernel packages that are not installed, by name: OPFORGE_KERNELS."""
+    value = os.environ.get("OPFORGE_KERNELS", "")
+    folders = {}
+    for part in filter(None, value.split(os.pathsep)):
+        name, equals, path = part.partition("=")
+        if not equals or not path:
+            raise SettingError("OPFORGE_KERNELS", value, f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}")
+        folders[name.strip()] = os.path.abspath(os.path.expanduser(path.strip()))
+    return folders
+
+
+def kernel_folders() -> tuple[tuple[str, str], ...]:
+    """Returns the folders in which kernel packages are installed, with what each is for, in the order of the search.
+
+    Those of OPFORGE_KERNEL_PATH, then the environment's, then the user's.
+    """
+    value = os.environ.get("OPFORGE_KERNEL_PATH", "")
+    named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
+    return (
+        *((path, "folder") for path in named),
+        (os.path.join(sys.prefix, "share", "opforge"), "environment"),
+        (data_dir(), "user"),
+    )
+
+
+def installs_kernels() -> bool:
+    """Returns whether get_kernel downloads a package that is not installed."""
+    return _flag("OPFORGE_INSTALL")
+
+
 def lock_timeout() -> float | None:
     """Returns how many seconds to wait for another process's build; None to wait as long as it lives."""
     value = variable("OPFORGE_LOCK_TIMEOUT").strip()

@@ -109,6 +109,38 @@ EXAMPLES = {
         errors.TrustFileError("/etc/trust.json", "it has mode 666", "Run: chmod go-w /etc/trust.json"),
         "The trust file /etc/trust.json cannot be used: it has mode 666. Run: chmod go-w /etc/trust.json.",
     ),
+    errors.KernelFormatError: (
+        errors.KernelFormatError("kernel.toml", "'name' is missing", "a name such as acme/relu"),
+        "kernel.toml: 'name' is missing. Expected a name such as acme/relu.",
+    ),
+    errors.KernelNotFoundError: (
+        errors.KernelNotFoundError("acme/relu 2", ["/opt/kernels"], "Install it with: opforge install acme/relu"),
+        "The kernel acme/relu 2 was not found. Looked in:\n  - /opt/kernels\nInstall it",
+    ),
+    errors.KernelIncompatibleError: (
+        errors.KernelIncompatibleError("acme/relu 2", ["torch-cuda: it is for cuda"], "Use another machine."),
+        "No variant of the kernel acme/relu 2 can be used here:\n  - torch-cuda: it is for cuda\nUse another",
+    ),
+    errors.KernelLoadError: (
+        errors.KernelLoadError("acme/relu 2", "/opt/x", "importing it failed", "Report it to its author"),
+        "The kernel acme/relu 2 in /opt/x could not be loaded: importing it failed. Report",
+    ),
+    errors.KernelDependencyError: (
+        errors.KernelDependencyError("acme/top", ["acme/top 1 needs acme/base 2"]),
+        "No releases were found that acme/top can be used with:\n  - acme/top 1 needs acme/base 2\nRequest other",
+    ),
+    errors.KernelLockError: (
+        errors.KernelLockError("opforge.lock", ["acme/relu 2 is required"], "Bring it up to date with: opforge lock"),
+        "The lock file opforge.lock cannot be used:\n  - acme/relu 2 is required\nBring it up to date",
+    ),
+    errors.KernelInstallError: (
+        errors.KernelInstallError("acme/relu 2", "the disk is full", "Free some space"),
+        "acme/relu 2 was not installed: the disk is full. Free some space.",
+    ),
+    errors.PackError: (
+        errors.PackError("acme/relu", ["its library has a RUNPATH"], "Correct it."),
+        "The package acme/relu cannot be made:\n  - its library has a RUNPATH\nCorrect it.",
+    ),
     errors.HostfileError: (
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),
         "hosts, line 3: 'a slots=0': a host without a slot runs nothing. Expected slots=1 or more.",

@@ -16,8 +16,9 @@ from .output import counted, emit_json, heading, show_table, size_text
 
 
 @click.command("report", cls=Guarded)
+@click.option("--machine", is_flag=True, help="Print what packages are judged by, for `opforge resolve --for`.")
 @json_option
-def command(as_json: bool) -> None:
+def command(machine: bool, as_json: bool) -> None:
     """Show accelerators, compilers, the cache and versions, and for every op whether it can be loaded.
 
     An op is ready (prebuilt), cached, fetchable (a remote has it), buildable (load() would build it), or unusable,
@@ -28,7 +29,13 @@ def command(as_json: bool) -> None:
     Examples:
       opforge report
       opforge report --json
+      opforge report --machine > machine.json
     """
+    if machine:
+        from opforge.packages.choose import environment
+
+        emit_json(environment.here(["all"]).to_json())
+        return
     report = gather()
     if as_json:
         emit_json(report)

@@ -35,6 +35,16 @@ from .base import (
 if TYPE_CHECKING:
     from .build import CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
+    from .kernels import (
+        KernelDependencyError,
+        KernelFormatError,
+        KernelIncompatibleError,
+        KernelInstallError,
+        KernelLoadError,
+        KernelLockError,
+        KernelNotFoundError,
+        PackError,
+    )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
     from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
@@ -47,10 +57,18 @@ _FILES = {
     "ExtraNotInstalledError": "packages",
     "HostfileError": "launch",
     "InspectionError": "commands",
+    "KernelDependencyError": "kernels",
+    "KernelFormatError": "kernels",
+    "KernelIncompatibleError": "kernels",
+    "KernelInstallError": "kernels",
+    "KernelLoadError": "kernels",
+    "KernelLockError": "kernels",
+    "KernelNotFoundError": "kernels",
     "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
+    "PackError": "kernels",
     "PortError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
@@ -75,7 +93,14 @@ __all__ = [
     "ExtraNotInstalledError",
     "HostfileError",
     "InspectionError",
+    "KernelDependencyError",
+    "KernelFormatError",
+    "KernelIncompatibleError",
+    "KernelInstallError",
     "KernelLaunchError",
+    "KernelLoadError",
+    "KernelLockError",
+    "KernelNotFoundError",
     "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",
@@ -86,6 +111,7 @@ __all__ = [
     "OpIncompatibleError",
     "OpNotFoundError",
     "OpforgeError",
+    "PackError",
     "PortError",
     "PrebuiltRequiredError",
     "PublishError",

@@ -56,13 +56,13 @@ def test_an_op_that_cannot_be_declared_is_in_one_share():
     ],
 )
 def test_a_scheduler_says_the_share(environment, shard):
-    assert shards.automatic(environment, None, None) == shard
+    assert shards.automatic(environment) == shard
 
 
 @pytest.mark.parametrize("value", ["0/4", "5/4", "1", "1/0", "a/b", "1/2/3", "-1/2"])
 def test_what_is_no_share(value):
     with pytest.raises(click.BadParameter, match="expected I/N with I from 1 to N, or auto"):
-        shards.parse(None, None, value)
+        shards.parsed(value)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_no_share(value):
 )
 def test_a_scheduler_that_says_nothing(environment, text):
     with pytest.raises(click.BadParameter, match=text):
-        shards.automatic(environment, None, None)
+        shards.automatic(environment)
 
 
 @pytest.mark.compile

@@ -26,8 +26,21 @@ PAGES = sorted(
         *ROOT.glob("benchmarks/**/*.md"),
     ]
 )
-FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "remote")
-READERS_FILES = {"setup.py", "relu.cpp", "triton.py", "scale.cpp", "train.py", "ops.py", "scale.cu", "mine.h"}
+FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "packages", "remote")
+READERS_FILES = {
+    "setup.py",
+    "relu.cpp",
+    "triton.py",
+    "scale.cpp",
+    "train.py",
+    "ops.py",
+    "scale.cu",
+    "mine.h",
+    "kernel.toml",
+    "build.toml",
+    "kernels.toml",
+    "_ops.py",
+}
 """Names of files that the reader writes."""
 FILES = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 CODE = "".join(path.read_text() for path in FILES if path.name.endswith((".py", ".h")))

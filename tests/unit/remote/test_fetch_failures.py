@@ -155,3 +155,19 @@ def test_the_report_names_the_remotes_and_what_failed(nodes, builder, monkeypatc
     assert server["problem"] == "OPFORGE_OFFLINE=1 forbids the network"
     monkeypatch.setenv("OPFORGE_REMOTES", "nonsense")
     assert "OPFORGE_REMOTES='nonsense' cannot be used" in machine.remotes()[0]["problem"]
+
+
+def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
+    """`build-ops` refuses an entry for a lower CPU level, and the next `load` takes it."""
+    level, lower = str(builder.target), "cpu:x86-64-v2"
+    if level == lower:
+        pytest.skip("this machine has the lowest level")
+    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    record = with_record_key({**entry.record, "target": lower})
+    nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+    store, exact, any_level = nodes.enter("node"), [], []
+    assert finder.stored_entry(builder.spec(), store, True, False, exact) is None
+    assert f"it is built for {lower}, not for {level}" in reasons(exact)
+    finder.stored_entry(builder.spec(), store, False, False, any_level)
+    assert "ago" not in reasons(any_level)
+    assert "the record in the blob is not that of its offer" in reasons(any_level)

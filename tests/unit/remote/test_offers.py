@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.remote import nodes
 
+import opforge
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.remote import offers
 from opforge.remote.signatures import signing
+from opforge.versions import version_of
 
 DESCRIPTION = "d" * 32
 RECORD = with_record_key(
@@ -182,3 +186,16 @@ def test_too_many_signatures_are_refused():
     line = b'{"item":{},"signatures":[' + b",".join([f'"{SIGNATURE}"'.encode()] * 9) + b"]}\n"
     with pytest.raises(ValueError, match="more than 8 signatures"):
         offers.read_frame(b'{"format":1,"items":[\n' + line + b"]}\n")
+
+
+def test_offers_that_older_opforges_have_published_are_read():
+    """A file of format 1, signed by the first key of RFC 8032. Files of later formats are added; none goes."""
+    public = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+    with open(os.path.join(os.path.dirname(nodes.__file__), "offers_1.json"), "rb") as file:
+        (item,) = offers.read_frame(file.read())
+    assert signing.is_signed(item.data, item.signatures[0], signing.Named("ci", public))
+    assert offers.parse(item.data, DESCRIPTION) == offers.Offer(RECORD, BLOB)
+
+
+def test_the_oldest_opforge_that_reads_an_offer_is_not_newer_than_this_one():
+    assert version_of(offers.OLDEST_OPFORGE) <= version_of(opforge.__version__)

@@ -213,3 +213,25 @@ class TestClaim:
 
     def test_another_target_is_another_claim(self):
         assert claims.name_of("d", "cpu:x86-64-v3", False) != claims.name_of("d", "cpu:x86-64-v4", False)
+
+
+FORK = """
+import multiprocessing, os, sys
+from support import sample_ops
+
+def work():
+    builder = sample_ops.builder_class(os.environ["OP"], "plain", abi="c")()
+    print(builder.load().origin, flush=True)
+
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+sys.exit(child.exitcode)
+"""
+
+
+def test_a_forked_process_publishes_what_it_has_built_before_it_ends(nodes, builder, tmp_path):
+    process = node(nodes, "a", tmp_path / "op", FORK)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "built\n"), err
+    assert nodes.fetch(builder)[0].origin == nodes.url

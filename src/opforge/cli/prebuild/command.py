@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -46,14 +47,14 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 )
 @click.option(
     "--shard",
-    callback=shards.parse,
+    callback=shards.check,
     metavar="I/N|auto",
     help="Build the I-th of N shares of the ops. auto: by the variables of Slurm, Kubernetes, CI or opforge launch.",
 )
 @click.option(
     "--report",
     "report_file",
-    type=click.File("w", lazy=False),
+    type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
     help="Write what became of each op to this file: host, seconds, bytes, memory, reason.",
 )
@@ -70,8 +71,8 @@ def command(
     out: str | None,
     portable: bool,
     trace: TextIO | None,
-    shard: shards.Shard | None,
-    report_file: TextIO | None,
+    shard: str | None,
+    report_file: str | None,
     debug: bool,
     sanitize: str,
     list_only: bool,
@@ -93,8 +94,9 @@ def command(
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
-    if shard:
-        selected = shards.share(selected, shard)
+    part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
+    if part:
+        selected = shards.share(selected, part)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
@@ -104,7 +106,7 @@ def command(
     run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
     outcomes = run.build()
     if report_file:
-        write_report(outcomes, shard, time.monotonic() - began, report_file)
+        write_report(outcomes, part, time.monotonic() - began, report_file)
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})
     else:

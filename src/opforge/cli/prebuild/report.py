@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from opforge.cache.filesystem.files import UNREADABLE, read_json
 from opforge.cache.records.entry import BUILD
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .shards import Shard
 
 
-def write_report(outcomes: Sequence[Outcome], shard: Shard | None, seconds: float, file: TextIO) -> None:
-    """Writes the outcomes as one JSON document. Its names are public."""
+def write_report(outcomes: Sequence[Outcome], shard: Shard | None, seconds: float, path: str) -> None:
+    """Writes the outcomes as one JSON document to a file. Its names are public. Raises OSError."""
     document = {
         "host": socket.gethostname(),
         "shard": list(shard) if shard else None,
         "seconds": round(seconds, 3),
         "units": [_unit(outcome) for outcome in outcomes],
     }
-    json.dump(document, file, indent=1)
-    file.write("\n")
-    file.flush()
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
 
 
 def _unit(outcome: Outcome) -> dict[str, Any]:

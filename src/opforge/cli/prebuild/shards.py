@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,20 +41,25 @@ SCHEDULERS = {
 """The first whose variables are both set is used. JOB_COMPLETIONS is not set by Kubernetes: put it into the job."""
 
 
-def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
-    """Returns the shard that an option names. Raises click.BadParameter."""
+def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Returns the option's value. Raises click.BadParameter if it is no share."""
+    if value != AUTO:
+        parsed(value)
+    return value
+
+
+def parsed(value: str | None) -> Shard | None:
+    """Returns the shard that I/N names; None for None. Raises click.BadParameter."""
     if value is None:
         return None
-    if value == AUTO:
-        return automatic(os.environ, ctx, param)
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", value)
     shard = Shard(int(match[1]), int(match[2])) if match else None
     if shard is None or not 1 <= shard.number <= shard.total:
-        raise click.BadParameter(f"{value!r} is no share: expected I/N with I from 1 to N, or auto", ctx, param)
+        raise click.BadParameter(f"--shard {value!r} is no share: expected I/N with I from 1 to N, or auto")
     return shard
 
 
-def automatic(environment: Mapping[str, str], ctx: click.Context, param: click.Parameter) -> Shard:
+def automatic(environment: Mapping[str, str]) -> Shard:
     """Returns the shard by the variables of a scheduler. Raises click.BadParameter if none has set them."""
     for name, scheduler in SCHEDULERS.items():
         texts = (environment.get(scheduler.number), environment.get(scheduler.total))
@@ -69,10 +73,10 @@ def automatic(environment: Mapping[str, str], ctx: click.Context, param: click.P
             shard = Shard(0, 0)
         if not 1 <= shard.number <= shard.total:
             variables = f"{scheduler.number}={texts[0]!r}, {scheduler.total}={texts[1]!r}"
-            raise click.BadParameter(f"auto: {variables} ({name}) are no share of a whole", ctx, param)
+            raise click.BadParameter(f"--shard auto: {variables} ({name}) are no share of a whole")
         return shard
     variables = "; ".join(f"{scheduler.number} and {scheduler.total}" for scheduler in SCHEDULERS.values())
-    raise click.BadParameter(f"auto: expected one of these pairs of variables: {variables}", ctx, param)
+    raise click.BadParameter(f"--shard auto: expected one of these pairs of variables: {variables}")
 
 
 def share(selected: Sequence[Selected], shard: Shard) -> list[Selected]:
