@@ -10,6 +10,7 @@ BENCHMARKS = {
     "adamw": "optimizers",
     "accuracy": "optimizers",
     "fused_host": "optimizers",
+    "files": "files",
     "single_flight": "building",
     "hit_scaling": "store",
     "gc_scaling": "store",
