@@ -220,7 +220,7 @@ class OpBuilder:
             reasons = own_reasons(self)
         if reasons:
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
-        entry, loaded.library = self._load_entry(spec, verbose)
+        entry, loaded.library = _load_entry(self, spec, verbose)
         loaded.watched = entry.watched
         if entry.origin == "built":  # not on the path of a hit
             from .load_advice import warn_of_kernels_without_op
@@ -265,29 +265,29 @@ class OpBuilder:
     def _store(self) -> Store | None:
         return None  # the user's
 
-    def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-        for last in (False, True):  # an entry that is evicted in between is looked for once more
-            progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
-            entry = self._entry(spec, progress, False, None, self._store(), False)
-            if spec.target.device != "cpu":
-                from .lookup.device_requirements import device_problem
-
-                if problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device)):
-                    raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
-            began = time.perf_counter()
-            try:
-                library = loader.load_entry(spec.name, entry, self.fakes, self.signatures)
-            except LoadError:
-                if last or os.path.exists(entry.library):
-                    raise
-                continue
-            seconds = time.perf_counter() - began
-            finder.log_event("load", op=spec.name, seconds=seconds, path=entry.library, origin=entry.origin)
-            return entry, library
-        raise AssertionError("unreachable")
-
     def _bind(self, library: Any) -> Any:
         return loader.extended(library, self.python_functions)
+
+
+def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
+    for last in (False, True):  # an entry that is evicted in between is looked for once more
+        progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
+        entry = builder._entry(spec, progress, False, None, builder._store(), False)
+        if spec.target.device != "cpu":
+            from .lookup.device_requirements import device_problem
+
+            if problem := device_problem(entry.record, spec.target.arch, this_machine(spec.target.device)):
+                raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
+        began = time.perf_counter()
+        try:
+            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures)
+        except LoadError:
+            if last or os.path.exists(entry.library):
+                raise
+            continue
+        finder.log_load(spec.name, entry, time.perf_counter() - began)
+        return entry, library
+    raise AssertionError("unreachable")
 
 
 def gate_problems(builder: OpBuilder, spec: OpSpec) -> list[str]:

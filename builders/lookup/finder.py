@@ -67,6 +67,11 @@ def log_event(event: str, **fields: object) -> None:
         emit(event, **fields)
 
 
+def log_load(op: str, entry: Entry, seconds: float) -> None:
+    """Logs that an entry was loaded."""
+    log_event("load", op=op, seconds=seconds, path=entry.library, origin=entry.origin)
+
+
 def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, rejected: list[Rejected]) -> Entry | None:
     """Returns the entry that makes a build unnecessary, or None. `rejected` gets every entry that does not fit.
 
