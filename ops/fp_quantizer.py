@@ -1,8 +1,7 @@
 """Quantization to small floating-point numbers: DeepSpeed's functions, and `FPQuantizer`, over opforge's ops.
 
-A tensor is split, in memory order, into groups of `group_size` values. Each group becomes a row of bytes: its codes, one
-after the other from the lowest bit up, and four bytes with its scale in float32. docs/fp-quantizer.md describes the
-codes.
+A tensor is split, in memory order, into groups of `group_size` values. Each group becomes a row of bytes: its codes, a
+stream of bits from the lowest one up, and four bytes with its scale in float32. docs/fp-quantizer.md has the formats.
 
 The first argument of each function is the loaded op; the op's module holds the functions with that argument bound.
 """
@@ -56,7 +55,9 @@ class FPQuantizer:
         )
         return out
 
-    def dequantize(self, rows: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    def dequantize(
+        self, rows: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
         """Returns the values of rows in a shape and dtype. The shape is [groups, group_size] if it is None."""
         out = torch.empty(self._shape(rows, shape), dtype=dtype, device=rows.device)
         self._op.fp_dequantize_(out, rows.contiguous(), self.group_size, self.q_bits, self.q_mantissa_bits)

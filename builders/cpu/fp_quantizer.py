@@ -6,7 +6,7 @@ from opforge.builders.base import OpBuilder
 
 
 class FPQuantizerBuilder(OpBuilder):
-    """Quantization to floating-point codes of 12, 8, 6 and 4 bits: quantize, dequantize, selective_dequantize, get_scales.
+    """Quantization to floating-point codes of 12, 8, 6 and 4 bits: quantize, dequantize and others.
 
     See opforge.ops.fp_quantizer for the functions, ops/csrc/fused/fp_quantizer.cpp for the schemas.
     """

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "streaming.h"
 #include "update.h"
 
 namespace opforge {
@@ -20,7 +21,7 @@ using Lane = std::conditional_t<(Format::kBits > 8), uint16_t, uint8_t>;
 template <typename Format>
 constexpr int64_t kCodes = kWord / static_cast<int64_t>(sizeof(Lane<Format>));
 template <typename Format>
-constexpr int64_t kBytes = kCodes<Format>* Format::kBits / 8;
+constexpr int64_t kBytes = kCodes<Format> * Format::kBits / 8;
 
 // Calls work(begin, count) for each block of `total` elements.
 template <typename Work>
@@ -88,6 +89,58 @@ const float* as_floats(const T* values, int64_t count, float* buffer) {
     return buffer;
 }
 
+// Whether codes are computed as parts of float16 numbers, which CPUs convert: multiplied by a power of two, the
+// smallest normal number of the format is float16's. The result is that of the format's own functions.
+template <typename Format>
+constexpr bool kThroughHalves = cpu::kTruncatesHalves && Format::kExponentBits < 5;
+constexpr int kHalfBias = 15;
+constexpr int kHalfMantissa = 10;
+
+// Encodes values to nearest, after a multiplication by `inverse`.
+template <typename Format>
+void encode(const float* x, int64_t count, float inverse, Lane<Format>* codes) {
+    int64_t k = 0;
+    if constexpr (kThroughHalves<Format>) {
+        constexpr int kShift = kHalfMantissa - Format::kMantissaBits;
+        constexpr float kFactor = 1.0f / (1 << (kHalfBias - Format::kBias));
+        const cpu::Vec first(inverse), second(kFactor);  // their product could be subnormal
+        alignas(64) Float16 halves[cpu::kBlock];
+        for (; k + cpu::Vec::kWidth <= count; k += cpu::Vec::kWidth) {
+            cpu::store_truncated(halves + k, cpu::load(x + k) * first * second);
+        }
+        for (int64_t i = 0; i < k; ++i) {
+            const uint16_t half = halves[i].bits;
+            const auto magnitude = static_cast<uint16_t>(half & 0x7fffu);
+            const auto rounded =
+                static_cast<uint16_t>(static_cast<uint16_t>(magnitude + (1u << (kShift - 1))) >> kShift);
+            const auto held = rounded < Format::kLargest ? rounded : static_cast<uint16_t>(Format::kLargest);
+            const auto sign = static_cast<uint16_t>((half & 0x8000u) >> (16 - Format::kBits));
+            codes[i] = static_cast<Lane<Format>>(sign | held);
+        }
+    }
+    for (; k < count; ++k) codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, Format::kHalf));
+}
+
+// Writes the values of codes.
+template <typename Format>
+void decode(const Lane<Format>* codes, int64_t count, float scale, float* to) {
+    int64_t k = 0;
+    if constexpr (kThroughHalves<Format>) {
+        constexpr int kShift = kHalfMantissa - Format::kMantissaBits;
+        const cpu::Vec first(1 << (kHalfBias - Format::kBias)), second(scale);  // their product could be inf
+        alignas(64) Float16 halves[cpu::kBlock];
+        for (int64_t i = 0; i < count; ++i) {
+            const uint16_t code = codes[i];
+            const auto sign = static_cast<uint16_t>((code >> (Format::kBits - 1)) << 15);
+            halves[i].bits = static_cast<uint16_t>(sign | (code & Format::kLargest) << kShift);
+        }
+        for (; k + cpu::Vec::kWidth <= count; k += cpu::Vec::kWidth) {
+            cpu::store(to + k, cpu::load(halves + k) * first * second);
+        }
+    }
+    for (; k < count; ++k) to[k] = Format::number(codes[k]) * scale;
+}
+
 // Writes the carries of stochastic rounding for elements [begin, begin + count) of the whole call. Each number depends
 // on the element's index alone.
 template <typename Format>
@@ -116,24 +169,29 @@ void quantize(const FpQuantizeCall& call, const T* input) {
             const T* const values = input + group * groups.elements;
             uint8_t* const out = call.rows + group * row;
             const FpScale scale = FpScale::of(largest_magnitude(values, groups.elements), Format::range());
+            cpu::prefetch(values + groups.elements, std::min(groups.elements, cpu::kBlock));
             if (!scale.encodes()) {
                 std::memset(out, 0, static_cast<size_t>(row));
             }
             each_block(scale.encodes() ? groups.elements : 0, [&](int64_t begin, int64_t count) {
-                const float inverse = scale.inverse;  // a copy: otherwise the compiler assumes that stores may change it
+                const float inverse =
+                    scale.inverse;  // a copy: otherwise the compiler assumes that stores may change it
                 const float* const x = as_floats(values + begin, count, buffer);
-                for (int64_t k = count; k % kCodes<Format> != 0; ++k) codes[k] = 0;
+                // Codes of 8 bits are not packed.
+                Lane<Format>* target = codes;
+                if constexpr (Format::kBits == 8) target = out + begin;
                 if (call.stochastic) {
                     random_carries<Format>(keys, call.offset, group * groups.elements + begin, count, carries);
                     for (int64_t k = 0; k < count; ++k) {
-                        codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, carries[k]));
+                        target[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, carries[k]));
                     }
                 } else {
-                    for (int64_t k = 0; k < count; ++k) {
-                        codes[k] = static_cast<Lane<Format>>(Format::code(x[k] * inverse, Format::kHalf));
-                    }
+                    encode<Format>(x, count, inverse, target);
                 }
-                pack<Format>(codes, count, out + groups.bytes(begin));
+                if constexpr (Format::kBits != 8) {
+                    for (int64_t k = count; k % kCodes<Format> != 0; ++k) codes[k] = 0;
+                    pack<Format>(codes, count, out + groups.bytes(begin));
+                }
             });
             std::memcpy(out + row - FpGroups::kScaleBytes, &scale.scale, FpGroups::kScaleBytes);
         }
@@ -144,25 +202,35 @@ template <typename Format, typename T>
 void dequantize(const FpDequantizeCall& call, T* output) {
     const FpGroups& groups = call.groups;
     const int64_t grain = std::max<int64_t>(1, cpu::kGrain / groups.elements);
+    const bool streams = cpu::streams(groups.count * groups.elements * static_cast<int64_t>(sizeof(T)));
     cpu::share(call.executor, groups.count, grain, [&](int64_t from, int64_t to) {
         alignas(64) float buffer[cpu::kBlock];
+        alignas(64) T result[cpu::kBlock];
         alignas(64) Lane<Format> codes[cpu::kBlock];
         for (int64_t group = from; group < to; ++group) {
             const uint8_t* const row = call.rows + call.source(group) * groups.row();
+            cpu::prefetch(row + groups.row(), std::min(groups.row(), cpu::kBlock * 2));
             float scale;
             std::memcpy(&scale, row + groups.bytes(groups.elements), sizeof scale);
             each_block(groups.elements, [&](int64_t begin, int64_t count) {
-                const float factor = scale;  // a copy: otherwise the compiler assumes that stores may change it
-                unpack<Format>(row + groups.bytes(begin), count, codes);
-                T* const to = output + group * groups.elements + begin;
-                if constexpr (std::is_same_v<T, float>) {
-                    for (int64_t k = 0; k < count; ++k) to[k] = Format::number(codes[k]) * factor;
+                const Lane<Format>* source = codes;
+                if constexpr (Format::kBits == 8) {
+                    source = row + begin;
                 } else {
-                    for (int64_t k = 0; k < count; ++k) buffer[k] = Format::number(codes[k]) * factor;
+                    unpack<Format>(row + groups.bytes(begin), count, codes);
+                }
+                T* const at = output + group * groups.elements + begin;
+                T* const to = streams ? result : at;
+                if constexpr (std::is_same_v<T, float>) {
+                    decode<Format>(source, count, scale, to);
+                } else {
+                    decode<Format>(source, count, scale, buffer);
                     cpu::from_floats(buffer, count, to);
                 }
+                if (streams) cpu::stream(at, result, count);
             });
         }
+        if (streams) cpu::end_streams();
     });
 }
 
@@ -178,8 +246,7 @@ const char* launch_fp_quantize(const FpQuantizeCall& call) {
 
 const char* launch_fp_dequantize(const FpDequantizeCall& call) {
     with_format(call.groups, [&](auto format) {
-        cpu::with_elements(call.dtype, call.output,
-                           [&](auto* output) { dequantize<decltype(format)>(call, output); });
+        cpu::with_elements(call.dtype, call.output, [&](auto* output) { dequantize<decltype(format)>(call, output); });
     });
     return nullptr;
 }

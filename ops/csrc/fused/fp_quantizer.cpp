@@ -58,9 +58,8 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     check_size("rows", rows.numel, groups.count * groups.row(), row_size(groups).c_str());
     if (groups.count == 0) return;
     const DeviceGuard guard(tensors[0], "out");
-    check_launch("fp_dequantize_",
-                 launch_fp_dequantize({groups, static_cast<const uint8_t*>(rows.data), out.data, out.dtype, nullptr,
-                                       false, 1, guard.executor()}));
+    check_launch("fp_dequantize_", launch_fp_dequantize({groups, static_cast<const uint8_t*>(rows.data), out.data,
+                                                         out.dtype, nullptr, false, 1, guard.executor()}));
 }
 
 // Throws unless each index is in [0, blocks). A GPU's kernel cannot report this without a wait.
@@ -96,8 +95,9 @@ void selective_dequantize(StableIValue* stack, uint64_t, uint64_t) {
                std::to_string(block * groups.row()) + ": blocks of " + std::to_string(block) + " " + row_size(groups));
     }
     const DeviceGuard guard(tensors[0], "out");
-    const FpDequantizeCall call{groups, static_cast<const uint8_t*>(rows.data), out.data, out.dtype, indexes.data,
-                                indexes.wide, block, guard.executor()};
+    const FpDequantizeCall call{
+        groups,          static_cast<const uint8_t*>(rows.data), out.data, out.dtype, indexes.data, indexes.wide, block,
+        guard.executor()};
     check_indexes(call, indexes.numel, rows.numel / (block * groups.row()));
     check_launch("fp_selective_dequantize_", launch_fp_dequantize(call));
 }
@@ -109,8 +109,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(opforge, m) {
     m.def(
         "fp_quantize_(Tensor(a!) out, Tensor input, int group_size, int q_bits=8, int q_mantissa_bits=3, bool "
         "stochastic=False, int seed=0, int offset=0) -> ()");
-    m.def(
-        "fp_dequantize_(Tensor(a!) out, Tensor rows, int group_size, int q_bits=8, int q_mantissa_bits=3) -> ()");
+    m.def("fp_dequantize_(Tensor(a!) out, Tensor rows, int group_size, int q_bits=8, int q_mantissa_bits=3) -> ()");
     m.def(
         "fp_selective_dequantize_(Tensor(a!) out, Tensor rows, Tensor indexes, int group_size, int q_bits=8, int "
         "q_mantissa_bits=3) -> ()");

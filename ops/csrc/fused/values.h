@@ -16,7 +16,17 @@ struct Tensor {
 
 enum class Kind { Values, Codes, Params, Indexes };
 
-[[gnu::noinline]] inline Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written, AtenTensorHandle out) {
+inline DType values_dtype(const Operand& in, const char* name) {
+    const std::string dtype = in.dtype;
+    if (dtype == "float32") return DType::Float32;
+    if (dtype == "bfloat16") return DType::BFloat16;
+    if (dtype == "float16") return DType::Float16;
+    refuse(std::string(name) + " is " + dtype +
+           ", expected float32, bfloat16 or float16: convert it with .to(torch.float32)");
+}
+
+[[gnu::noinline]] inline Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written,
+                                     AtenTensorHandle out) {
     check_same_device(handle, name, -1, device_index(out), "out");
     const Operand in = operand(handle, written);
     if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
@@ -28,7 +38,7 @@ enum class Kind { Values, Codes, Params, Indexes };
         refuse(std::string(name) + " is " + in.dtype + ", expected int32 or int64");
     }
     const bool is_byte = dtype == aoti_torch_dtype_int8() || dtype == aoti_torch_dtype_uint8();
-    if (kind == Kind::Values) return {in.data, in.numel, check_dtype(in, name, -1, true)};
+    if (kind == Kind::Values) return {in.data, in.numel, values_dtype(in, name)};
     if (kind == Kind::Codes && !is_byte) refuse(std::string(name) + " is " + in.dtype + ", expected int8 or uint8");
     if (kind == Kind::Params && dtype != aoti_torch_dtype_float32()) {
         refuse(std::string(name) + " is " + (is_byte ? "int8" : in.dtype) + ", expected float32");

@@ -31,6 +31,7 @@ struct FpScale {
 template <int kExponent, int kMantissa>
 struct FpFormat {
     static constexpr int kBits = 1 + kExponent + kMantissa;
+    static constexpr int kExponentBits = kExponent;
     static constexpr int kMantissaBits = kMantissa;
     static constexpr int kDropped = 23 - kMantissa;  // bits of a float's mantissa
     static constexpr int kBias = (1 << (kExponent - 1)) - 1;
@@ -141,7 +142,8 @@ struct FpDequantizeCall {
     OPFORGE_HD int64_t source(int64_t group) const {
         if (!indexes) return group;
         const int64_t at = group / block;
-        const int64_t index = wide ? static_cast<const int64_t*>(indexes)[at] : static_cast<const int32_t*>(indexes)[at];
+        const int64_t index =
+            wide ? static_cast<const int64_t*>(indexes)[at] : static_cast<const int32_t*>(indexes)[at];
         return index * block + group % block;
     }
 };
