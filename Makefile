@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
-LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops) tests benchmarks examples setup.py
+LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks examples setup.py
 # The public modules: the reference documents them, and a test requires docstrings of their names.
 PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.triton opforge.builders.setuptools \
 	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
-FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive
+FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive offers
 FUZZ_SECONDS ?= 60
 FUZZ_OPTIONS := -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=65536 -artifact_prefix=.cache/fuzz/
 export OPFORGE_CACHE_DIR ?= $(CURDIR)/.cache/run
@@ -78,7 +78,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opforge needs Python 3.10 or newer; set PYTHON")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench,check,docs]'
-	$(BIN)/python -m compileall -q src accelerator builders cache ops
+	$(BIN)/python -m compileall -q src accelerator builders cache ops packages remote
 	touch $@
 
 # DeepSpeed, for the tests of opforge.compat. Its setup script imports torch, which an isolated build would not have.

@@ -5,7 +5,8 @@ import sys
 
 from setuptools import find_packages, setup
 
-PARTS = {f"opforge.{part}": part for part in ("accelerator", "builders", "cache", "ops")} | {"opforge": "src/opforge"}
+FOLDERS = ("accelerator", "builders", "cache", "ops", "packages", "remote")
+PARTS = {f"opforge.{folder}": folder for folder in FOLDERS} | {"opforge": "src/opforge"}
 
 package_dir = dict(PARTS)
 for package, folder in PARTS.items():

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-GROUPS = ("opforge.accelerators", "opforge.op_builders")
-_FORMAT = 1
+GROUPS = ("opforge.accelerators", "opforge.op_builders", "opforge.sources")
+_FORMAT = 2
 _MAX_BYTES = 1 << 20
 # Two environments whose checksums are equal share a file. That is harmless, because its records are keyed by folder.
 _INDEX = f"entry_points-{zlib.crc32(os.fsencode(sys.prefix)):08x}.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from opforge.errors import AcceleratorUnavailableError, UnknownAcceleratorError
 
@@ -91,7 +92,11 @@ def make_if_available(point: EntryPoint) -> tuple[Accelerator | None, str, BaseE
     if accelerator is None:
         return None, reason, error
     try:
-        return (accelerator, "", None) if accelerator.is_available() else (None, accelerator.unavailable_reason(), None)
+        if accelerator.is_available():
+            return accelerator, "", None
+        reason = accelerator.unavailable_reason()
+        no_reason = f"is_available() of {point.value} of {point.source} returns False and unavailable_reason() nothing"
+        return None, reason or no_reason, None
     except Exception as raised:
         return None, _failure(point, raised), raised
 
@@ -105,7 +110,7 @@ def _make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | N
         return None, f"{point.value!r} of {point.source} names no class: it must be 'module:Class'", None
     try:
         factory = getattr(importlib.import_module(module), attribute)
-        version = getattr(factory, "interface_version", None)
+        version = _stated_version(factory)
         if version != INTERFACE_VERSION:
             has = "states no interface_version" if version is None else f"has interface_version {version}"
             return None, f"{point.value} of {point.source} {has}: this opforge needs {INTERFACE_VERSION}", None
@@ -118,6 +123,22 @@ def _make(point: EntryPoint) -> tuple[Accelerator | None, str, BaseException | N
     if own_name != point.name:
         return None, f"{point.value} of {point.source} has the name {own_name!r}: its entry point needs the same", None
     return accelerator, "", None
+
+
+def _stated_version(factory: Any) -> object:
+    """Returns the interface version that a class, or a base class of its package, states; None if none does.
+
+    What another package's class inherits from one of opforge's does not count: it is this opforge's version, whichever
+    the class was written for.
+    """
+    stating = next((base for base in getattr(factory, "__mro__", ()) if "interface_version" in vars(base)), factory)
+    if _is_ours(stating) and not _is_ours(factory):
+        return None
+    return getattr(stating, "interface_version", None)
+
+
+def _is_ours(factory: Any) -> bool:
+    return str(getattr(factory, "__module__", "")).partition(".")[0] == "opforge"
 
 
 def _failure(point: EntryPoint, error: BaseException) -> str:

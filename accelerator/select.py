@@ -59,7 +59,13 @@ def get_accelerator() -> Accelerator:
         return _active
     with _lock:
         if _active is None:
-            _active = _choose()
+            try:
+                _active = _choose()
+            except BaseException as error:
+                from opforge import tracebacks  # not on the path of a hit
+
+                tracebacks.shorten(error)
+                raise
         _first_answer = _first_answer or _caller()
         return _active
 

@@ -14,11 +14,14 @@ BENCHMARKS = {
     "single_flight": "building",
     "hit_scaling": "store",
     "gc_scaling": "store",
+    "remote_load": "store",
+    "remote_get": "store",
     "rebuild_one_of_ten": "building",
     "cold_all_ops": "building",
     "precompiled_header": "building",
     "cold_cuda_ops": "building",
     "triton_prebuild": "building",
+    "kernel_packages": "packages",
 }
 """Benchmark -> the folder with its module, which has a `run(scratch) -> Report`. They run in this order."""
 

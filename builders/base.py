@@ -195,12 +195,16 @@ class OpBuilder:
         """
         if current := self.current():
             return current.module
-        before, loaded = self._loaded, Loaded(self)
-        self._load(loaded, verbose)
-        is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
-        loaded.module = before.module if before and is_bound else self._bind(loaded.library)
-        self._loaded = loaded
-        return loaded.module
+        try:
+            before, loaded = self._loaded, Loaded(self)
+            self._load(loaded, verbose)
+            is_bound = before and before.library is loaded.library and before.attributes == loaded.attributes
+            loaded.module = before.module if before and is_bound else self._bind(loaded.library)
+            self._loaded = loaded
+            return loaded.module
+        except BaseException as error:
+            finder.shorten(error)
+            raise
 
     def current(self) -> Loaded | None:
         """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
@@ -208,7 +212,6 @@ class OpBuilder:
         return loaded if loaded is not None and loaded.is_current(self) else None
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
-        """Sets the library of `loaded`, and the files that it was built from."""
         spec = self.spec()
         reasons = gate_problems(self, spec)
         if not reasons and type(self).is_compatible is not OpBuilder.is_compatible:
@@ -219,6 +222,10 @@ class OpBuilder:
             raise OpIncompatibleError(spec.name, str(spec.target), reasons)
         entry, loaded.library = self._load_entry(spec, verbose)
         loaded.watched = entry.watched
+        if entry.origin == "built":  # not on the path of a hit
+            from .load_advice import warn_of_kernels_without_op
+
+            warn_of_kernels_without_op(spec.name, loaded.library)
         log.log(logging.WARNING if verbose else logging.INFO, "%s: %s, %s", spec.name, entry.origin, entry.library)
 
     def build(
@@ -234,16 +241,14 @@ class OpBuilder:
         `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` refuses a layer's entry
         for a lower CPU level. Raises what `load` raises, except LoadError.
         """
-        return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+        try:
+            return self._entry(self.spec(), on_progress, force, jobs, store, exact)
+        except BaseException as error:
+            finder.shorten(error)
+            raise
 
     def _entry(
-        self,
-        spec: OpSpec,
-        on_progress: Progress | None,
-        force: bool = False,
-        jobs: int | None = None,
-        store: Store | None = None,
-        exact: bool = False,
+        self, spec: OpSpec, progress: Progress | None, force: bool, jobs: int | None, store: Store | None, exact: bool
     ) -> Entry:
         self.trace = []
         try:
@@ -251,21 +256,19 @@ class OpBuilder:
                 return entry
             from .run import pipeline  # not on the path of a hit
 
-            return pipeline.build(spec, self.trace, on_progress, force, jobs, store)
+            return pipeline.build(spec, self.trace, progress, force, jobs, store)
         except MemoryError as error:
             from .resources import out_of_memory
 
             raise out_of_memory(spec.name) from error
 
     def _store(self) -> Store | None:
-        """Returns the store that `load` builds in; None for the user's."""
-        return None
+        return None  # the user's
 
     def _load_entry(self, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
-        """Finds or builds, then loads. An entry that was evicted in between is looked for once more."""
-        for last in (False, True):
+        for last in (False, True):  # an entry that is evicted in between is looked for once more
             progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
-            entry = self._entry(spec, progress, store=self._store())
+            entry = self._entry(spec, progress, False, None, self._store(), False)
             if spec.target.device != "cpu":
                 from .lookup.device_requirements import device_problem
 
@@ -284,7 +287,6 @@ class OpBuilder:
         raise AssertionError("unreachable")
 
     def _bind(self, library: Any) -> Any:
-        """Returns what `load()` returns for a loaded library."""
         return loader.extended(library, self.python_functions)
 
 

@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import current_store
-from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import Entry
 from opforge.cache.store import Rejected
-from opforge.errors import OpIncompatibleError, ToolchainNotFoundError
+from opforge.errors import OpIncompatibleError, OpNotFoundError, ToolchainNotFoundError
 
 from .base import OpBuilder, gate_problems
 from .lookup.finder import stored_entry
@@ -22,12 +21,11 @@ from .resources import exhausted_resource
 from .run import jobserver, timeline
 from .spec.build_plan import BuildPlan
 from .toolchains import find_toolchain
+from .waiting.build_notices import weights as weights
 
 if TYPE_CHECKING:
-    from opforge.cache.layout import Layout
+    from opforge.accelerator import Accelerator
 
-UNIT_SECONDS = 3.0
-"""How long one source takes for one architecture, if there was no earlier build: only the ratios between ops count."""
 SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
 
@@ -50,16 +48,39 @@ def look_up(builder: OpBuilder, force: bool, any_machine: bool) -> Entry | Build
         raise error.after([*map(str, rejected)]) from None
 
 
-def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
-    """Returns the expected seconds of each plan's build: what it took before, or by how much there is to compile."""
-    took: dict[tuple[str, str], float] = {}
-    for entry in listing.entries(layout):
-        took[entry.op, entry.target] = max(entry.seconds, took.get((entry.op, entry.target), 0.0))
-    expected = []
-    for plan in plans:
-        parts = len(plan.sources) * len(plan.target.partition(":")[2].split("+"))
-        expected.append(took.get((plan.op, plan.target)) or UNIT_SECONDS * parts)
-    return expected
+def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
+    """Builds ops that are not stored yet, and loads none: before training starts, say, when no other rank waits.
+
+    Several processes may do this at the same time: each op is built once, and the others wait for it.
+
+    Args:
+        ops: Names as `create_op_builder` takes them, with or without "Builder"; builder classes; or builders.
+
+    Raises:
+        OpNotFoundError: The accelerator in use offers no op of that name.
+        BuildError: A build failed. So do the other errors of `OpBuilder.build`.
+    """
+    from opforge import tracebacks
+    from opforge.accelerator.select import get_accelerator
+
+    try:
+        for op in ops:
+            builder: Any = op() if isinstance(op, type) else op
+            if isinstance(op, str):
+                builder = _builder_of(get_accelerator(), op)
+            builder.build()
+    except BaseException as error:
+        tracebacks.shorten(error)
+        raise
+
+
+def _builder_of(accelerator: Accelerator, name: str) -> Any:
+    """Returns the builder of an op's name, in any letter case, with or without "Builder". Raises OpNotFoundError."""
+    plain = name.lower().replace("_", "").removesuffix("builder")
+    for offered in accelerator.op_builders():
+        if offered.lower().removesuffix("builder") == plain:
+            return accelerator.create_op_builder(offered)
+    raise OpNotFoundError(name, accelerator.name, dict.fromkeys(accelerator.op_builders(), "offered"))
 
 
 def in_parallel(

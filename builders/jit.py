@@ -67,7 +67,13 @@ def load(
     Returns the Python module for pybind sources, otherwise an object with the op's functions. Called again in one
     process, it looks at the sources again and loads a changed one beside the first. Raises what `OpBuilder.load` does.
     """
-    return _load("from_files", locals())
+    try:
+        return _load("from_files", locals())
+    except BaseException as error:
+        from opforge import tracebacks
+
+        tracebacks.shorten(error)
+        raise
 
 
 def load_inline(
@@ -113,7 +119,13 @@ def load_inline(
     the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
     of another type.
     """
-    return _load("from_texts", locals())
+    try:
+        return _load("from_texts", locals())
+    except BaseException as error:
+        from opforge import tracebacks
+
+        tracebacks.shorten(error)
+        raise
 
 
 def _load(function: str, arguments: dict[str, Any]) -> Any:

@@ -2,10 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opforge.errors import LoadError
+
+log = logging.getLogger("opforge")
+UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
+_warned: set[str] = set()
+"""The kernels without an op that were reported in this process."""
+
+
+def warn_of_kernels_without_op(op: str, library: Any) -> None:
+    """Logs a warning for each kernel that is registered for no op, if an op has a similar name.
+
+    Without one it may be for a library that is loaded later. torch itself says nothing.
+    """
+    import sys
+
+    torch: Any = sys.modules.get("torch")
+    kernels: dict[str, str] = {}
+    for text in torch._C._dispatch_find_dangling_impls() if torch else ():
+        place = re.search(r"registered at (\S+)", text)
+        kernels[text.splitlines()[0].removeprefix("name: ")] = f" ({place[1]})" if place else ""
+    if kernels.keys() <= _warned:
+        return
+    ops = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()} - kernels.keys()
+    for name in kernels.keys() - _warned:
+        if near := _near_op(name, ops, getattr(library, "__names__", ())):
+            _warned.add(name)
+            text = "%s: a kernel is registered for %s%s, and no op has this name: it is never called. Did you mean %s?"
+            log.warning(text, op, name, kernels[name], near)
+
+
+def _near_op(name: str, ops: Iterable[str], own: Sequence[str]) -> str:
+    """Returns the op that was probably meant: of the same namespace, or of a similar one if it has this op's name.
+
+    Empty if there is none.
+    """
+    import difflib
+
+    namespace, _, function = name.partition("::")
+    same = [other for other in ops if other.startswith(f"{namespace}::")]
+    if not same and function in own:
+        same = [other for other in ops if other.endswith(f"::{function}")]
+    return next(iter(difflib.get_close_matches(name, same, n=1)), "")
+
+
+def load_error(op: str, path: str, error: Exception, watched: Iterable[str] = ()) -> LoadError:
+    """Returns the error for a library that cannot be opened.
+
+    A missing symbol is written as in sources, with the line among `watched`, the files that the library was built
+    from, that uses it.
+    """
+    problem = str(error).removeprefix(f"{path}: ")
+    if missing := UNDEFINED.search(problem):
+        from opforge.symbols import demangled
+
+        readable = demangled([missing[1]])[missing[1]]
+        place = _use_of(readable, watched)
+        problem = problem.replace(missing[1], f"{readable}, which {place} uses" if place else readable)
+        return LoadError(op, path, problem, advice(str(error)))
+    return LoadError(op, path, problem, advice(problem))
+
+
+def _use_of(symbol: str, watched: Iterable[str]) -> str:
+    """Returns the first place in the files, as FILE:LINE, that has the symbol's name; empty if none has."""
+    import os
+
+    from opforge.cache.filesystem.files import read_file
+
+    name = symbol
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter  # without what templates are for
+    words = re.findall(r"\w+", name.partition("(")[0])
+    for path in (path for path in watched if words and path.endswith(SOURCES) and os.path.isfile(path)):
+        try:
+            lines = read_file(path).decode(errors="replace").splitlines()
+        except (OSError, ValueError):
+            continue
+        used = [number for number, line in enumerate(lines, 1) if re.search(rf"\b{words[-1]}\b", line)]
+        if used:
+            return f"{path}:{used[-1]}"  # the first may be its declaration
+    return ""
 
 
 def advice(problem: str) -> str:

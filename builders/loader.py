@@ -170,7 +170,7 @@ def open_library(op: str, entry: Entry) -> int:
     except OSError as error:
         from . import load_advice
 
-        raise LoadError(op, path, str(error), load_advice.advice(str(error))) from error
+        raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 
 
 def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:

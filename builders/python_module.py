@@ -8,8 +8,6 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING
 
-from opforge.errors import LoadError
-
 from . import load_advice
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def load(op: str, path: str) -> ModuleType | None:
         module.__name__ = op  # before the bindings run: classes get it as their __module__
         loader.exec_module(module)
     except ImportError as error:
-        raise LoadError(op, path, str(error), load_advice.advice(str(error))) from error
+        raise load_advice.load_error(op, path, error) from error
     except SystemError as error:
         if error.__cause__ is not None:
             raise

@@ -34,6 +34,7 @@ LEVELS = {
     "aarch64": ("cpu:aarch64",),
 }
 """Machine -> the default targets. The highest level that the processor has is chosen when the op is loaded."""
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hip", ".sycl", ".cl")
 KNOWN = frozenset({"ops", "targets", "portable"})
 EXPECTED = 'expected ops = ["package.module:Class", ...] and, optionally, targets = ["cpu:x86-64-v3", ...], portable'
 
@@ -83,6 +84,7 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         """Builds in another process, from the files that the wheel will hold. Raises ExecError, OptionError."""
         if self.editable_mode:
             return  # in an editable install, load() builds
+        self.run_command("build_py")  # done already within `build`; as a command of its own, nothing else copies files
         for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
@@ -100,7 +102,21 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         # lacks fails the build.
         process = subprocess.run(command, cwd=self.build_lib, env={"OPFORGE_PREBUILT": "ignore", **os.environ})
         if process.returncode:
-            raise ExecError(f"opforge: building {', '.join(ops) or 'the ops'} failed; see the lines above")
+            hint = self._package_data_hint(os.path.basename(os.path.dirname(layer)))
+            raise ExecError(f"opforge: building {', '.join(ops) or 'the ops'} failed; see the lines above{hint}")
+
+    def _package_data_hint(self, package: str) -> str:
+        """Returns which sources of a package the wheel lacks, and the table that adds them; empty if it has them."""
+        source, built = self.get_finalized_command("build_py").get_package_dir(package), self.build_lib or ""
+        paths = [os.path.relpath(path, source) for path in _files(source) if path.endswith(SOURCE_SUFFIXES)]
+        missing = [path for path in paths if not os.path.exists(os.path.join(built, package, path))]
+        if not missing:
+            return ""
+        suffixes = {os.path.join(os.path.dirname(path), f"*{os.path.splitext(path)[1]}") for path in missing}
+        names = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        patterns = ", ".join(f'"{pattern}"' for pattern in sorted(suffixes))
+        table = f"[tool.setuptools.package-data]\n  {package} = [{patterns}]"
+        return f"\nhint: the wheel does not hold {names} of {package}. Add to pyproject.toml:\n  {table}"
 
     def _layer(self, package: str) -> str:
         return os.path.abspath(os.path.join(self.build_lib or "", package, PACKAGE_LAYER))

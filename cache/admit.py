@@ -20,13 +20,21 @@ from .records.pins import pinned
 
 OF_ONE_BUILD = ("seconds", "description", "built_with_torch", "user_flags", RECORD_KEY)
 """The fields of a record in which two builds of one entry may differ."""
+FETCHED_ONLY = "it was fetched, and a build of it says more"
+"""Why an entry is replaced that was fetched from a remote: what it was built from is not beside it."""
 OUTDATED = "it was built from the same files, and other names were in the searched folders then"
 """Why an entry is replaced that is not damaged: a header has appeared that shadows none."""
 KEPT_POINTERS = 16
 """How many entries a plan keeps: so many states of its sources can be returned to without a build."""
 
 
-def admit(layout: Layout, folder: str, owners: Collection[int], layer_description: str = "") -> tuple[Entry, bool]:
+def admit(
+    layout: Layout,
+    folder: str,
+    owners: Collection[int],
+    layer_description: str = "",
+    fetched: tuple[str, bytes] | None = None,
+) -> tuple[Entry, bool]:
     """Checks a finished folder and makes it an entry; returns it, and whether it is new.
 
     An entry that the store has already is used instead, if it is intact; otherwise it is quarantined. Nothing that is
@@ -38,6 +46,8 @@ def admit(layout: Layout, folder: str, owners: Collection[int], layer_descriptio
         owners: The user ids that the files may belong to.
         layer_description: For a layer, the key of the description by which the entry is found there; it may differ from
             that of the builder that built it. Every user may read the entry.
+        fetched: For what a remote offered: the key of the description that it was offered for, and what is kept of the
+            offer. The entry is found by this description alone, and by no plan.
 
     Raises:
         ValueError: Something in the folder is wrong; the text says what.
@@ -55,9 +65,12 @@ def admit(layout: Layout, folder: str, owners: Collection[int], layer_descriptio
         if not problem and not is_new:
             problem = _difference(entry, names, owners)
         if not problem:
-            _point(layout, entry, layer_description)
+            if fetched:
+                point_to_fetched(layout, entry, *fetched)
+            else:
+                _point(layout, entry, layer_description)
             return entry, is_new
-        if not staging.quarantine(layout, key, problem, is_damaged=problem != OUTDATED):
+        if not staging.quarantine(layout, key, problem, is_damaged=problem not in (OUTDATED, FETCHED_ONLY)):
             raise CacheDirError(
                 layout.root,
                 f"{layout.entry(key)} cannot be changed ({problem})",
@@ -158,8 +171,11 @@ def _difference(entry: Entry, names: Collection[str], owners: Collection[int]) -
     """
     try:
         stored = checked_record(entry.folder, owners, entry.key)
-        if set(os.listdir(entry.folder)) != set(names):
+        files = set(os.listdir(entry.folder))
+        if files | {BUILD} != {*names, BUILD}:
             return "it has other files"
+        if BUILD in {*names} - files:
+            return FETCHED_ONLY
     except ValueError as error:
         return str(error)
     except OSError as error:
@@ -197,6 +213,15 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
             _remove(path)
 
 
+def point_to_fetched(layout: Layout, entry: Entry, description: str, note: bytes) -> None:
+    """Makes the entry one that its description finds whatever compiler is here; `note` says where it came from."""
+    folder = layout.fetched(description)
+    _write_pointer(folder, entry.key, 0o600, note)
+    for name in os.listdir(folder):
+        if name != entry.key and name.startswith(entry.record["key"]):
+            _remove(os.path.join(folder, name))
+
+
 def _time(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
@@ -204,11 +229,11 @@ def _time(path: str) -> int:
         return 0
 
 
-def _write_pointer(folder: str, name: str, mode: int) -> None:
+def _write_pointer(folder: str, name: str, mode: int, content: bytes = b"") -> None:
     for is_last in (False, False, True):
         make_folder(folder)
         try:
-            write_file(os.path.join(folder, name), b"")
+            write_file(os.path.join(folder, name), content)
             os.chmod(os.path.join(folder, name), mode)
         except FileNotFoundError:
             if is_last:

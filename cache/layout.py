@@ -4,6 +4,7 @@ CACHEDIR.TAG                        tells backup programs to leave the store out
 v2/entries/ENTRY/                   a library, its record, and how it was built; ENTRY is KEY-DIGITS
 v2/plans/PLAN/ENTRY                 an empty file for each entry of a plan; its time is that of the last use
 v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
+v2/fetched/DESCRIPTION/ENTRY        for each entry that a remote offered: its offer, with the signatures
 v2/objects/UNIT/                    object files, by what they were compiled from
 v2/peaks/                           how much memory the compilers of each op needed
 v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
@@ -38,6 +39,10 @@ TAG = (
 
 PACKAGE_LAYER = "_opforge_ops"
 """The layer that an installed package carries: this folder below the package's own."""
+FETCHED = "fetched"
+"""The pointers to entries that were fetched from a remote, by description. No plan names these entries."""
+UNSIGNED = " (unsigned)"
+"""The end of the origin of an entry that a remote offered without a signature."""
 DIGITS = 8
 """How many digits of its library's SHA-256 end the name of an entry."""
 
@@ -74,6 +79,10 @@ class Layout(NamedTuple):
     def description(self, key: str) -> str:
         """Returns the folder that lists the entries of a description."""
         return self.path("descriptions", key)
+
+    def fetched(self, key: str) -> str:
+        """Returns the folder that lists the fetched entries of a description."""
+        return self.path(FETCHED, key)
 
     @property
     def is_of_older_opforge(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .filesystem.disk import Disk
 from .filesystem.files import UNREADABLE, is_shared
-from .layout import Layout
+from .layout import FETCHED, Layout
 from .records.entry import Entry, Stamped, integrity_problem, read_record
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ class Source(NamedTuple):
     """The mode bits by which other users may write its libraries: those of the package's code beside them."""
     origin: str = ""
     """What the entries found in it have as their origin, if it is not the folder itself."""
+    area: str = "descriptions"
+    """The folder of the pointers by which entries are found; FETCHED for those that came from a remote."""
+
+    def pointers(self, description: str) -> str:
+        """Returns the folder that lists the entries of a description."""
+        return self.layout.path(self.area, description)
 
     def find(
         self,
@@ -79,6 +85,7 @@ class Source(NamedTuple):
             disk: The disk.
             rejected: Gets every entry that was looked at and not used, with the reason.
         """
+        from .records import fetched  # not on the path of a hit
         from .records.validity import Observation
 
         seen = Observation(root_paths, disk)
@@ -87,10 +94,15 @@ class Source(NamedTuple):
                 inputs = entry.record["inputs"]
                 stamped = seen.stamps(inputs)
                 problem = seen.problem(inputs) or self.problem(entry)
+                pointer, origin = "", entry.origin
+                if self.area == FETCHED and not problem:
+                    pointer = os.path.join(self.pointers(description), entry.key)
+                    offer = fetched.read(pointer)
+                    problem, origin = offer.problem(disk), offer.origin
             except UNREADABLE:
                 problem = NO_RECORD
             if not problem:
-                return Match(entry._replace(watched=stamped.watched), stamped)
+                return Match(entry._replace(watched=stamped.watched, origin=origin), stamped, pointer)
             rejected.append(Rejected(entry.folder, problem))
         return None
 
@@ -99,7 +111,7 @@ class Source(NamedTuple):
     ) -> list[Entry]:
         """Returns the entries with this description that fit, the best first."""
         ranked: list[tuple[int, Entry]] = []
-        for name in self._names(self.layout.description(description), rejected):
+        for name in self._names(self.pointers(description), rejected):
             entry = self.read(name, rejected)
             if entry is None:
                 continue
@@ -117,6 +129,8 @@ class Source(NamedTuple):
         try:
             return sorted(os.listdir(folder))
         except OSError:
+            if self.area == FETCHED:
+                return []  # what a remote says of it comes later
             exists = os.path.isdir(self.layout.root)
             reason = "holds no entry for this description" if exists else "there is no such folder"
             rejected.append(Rejected(self.layout.root, OLDER if self.layout.is_of_older_opforge else reason))
@@ -149,6 +163,7 @@ class Store:
         self.owners = owners
         self.layers = tuple(Source(Layout(layer), owners) for layer in layers)
         self.own = Source(self.layout, owners, origin="cache")
+        self.fetched = Source(self.layout, owners, area=FETCHED)
         self.disk = disk or Disk()
 
     def get(

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "src/opforge": "opforge",
-    **{part: f"opforge/{part}" for part in ("accelerator", "builders", "cache", "ops")},
+    **{part: f"opforge/{part}" for part in ("accelerator", "builders", "cache", "ops", "packages", "remote")},
 }
 """Folder of the checkout -> its path in the package."""
 MODULES = {"src/opforge_autoload.py": "opforge_autoload.py"}

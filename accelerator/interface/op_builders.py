@@ -86,11 +86,17 @@ class BuilderLink(Devices):
         Raises what the builder's `load` raises, and OpNotFoundError if the accelerator offers no such op. That error
         lists the offered ops, each with whether it can be built, and similar names.
         """
-        builder = self.create_op_builder(class_name)
-        if builder is None:
-            readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}
-            raise OpNotFoundError(class_name, self.name, readiness, self.op_builder_problems())
-        return builder.load(verbose=verbose)
+        try:
+            builder = self.create_op_builder(class_name)
+            if builder is None:
+                readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}
+                raise OpNotFoundError(class_name, self.name, readiness, self.op_builder_problems())
+            return builder.load(verbose=verbose)
+        except BaseException as error:
+            from opforge import tracebacks
+
+            tracebacks.shorten(error)
+            raise
 
     def build_extension(self) -> type[Any]:
         """Returns the `build_ext` command class for a setup script that compiles against torch."""

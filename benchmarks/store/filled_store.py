@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 
+from opforge.cache.records.entry import with_record_key
+
 RECORD = "record.json"
 
 
@@ -35,7 +37,7 @@ def fill(root: str, size: int) -> None:
         for link in links:
             link.create(folders["entries"])
         with open(os.path.join(folders["entries"], RECORD), "w", encoding="utf-8") as file:
-            json.dump({**record, "key": key, "plan": key, "description": key}, file)
+            json.dump(with_record_key({**record, "key": key, "plan": key, "description": key}), file)
         for area in ("plans", "descriptions"):
             with open(os.path.join(folders[area], name), "wb"):
                 pass

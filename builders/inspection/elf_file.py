@@ -16,14 +16,19 @@ MAGIC, FORM = b"\x7fELF", b"\x02\x01"
 """FORM: 64 bits, little-endian."""
 HEADER = struct.Struct("<8xB7xHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
+SEGMENT = struct.Struct("<IIQQQQQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 DYNAMIC = struct.Struct("<qQ")
 NEED, NEED_NAME = struct.Struct("<HHIII"), struct.Struct("<IHHII")
 NOTE = struct.Struct("<III")
 NOBITS, NOTES, LARGE_INDEX, LARGE_COUNT = 8, 7, 0xFFFF, 0
 """Types of sections: without content, and notes. Values of the header that stand for a field of the first section."""
-NEEDED = 1
-"""The tag of a library that is needed."""
+NEEDED, RPATH, TEXTREL, RUNPATH, FLAGS = 1, 15, 22, 29, 30
+"""Tags of the dynamic section: a library that is needed, two search paths, two marks of relocations in code."""
+TEXTREL_FLAG = 4
+"""The mark of relocations in code among the FLAGS."""
+STACK, EXECUTABLE = 0x6474E551, 1
+"""The kind of segment that says how the stack is mapped, and the flag of memory that can be executed."""
 UNDEFINED, DEFAULT, GLOBAL, WEAK, FUNCTION = 0, 0, 1, 2, 2
 """Of a symbol: the section if another library defines it, a visibility, two bindings, and a type."""
 CUDA, AMDGPU = "cuda", "amdgpu"
@@ -67,9 +72,10 @@ class ElfFile:
         if not file.starts_with(MAGIC + FORM):
             raise FileFormatError(f"{file.name} is not an ELF file of 64 bits, little-endian")
         fields = file.unpack(HEADER, 0, "its header")
-        self.abi_version, _type, machine, _version, _entry, _segments, offset, self.flags, *sizes = fields
+        self.abi_version, _type, machine, _version, _entry, self._segments_at, offset, self.flags, *sizes = fields
         self.machine = MACHINES.get(machine, f"machine {machine}")
         _header, _segment, _segment_count, entry_size, count, names_index = sizes
+        self._segment_count = sizes[2]
         self._all: list[Section] = []
         self.sections: dict[str, Section] = {}
         """By name; of several with the same name the first."""
@@ -109,19 +115,34 @@ class ElfFile:
             for at, info, other, index, _value, size in SYMBOL.iter_unpack(table.content(0, len(table), name))
         ]
 
+    def segments(self) -> list[tuple[int, int]]:
+        """Returns the kind and the flags of each segment, which decide how the file is mapped."""
+        at, segments = self._segments_at, list[tuple[int, int]]()
+        for number in range(self._segment_count if at else 0):
+            kind, flags, *_rest = self._file.unpack(SEGMENT, at + number * SEGMENT.size, "its segments")
+            segments.append((kind, flags))
+        return segments
+
+    def dynamic(self) -> list[tuple[int, int]]:
+        """Returns the tags of the dynamic section with their values."""
+        section = self.sections.get(".dynamic")
+        if section is None:
+            return []
+        table, entries = self.content(section), list[tuple[int, int]]()
+        for at in range(0, len(table), DYNAMIC.size):
+            tag, value = table.unpack(DYNAMIC, at, "its dynamic section")
+            if tag == 0:
+                break
+            entries.append((tag, value))
+        return entries
+
     def needed(self) -> list[str]:
         """Returns the names of the libraries that have to be loaded first."""
         section = self.sections.get(".dynamic")
         if section is None:
             return []
-        table, name_at, needed = self.content(section), self._names(section.link), []
-        for at in range(0, len(table), DYNAMIC.size):
-            tag, value = table.unpack(DYNAMIC, at, "its dynamic section")
-            if tag == 0:
-                break
-            if tag == NEEDED:
-                needed.append(name_at(value))
-        return needed
+        name_at = self._names(section.link)
+        return [name_at(value) for tag, value in self.dynamic() if tag == NEEDED]
 
     def needed_versions(self) -> list[str]:
         """Returns the versions of other libraries' symbols that this one uses, such as GLIBC_2.14."""

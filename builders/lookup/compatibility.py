@@ -79,7 +79,17 @@ def _build_problems(spec: OpSpec) -> list[str]:
         problems += error.reasons
     except (BuildResourceError, CacheDirError, SourceNotFoundError, ToolchainError) as error:
         problems.append(str(error))
-    return problems
+    return [] if problems and _is_offered(spec) else problems
+
+
+def _is_offered(spec: OpSpec) -> bool:
+    """Returns whether `load` would fetch the op from a remote."""
+    from .finder import offered
+
+    try:
+        return bool(offered(spec, current_store(), False, []))
+    except (CacheDirError, SourceNotFoundError):
+        return False
 
 
 def _toolchain_problems(spec: OpSpec) -> list[str]:

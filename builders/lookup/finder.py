@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -17,9 +18,10 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import machine_folder
 from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import can_write
-from opforge.cache.layout import PACKAGE_LAYER, Layout
+from opforge.cache.filesystem.trust import folder_problem
+from opforge.cache.layout import FETCHED, PACKAGE_LAYER, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
-from opforge.errors import PrebuiltRequiredError, ToolchainNotFoundError
+from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
 
 from . import memory
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Match, Store
 
+log = logging.getLogger("opforge")
 FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]
 
 
@@ -73,12 +76,17 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     began, seen = time.perf_counter(), list[Rejected]()
     store = store or current_store()
     try:
-        entry = None if force else search(spec, store, exact, None, seen)
+        entry = None if force else _search_and_ask(spec, store, exact, seen)
     finally:
         rejected += dict.fromkeys(seen)
     if entry:
+        if entry.origin.endswith(UNSIGNED):
+            log.warning("%s: its library came without a signature, from %s", spec.name, entry.origin)
         log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
+    from opforge import variables  # not on the path of a hit
+
+    variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
@@ -87,10 +95,61 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     return None
 
 
+def _search_and_ask(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
+    """Searches here, and after a miss asks the remotes. Raises what `search` raises, unless a remote has an entry."""
+    has_asked = False
+
+    def ask() -> Entry | None:
+        nonlocal has_asked
+        entry, has_asked = None if has_asked else ask_remotes(spec, store, exact, rejected), True
+        return entry
+
+    try:
+        return search(spec, store, exact, None, rejected, ask) or ask()
+    except (ToolchainError, OpIncompatibleError):  # without a compiler for the target, a remote is the only way
+        if entry := ask():
+            return entry
+        raise
+
+
+def ask_remotes(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Entry | None:
+    """Returns an entry that a remote has for the spec, after fetching it; None if no remote is configured or has one.
+
+    What was fetched before is verified again if the trust file has changed, even if no remote is configured.
+    """
+    if settings.prebuilt() == "ignore" or not (settings.remotes() or os.path.isdir(store.layout.path(FETCHED))):
+        return None
+    from . import remotes  # not on the path of a hit
+
+    into = remotes.bring(spec, store, exact, rejected)
+    return search(spec, into, exact, None, rejected) if into else None
+
+
+def offered(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> str:
+    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library.
+
+    `rejected` gets the offers that do not fit and the remotes that were not asked, with the reason.
+    """
+    if settings.prebuilt() == "ignore" or not settings.remotes():
+        return ""
+    from . import remotes  # not on the path of a hit
+
+    request = remotes.request_for(spec, store, exact)
+    return next((line for source in remotes.sources() if (line := source.offered(request, rejected))), "")
+
+
 def search(
-    spec: OpSpec, store: Store, exact: bool, find_toolchain: FindToolchain | None, rejected: list[Rejected]
+    spec: OpSpec,
+    store: Store,
+    exact: bool,
+    find_toolchain: FindToolchain | None,
+    rejected: list[Rejected],
+    ask: Callable[[], Entry | None] | None = None,
 ) -> Entry | None:
-    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises."""
+    """Searches as `find` does, but appends to `rejected`, which is filled even if the look-up raises.
+
+    `ask` asks the remotes. It is called before a compiler is looked for, unless the store has this description.
+    """
     sources = sources_of(spec, store)
     lookup = memory.Lookup(spec, store, sources, root_paths(spec), exact)
     # A toolchain that a caller hands in is in no look-up's name.
@@ -109,6 +168,10 @@ def search(
         if snapshot:
             memory.remember(lookup, {}, {}, match, snapshot)
         return match.entry
+    if ask and settings.remotes():
+        description = description or _description_key(spec)
+        if not os.path.isdir(store.layout.description(description)) and (entry := ask()):
+            return entry
     find_toolchain = find_toolchain or toolchains.find_toolchain
     programs: Mapping[str, object] = {}
     try:
@@ -160,8 +223,20 @@ def _match(lookup: memory.Lookup, description: str, rejected: list[Rejected]) ->
 
 def sources_of(spec: OpSpec, store: Store) -> list[Source]:
     """Returns where prebuilt entries are looked for, in order; nothing if OPFORGE_PREBUILT forbids it."""
-    sources = [*store.layers, *package_sources(spec.package, store.owners)]
+    sources = [*store.layers, *package_sources(spec.package, store.owners), *installed_sources(store.owners)]
+    if os.path.isdir(store.layout.path(FETCHED)):
+        sources.append(store.fetched)
     return sources if sources and settings.prebuilt() != "ignore" else []
+
+
+def installed_sources(owners: Collection[int]) -> list[Source]:
+    """Returns the folders of installed kernel packages that hold libraries, but for those that others could change."""
+    sources = []
+    for root, _scope in settings.kernel_folders():
+        layout = Layout(root)
+        if os.path.isdir(layout.path("descriptions")) and folder_problem(root, owners) is None:
+            sources.append(Source(layout, owners))
+    return sources
 
 
 def package_sources(package: str, owners: Collection[int]) -> list[Source]:
@@ -183,5 +258,14 @@ def add_other_descriptions(spec: OpSpec, store: Store, rejected: list[Rejected])
 
     paths, seen = root_paths(spec), {entry.where for entry in rejected}
     for source in sources_of(spec, store):
+        if source.area == FETCHED:
+            continue  # all entries of the store, most of which were built here
         others = rejected_entries(source.layout, spec.name, spec.target.device, paths, store.disk)
         rejected += [Rejected(folder, reason) for folder, reason in others if folder not in seen]
+
+
+def shorten(error: BaseException) -> None:
+    """Ends the traceback of an error at the line that called opforge; see `tracebacks.shorten`."""
+    from opforge import tracebacks  # not on the path of a hit
+
+    tracebacks.shorten(error)

@@ -20,13 +20,14 @@ from opforge.builders.spec import abi, machine
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.disk import ABSENT, Disk, FlatStamps
 from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.layout import FETCHED
 from opforge.cache.records.entry import Entry, is_record
 
 if TYPE_CHECKING:
     from opforge.builders.spec.op_spec import OpSpec
     from opforge.cache.store import Match, Source, Store
 
-FORMAT = 1
+FORMAT = 2
 LOOKUP_FIELDS = ("inputs", "shims")
 """The longest fields of a record. They are needed to choose an entry, and not to load it."""
 
@@ -91,10 +92,10 @@ def recall(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
         if not is_record(record):
             return None
         watched = FlatStamps(paths[: memory["watched"]], memory["stamps"][: 4 * memory["watched"]])
-        entry = Entry(key, source.layout.entry(key), record, source.origin or source.layout.root, watched)
+        entry = Entry(key, source.layout.entry(key), record, memory["origin"], watched)
         if source.problem(entry) is not None:
             return None
-        if source is store.own and memory["pointer"]:
+        if memory["pointer"]:
             note_use(store, memory["pointer"])
         return entry
     except UNREADABLE:
@@ -121,7 +122,9 @@ def take_snapshot(lookup: Lookup, description: str) -> Snapshot:
     at = disk.now_ns()
     folders = _program_folders()
     for source in lookup.sources:
-        folders.append(_nearest(source.layout.description(description), source.layout.root, disk))
+        folders.append(_nearest(source.pointers(description), source.layout.root, disk))
+        if source.area == FETCHED:  # the trust file decides whether what was fetched may be loaded
+            folders.append(settings.trust_file())
     return Snapshot(at, [(path, _stamp(path, disk)) for path in dict.fromkeys(folders)], _absent_paths(lookup.spec))
 
 
@@ -145,14 +148,15 @@ def remember(
     if not match.stamped.is_complete or stamps.is_racy(snapshot.at) or FlatStamps((), code).is_racy(snapshot.at):
         return
     entry = match.entry
-    origins = [source.origin or source.layout.root for source in lookup.sources]
+    folders_of = [source.layout.entry(entry.key) for source in lookup.sources]
     record = {name: value for name, value in entry.record.items() if name not in LOOKUP_FIELDS}
     name = lookup.name(programs)
     memory = {
         "format": FORMAT,
         "name": name,
         "key": entry.key,
-        "source": origins.index(entry.origin) if entry.origin in origins else -1,
+        "source": folders_of.index(entry.folder) if entry.folder in folders_of else -1,
+        "origin": "cache" if entry.origin == "built" else entry.origin,
         "pointer": match.pointer,
         "record": record | {"stamp": list(disk.stamp(entry.library) or ())},
         "code": code,

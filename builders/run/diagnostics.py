@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opforge.builders.resources import ended_by_signal, exhausted_resource, no_inodes
@@ -24,8 +24,19 @@ LINK = re.compile(
 NINJA_LINE = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
 MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
-REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY", re.MULTILINE)
-"""A registration block in the line that a diagnostic is about, as `_context` marks it."""
+REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY[A-Z_]*(?P<arguments>[^{\n]*)", re.MULTILINE)
+"""The head of a registration block in the line that a diagnostic is about, as `_context` marks it."""
+UNKNOWN_MACRO = re.compile(
+    r"expected constructor|expected unqualified-id|unknown type name|requires a type specifier|does not name a type|"
+    r"forbids declaration|expected '[)]' before|STABLE_TORCH_LIBRARY|TORCH_BOX"
+)
+"""What g++ and clang report of a macro that is not defined."""
+CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
+"""The line below the source in which g++ and clang mark the place of an error."""
+GUTTER = re.compile(r"^ *\d* \| ?")
+"""What g++ prints before a line of the source."""
+OLD_STANDARD = re.compile(r"^-std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)$")
+TORCH_HEADER = re.compile(r"/(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
 LONGEST_LINE = 400
 """The number of characters of a line that a message shows; the log has all of it."""
 CONTEXT_BEFORE, CONTEXT_AFTER = 5, 4
@@ -59,13 +70,14 @@ def build_error(op: str, status: int, output: str, log: str, folder: str = "") -
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
-        context = _context(first["file"], first["line"])
-        message = f"{location}: error: {first['message']}{_advice(first['message'], context)}"
-        return CompileError.of(op, title, message, context, argv, log, diagnostics)
+        context = _context(first["file"], first["line"], _caret(lines, first))
+        hint = _hint(first["message"], context) or _standard_hint(argv, first["file"])
+        shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
+        return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
     if link_lines and not SUMMARY.search(link_lines[0]):
-        message = link_lines[0].strip() + _advice(link_lines[0])
-        return CompileError.of(op, title, message, "", argv, log, [*diagnostics, *map(_unlocated, link_lines)])
+        message, hint = link_lines[0].strip(), _hint(link_lines[0])
+        return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, *map(_unlocated, link_lines)])
     exhausted = no_inodes(op, folder, log)
     if exhausted:
         return exhausted
@@ -155,25 +167,55 @@ def not_loadable(op: str, problem: str) -> CompileError:
     )
 
 
-def _advice(text: str, context: str = "") -> str:
-    """Returns what to do about a diagnostic, as lines to append; empty if nothing is known.
+def _hint(text: str, context: str = "") -> str:
+    """Returns what to do about a diagnostic, as a line of the message; empty if nothing is known.
 
     `context` is the source around it, as `_context` returns it.
     """
     if header := MISSING_HEADER.match(text):
         name = header["name"]
-        return f"\n(add the folder that holds {name} to include_dirs, or install the package that provides it)"
+        return f"hint: add the folder that holds {name} to include_dirs, or install the package that provides it"
     if library := MISSING_LIBRARY.search(text):
         return (
-            f"\n(install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder)"
+            f"hint: install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder"
         )
     if "needs torch_target" in text or "need torch_target" in text:
-        return "\n(set torch_target in the builder, or pass it to opforge.load)"
+        return "hint: set torch_target in the builder, or pass it to opforge.load"
     if "torch::stable::detail::StableLibrary::Boxed" in text:
-        return '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))'
-    if REGISTRATION.search(context):
-        return "\n(this macro is in torch/csrc/stable/library.h: is that included above?)"
+        return 'hint: wrap the function: m.impl("name", TORCH_BOX(&function))'
+    block = REGISTRATION.search(context)
+    if block and UNKNOWN_MACRO.search(text) and "did you mean" not in text:
+        return "hint: this macro is in torch/csrc/stable/library.h: is that included above?"
     return ""
+
+
+def _standard_hint(argv: Sequence[str], file: str) -> str:
+    """Returns a hint if one of torch's headers is compiled for a C++ standard that is too old for it."""
+    standards = [word for word in argv if word.startswith("-std=")]
+    if standards and OLD_STANDARD.match(standards[-1]) and TORCH_HEADER.search(file):
+        return f"hint: torch's headers need C++17: remove {standards[-1]} from extra_compile_args, or write -std=c++17"
+    return ""
+
+
+def _further(diagnostics: Sequence[Mapping[str, Any]], log: str) -> str:
+    """Returns how many other errors there are, as a line of the message; empty if there are none."""
+    errors = {tuple(entry.values()) for entry in diagnostics if entry["severity"] == "error"}
+    number = len(errors) - 1
+    where = "in the full log" if log else "in CompileError.diagnostics"
+    return f"and {number} further {'error' if number == 1 else 'errors'} {where}" if number > 0 else ""
+
+
+def _caret(lines: Sequence[str], diagnostic: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the line of the source as the compiler printed it, with tabs replaced, and the marks below it.
+
+    Both are empty if it printed none.
+    """
+    start = f"{diagnostic['file']}:{diagnostic['line']}:{diagnostic['column']}:"
+    for number, line in enumerate(lines[:-2]):
+        if line.startswith(start) and CARET_LINE.match(lines[number + 2]):
+            width = len(match[0]) if (match := GUTTER.match(lines[number + 1])) else 0
+            return lines[number + 1][width:], lines[number + 2][width:].rstrip()
+    return "", ""
 
 
 def _failed_step(lines: list[str]) -> tuple[str, str]:
@@ -188,14 +230,21 @@ def _failed_step(lines: list[str]) -> tuple[str, str]:
     return title, ""
 
 
-def _context(path: str, line: int) -> str:
-    """Returns ten lines of the source around a line, which is marked; empty if the source cannot be read."""
+def _context(path: str, line: int, caret: tuple[str, str] = ("", "")) -> str:
+    """Returns ten lines of the source around a line, which is marked; empty if the source cannot be read.
+
+    `caret` is what `_caret` returns. A text that is not the file's, such as that of a macro, is left out.
+    """
     try:
         with open(path.encode(), encoding="utf-8", errors="replace") as file:  # the name is UTF-8 whatever the locale
             source = file.read().splitlines()
     except OSError:
         return ""
+    text, marks = caret
     first, last = max(1, line - CONTEXT_BEFORE), min(len(source), line + CONTEXT_AFTER)
-    return "\n".join(
-        f"{'>' if number == line else ' '}{number:5} | {source[number - 1]}" for number in range(first, last + 1)
-    )
+    shown = []
+    for number in range(first, last + 1):
+        is_marked = number == line and marks and text.split() == source[number - 1].split()
+        shown.append(f"{'>' if number == line else ' '}{number:5} | {text if is_marked else source[number - 1]}")
+        shown += [f"       | {marks}"] if is_marked else []
+    return "\n".join(shown)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from opforge import settings
@@ -17,6 +18,7 @@ from opforge.builders.resources import exhausted_resource
 from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
+from opforge.builders.waiting import build_notices as waiting
 from opforge.cache import publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
@@ -43,6 +45,7 @@ from .job import Job
 from .parallelism import compiler_jobs, note_peak
 
 if TYPE_CHECKING:
+    from opforge.builders.lookup.remotes import Building
     from opforge.builders.spec.op_spec import OpSpec
 
     from . import ninja
@@ -64,7 +67,29 @@ def build(
     `rejected` are the stored entries that do not fit: if there is no compiler, the error lists them. `force` builds
     even if another process has published an entry meanwhile. Raises BuildError, CacheDirError, LockTimeoutError.
     """
+    waiting.check_builds_are_allowed(spec.name, rejected)
     store = writable_store(store)
+    if not settings.remotes():
+        return _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, None)
+    from opforge.builders.lookup.remotes import Building
+
+    with Building(spec, store) as building:
+        entry = _build(spec, rejected, on_progress, force, jobs, store, find_toolchain, building)
+        building.is_done(entry)
+    return entry
+
+
+def _build(
+    spec: OpSpec,
+    rejected: Sequence[Rejected],
+    on_progress: ninja.Progress | None,
+    force: bool,
+    jobs: int | None,
+    store: Store,
+    find_toolchain: FindToolchain,
+    building: Building | None,
+) -> Entry:
+    """Returns the op's entry as `build` does. `building` is what the remotes see of it."""
     description = description_key(spec)
     lookup = memory.Lookup(spec, store, sources_of(spec, store), root_paths(spec))
     snapshot = memory.take_snapshot(lookup, description)
@@ -78,8 +103,7 @@ def build(
 
     def progress(done: int, total: int, title: str) -> None:
         lock.progress(lock_path, f"step {done} of {total}, log {job.log}")
-        if on_progress:
-            on_progress(done, total, title)
+        (on_progress or line.step)(done, total, title)
 
     job = Job(
         plan=plan,
@@ -92,11 +116,17 @@ def build(
         reuse=not force,
         on_progress=progress,
     )
+    (expected,) = waiting.weights([plan], store.layout)
+    waiting.warn_if_ranks_wait(spec.name, expected)
+    line = waiting.BuildLine(spec.name, expected)
     requested = built = time.time()
     output = ""
 
     def look_again() -> Match | None:
-        return None if force else store.get(plan.key, paths, [], abi.interface_problem)
+        if force:
+            return None
+        match = store.get(plan.key, paths, [], abi.interface_problem)
+        return match or (building.look() if building else None)
 
     def run(folder: str) -> BuildResult:
         nonlocal built, output
@@ -113,17 +143,18 @@ def build(
     limits = settings.cache_max_size(), settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
-        match = publish.build(
-            store,
-            plan_key=plan.key,
-            description=description,
-            label=spec.name,
-            root_paths=paths,
-            execute=run,
-            look_again=look_again,
-            state=key_of([store.disk.stamp(path) for path in sources]),
-            timeout=settings.lock_timeout(),
-        )
+        with nullcontext() if on_progress else line:
+            match = publish.build(
+                store,
+                plan_key=plan.key,
+                description=description,
+                label=spec.name,
+                root_paths=paths,
+                execute=run,
+                look_again=look_again,
+                state=key_of([store.disk.stamp(path) for path in sources]),
+                timeout=settings.lock_timeout(),
+            )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except BuildError:
@@ -142,7 +173,8 @@ def build(
     else:
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
     bounds.enforce(store.layout, *limits)
-    if not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
+    is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
+    if is_own and not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
         programs = {} if spec.uses_host_compiler else toolchain.programs()
         memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
     _log_first_warning(spec.name, output, match.entry)

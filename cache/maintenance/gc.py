@@ -30,6 +30,7 @@ KINDS = {
     "": "temporary file",
     "descriptions": "description",
     "failures": "failure",
+    "fetched": "pointer to a fetched entry",
     "index": "index of entry points",
     "locks": "lock",
     "logs": "log",
@@ -249,7 +250,7 @@ def _remove(layout: Layout, eviction: Eviction, trash: _Trash, errors: list[Cach
 def _unlink(eviction: Eviction, trash: _Trash) -> bool:
     if eviction.kind == KINDS["locks"]:
         return lock.remove(eviction.path)
-    is_pointer = eviction.kind in (KINDS["plans"], KINDS["descriptions"])
+    is_pointer = eviction.kind in [KINDS[area] for area in pointers.AREAS]
     if not is_pointer and os.path.isdir(eviction.path) and not os.path.islink(eviction.path):
         if eviction.kind == KINDS["staging"]:
             shutil.rmtree(eviction.path)

@@ -96,15 +96,17 @@ def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
 
 
 def entries(layout: Layout, last_uses: Mapping[str, float] | None = None) -> list[StoredEntry]:
-    """Returns every entry of a store, by op and age, the newest first. Writes new summaries to the store.
+    """Returns every entry of a store, by op and age, the newest first.
 
-    `last_uses` are the entries' last uses, if the caller has read the store's pointers.
+    New summaries are written to the store; a layer is left as it is. `last_uses` are the entries' last uses, if the
+    caller has read the store's pointers.
     """
     used = pointers.read(layout).last_uses() if last_uses is None else last_uses
     summaries = Summaries(layout)
     folders = subfolders(layout.path("entries"))
     stored = [_stored(folder, summaries, used.get(folder.name, 0.0)) for folder in folders]
-    summaries.save([folder.name for folder in folders])
+    if os.path.isdir(layout.path("plans")):  # a layer has none: its bytes may be those of an image or a wheel
+        summaries.save([folder.name for folder in folders])
     return sorted((entry for entry in stored if entry), key=lambda entry: (entry.op, -entry.built))
 
 

@@ -1,4 +1,4 @@
-"""The pointers of a store: empty files by which plans and descriptions name entries. Their times are the last uses."""
+"""The pointers of a store: files by which plans and descriptions name entries. Their times are the last uses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from typing import NamedTuple
 
 from opforge.cache.filesystem.files import is_temp_name
-from opforge.cache.layout import Layout
+from opforge.cache.layout import FETCHED, Layout
 
-AREAS = ("plans", "descriptions")
+AREAS = ("plans", "descriptions", FETCHED)
 
 
 class Pointer(NamedTuple):
@@ -56,6 +56,8 @@ def read(layout: Layout) -> Pointers:
                         empty.append((area, folder.path, folder.stat(follow_symlinks=False).st_mtime))
                 except FileNotFoundError:
                     continue  # another process has just removed it
+        except FileNotFoundError:
+            is_complete = is_complete and area == FETCHED  # it is made when something is fetched
         except OSError:
             is_complete = False
     return Pointers(files, empty, temp_files, is_complete)

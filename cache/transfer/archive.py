@@ -16,13 +16,16 @@ from contextlib import ExitStack
 from typing import IO, NamedTuple
 
 from opforge.cache import staging
-from opforge.cache.admit import admit, checked_record
+from opforge.cache.admit import admit, checked_record, point_to_fetched
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
 from opforge.cache.layout import DIGITS, Layout
 from opforge.cache.records.entry import BUILD, RECORD, read_record
+from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
 from opforge.errors import ArchiveError
 
+IMPORTED = Fetched(remote="cache", offer="", signatures=(), signer="").to_bytes()
+"""What is kept beside an imported entry: like one that was fetched, it is found whatever compiler is here."""
 MEMBER = re.compile(rf"entries/([0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}})/(\w[\w.-]*)")
 MAX_JSON, MAX_LIBRARY = 4 << 20, 4 << 30
 """Limits on the bytes of a record and of a library. A build that read ten thousand files takes 2 MB. JSON takes up to
@@ -58,7 +61,7 @@ def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
                     op, files = _open_entry(layout.entry(key), opened)
                     sizes = {name: os.fstat(file.fileno()).st_size for name, file in files.items()}
                     for name, file in files.items():
-                        archive.addfile(_member(f"entries/{key}/{name}", sizes[name]), file)
+                        archive.addfile(member(f"entries/{key}/{name}", sizes[name]), file)
                     if files:
                         transfers.append(Transfer(key, op, sum(sizes.values())))
         os.replace(temporary, path)
@@ -82,11 +85,11 @@ def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes
         return "", {}
 
 
-def _member(name: str, size: int) -> tarfile.TarInfo:
-    """Returns a member in which nothing differs between two exports: no time, no owner."""
-    member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = size, 0o500 if name.endswith(".so") else 0o600, 0
-    return member
+def member(name: str, size: int) -> tarfile.TarInfo:
+    """Returns a member's header, in which nothing differs between two exports: no time, no owner."""
+    header = tarfile.TarInfo(name)
+    header.size, header.mode, header.mtime = size, 0o500 if name.endswith(".so") else 0o600, 0
+    return header
 
 
 def unpack(layout: Layout, path: str, owners: Collection[int]) -> list[Transfer]:
@@ -116,20 +119,20 @@ def _unpack(layout: Layout, reader: TarReader, owners: Collection[int], transfer
     """Adds each entry to `transfers` once it is published. Raises ValueError for what an export would not write."""
     current, sizes, seen, folder = "", dict[str, int](), set[str](), ""
     try:
-        for member, size in reader.members():
-            match = MEMBER.fullmatch(member)
+        for path, size in reader.members():
+            match = MEMBER.fullmatch(path)
             if match is None:
-                raise ValueError(f"{member!r} is not a file of an entry")
+                raise ValueError(f"{path!r} is not a file of an entry")
             key, name = match.groups()
             is_json = name in (RECORD, BUILD)
             if size > (MAX_JSON if is_json else MAX_LIBRARY):
-                raise ValueError(f"{member!r} is larger than any {'record' if is_json else 'library'}")
+                raise ValueError(f"{path!r} is larger than any {'record' if is_json else 'library'}")
             if key != current and folder:
                 transfers.append(_publish(layout, current, folder, sizes, owners))
                 _remove(folder)
                 folder = ""
             if name in sizes if key == current else key in seen:
-                raise ValueError(f"{member!r} is in it twice")
+                raise ValueError(f"{path!r} is in it twice")
             if not folder:
                 current, sizes, folder = key, {}, staging.new_folder(layout, key)
                 seen.add(key)
@@ -168,7 +171,8 @@ def _publish(layout: Layout, key: str, folder: str, sizes: Mapping[str, int], ow
         record = checked_record(finished, owners, key)
         if not record["op"].isidentifier():
             raise ValueError(f"it names the op {record['op']!r}, which is no identifier")
-        _entry, is_new = admit(layout, finished, owners)
+        entry, is_new = admit(layout, finished, owners)
+        point_to_fetched(layout, entry, record["description"], IMPORTED)
     except ValueError as error:
         raise ValueError(f"entry {key} is damaged: {error}") from error
     return Transfer(key, record["op"], sum(sizes.values()), is_new)

@@ -1,21 +1,26 @@
 """Reads a tar archive of entries in one pass and within bounds: on memory, files, bytes, and what they unpack to.
 
 Python's tarfile keeps every member in memory, and what damaged headers make it do differs between versions. This reader
-accepts only what an export writes: regular files, with a pax record for a long name; plain, or as gzip, bzip2 or xz.
+accepts only what an export writes: regular files, with a pax record for a long name; plain, or as gzip, bzip2, xz or
+zstd.
 """
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
 import io
 import lzma
 import os
 import re
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
+
+from opforge.errors import ExtraNotInstalledError
 
 BLOCK, CHUNK = 512, 64 << 10
 MAX_FILES, MAX_BYTES = 200_000, 64 << 30
@@ -30,6 +35,8 @@ EMPTY_BYTES = 10_240
 """Size of an archive without members. A larger one that has none has lost them."""
 XZ_MEMORY = 128 << 20
 """Memory for unpacking xz, in bytes. An archive names the size itself, up to 4 GiB; `xz -9` needs half of this."""
+ZSTD_WINDOW_LOG = 23
+"""Memory for unpacking zstd: 8 MiB, which every level up to 19 keeps to."""
 REGULAR, PAX = b"0\0", b"x"
 """The kinds of members that are accepted: files, spelled in one of two ways, and records about the next file."""
 PAX_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,100})=")
@@ -57,10 +64,47 @@ class _XzFile(io.RawIOBase):
         return len(content)
 
 
+class _ZstdFile(io.RawIOBase):
+    """Reads one zstd frame with a bound on the window that it may ask for."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file, self._zstd = file, zstd()
+        options = {self._zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
+        self._decompressor = self._zstd.ZstdDecompressor(options=options)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = b""
+        try:
+            while not content and not self._decompressor.eof:
+                packed = self._file.read(CHUNK) if self._decompressor.needs_input else b""
+                if self._decompressor.needs_input and not packed:
+                    raise EOFError("it ends within a frame")
+                content = self._decompressor.decompress(packed, len(buffer))
+        except self._zstd.ZstdError as error:
+            raise ValueError(str(error)) from error
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def zstd() -> Any:
+    """Returns the module that packs and unpacks zstd. Raises ExtraNotInstalledError if there is none."""
+    try:
+        if sys.version_info >= (3, 14):
+            return importlib.import_module("compression.zstd")
+        return importlib.import_module("backports.zstd")
+    except ImportError as error:
+        raise ExtraNotInstalledError("The compression of fetched ops", "backports.zstd", "sign") from error
+
+
 FORMATS: tuple[tuple[bytes, Callable[[IO[bytes]], io.BufferedIOBase]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\0", lambda file: io.BufferedReader(_XzFile(file), CHUNK)),
+    (b"\x28\xb5\x2f\xfd", lambda file: io.BufferedReader(_ZstdFile(file), CHUNK)),
 )
 """The first bytes of each compression, and what reads it."""
 
@@ -78,7 +122,8 @@ def open_regular(path: str) -> IO[bytes]:
 class TarReader:
     """The members of an archive, in order: `members` yields each header, `content` the bytes of the current one."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], allowed: int | None = None) -> None:
+        """Begins to read. `allowed` bounds the bytes that it may unpack to, if they are known."""
         head = file.read(6)
         file.seek(0)
         size = os.fstat(file.fileno()).st_size
@@ -88,6 +133,7 @@ class TarReader:
             if head.startswith(magic):
                 self._stream = reader(file)
                 self._allowed = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * size))
+        self._allowed = min(self._allowed, MAX_BYTES if allowed is None else allowed)
         self._total = self._unread = self._padding = 0
 
     def members(self) -> Iterator[tuple[str, int]]:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.ops.triton.caching import triton_cache
 
+    from .builders.batch import prepare
     from .builders.jit import load, load_inline
     from .builders.spec.kernel_roots import kernel_root
+    from .builders.waiting.build_notices import no_builds
+    from .packages.load.get_kernel import get_kernel
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(f"opforge runs on Linux, and on macOS without building, not on {sys.platform}")
@@ -27,9 +30,12 @@ __version__ = "0.1.0"
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
     "get_accelerator": "opforge.accelerator.select",
+    "get_kernel": "opforge.packages.load.get_kernel",
     "kernel_root": "opforge.builders.spec.kernel_roots",
     "load": "opforge.builders.jit",
     "load_inline": "opforge.builders.jit",
+    "no_builds": "opforge.builders.waiting.build_notices",
+    "prepare": "opforge.builders.batch",
     "set_accelerator": "opforge.accelerator.select",
     "triton_cache": "opforge.ops.triton.caching",
     "use_accelerator": "opforge.accelerator.select",
@@ -38,9 +44,12 @@ _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
     "get_accelerator",
+    "get_kernel",
     "kernel_root",
     "load",
     "load_inline",
+    "no_builds",
+    "prepare",
     "set_accelerator",
     "triton_cache",
     "use_accelerator",

@@ -1,6 +1,7 @@
 """Events: one JSON object a line for what opforge does, to the file or stream that OPFORGE_LOG names.
 
-Each has `time` (seconds since the epoch), `pid` and `event`: hit, miss, wait, build, verify, quarantine, evict or load.
+Each has `time` (seconds since the epoch), `pid` and `event`: hit, miss, wait, build, verify, quarantine, evict, load,
+fetch or push.
 The other fields depend on the event: `op`, `seconds`, `reasons`, `path`, ...
 """
 

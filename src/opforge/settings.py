@@ -120,6 +120,38 @@ def prebuilt() -> str:
     return value
 
 
+def remotes() -> str:
+    """Returns the URLs of the remotes that are asked for what is not built here, separated by spaces."""
+    return os.environ.get("OPFORGE_REMOTES", "").strip()
+
+
+def offline() -> bool:
+    """Returns whether the network must not be used."""
+    return _flag("OPFORGE_OFFLINE")
+
+
+def config_dir() -> str:
+    """Returns the folder of this user's keys and trust file: $XDG_CONFIG_HOME/opforge, by default in ~/.config."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.config"), "opforge")
+
+
+def trust_file() -> str:
+    """Returns the file that says whose signatures are accepted: OPFORGE_TRUST_FILE, or trust.json in `config_dir`."""
+    chosen = os.environ.get("OPFORGE_TRUST_FILE", "")
+    return os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(config_dir(), "trust.json")
+
+
+def signing_key() -> str:
+    """Returns the secret key that OPFORGE_SIGNING_KEY holds; empty if there is none. It must not be logged."""
+    return os.environ.get("OPFORGE_SIGNING_KEY", "").strip()
+
+
+def signing_command() -> str:
+    """Returns the command that signs instead of a key file; empty if there is none."""
+    return os.environ.get("OPFORGE_SIGNING_COMMAND", "").strip()
+
+
 def sysroot() -> str:
     """Returns the folder of another system's headers and libraries for portable ops; empty for zig's own."""
     value = variable("OPFORGE_SYSROOT")
@@ -145,6 +177,48 @@ def user_flags() -> dict[str, str]:
 def triton_jit() -> bool:
     """Returns whether Triton ops launch through Triton itself: OPFORGE_TRITON_JIT=1, or TRITON_INTERPRET=1."""
     return _flag("OPFORGE_TRITON_JIT") or _flag("TRITON_INTERPRET")
+
+
+def full_traceback() -> bool:
+    """Returns whether tracebacks keep opforge's own frames. Any other value than a false one counts as true."""
+    return variable("OPFORGE_FULL_TRACEBACK").strip().lower() not in FALSE
+
+
+def data_dir() -> str:
+    """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "opforge")
+
+
+def kernel_checkouts() -> dict[str, str]:
+    """Returns the folders of kernel packages that are not installed, by name: OPFORGE_KERNELS."""
+    value = os.environ.get("OPFORGE_KERNELS", "")
+    folders = {}
+    for part in filter(None, value.split(os.pathsep)):
+        name, equals, path = part.partition("=")
+        if not equals or not path:
+            raise SettingError("OPFORGE_KERNELS", value, f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}")
+        folders[name.strip()] = os.path.abspath(os.path.expanduser(path.strip()))
+    return folders
+
+
+def kernel_folders() -> tuple[tuple[str, str], ...]:
+    """Returns the folders in which kernel packages are installed, with what each is for, in the order of the search.
+
+    Those of OPFORGE_KERNEL_PATH, then the environment's, then the user's.
+    """
+    value = os.environ.get("OPFORGE_KERNEL_PATH", "")
+    named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
+    return (
+        *((path, "folder") for path in named),
+        (os.path.join(sys.prefix, "share", "opforge"), "environment"),
+        (data_dir(), "user"),
+    )
+
+
+def installs_kernels() -> bool:
+    """Returns whether get_kernel downloads a package that is not installed."""
+    return _flag("OPFORGE_INSTALL")
 
 
 def lock_timeout() -> float | None:

@@ -85,6 +85,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+EXCERPTS = """
+import importlib, os, re, sys
+for text in excerpts:
+    path = re.match(r"# examples/([^/]+)/(\\S+)\\.py\\n", text)
+    sys.path.insert(0, os.path.join(root, "examples", path[1]))
+    module = path[2].replace("/", ".").removesuffix(".__init__")
+    names = {"__name__": module, "__package__": module if path[2].endswith("__init__") else module.rpartition(".")[0]}
+    importlib.import_module(module)  # the excerpt's classes are declared in its file
+    exec(text, names)
+"""
+
+
+def test_every_excerpt_of_an_example_runs(folder: Path) -> None:
+    pages = [(ROOT / page).read_text() for page in PAGES]
+    blocks = [text for page in pages for text in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
+    excerpts = [text for text in blocks if text.startswith("# examples/")]
+    assert len(excerpts) > 4
+    run(f"root, excerpts = {str(ROOT)!r}, {excerpts!r}\n" + EXCERPTS, folder)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_piece_of_a_page_runs(page: str, folder: Path, shared_store: Path) -> None:
     for package, file in [("my_overrides", "x.h"), ("their_package/csrc", "x.h")]:

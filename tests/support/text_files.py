@@ -9,8 +9,9 @@ from typing import Any
 
 
 def write(folder: Any, name: str, text: str) -> str:
-    """Writes a file and returns its path."""
+    """Writes a file, in folders that are made if they are missing, and returns its path."""
     path = os.path.join(str(folder), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as file:
         file.write(text)
     return path

@@ -81,6 +81,7 @@ EXAMPLES = {
         "A layer must be owned by root, by you or by a user in OPFORGE_TRUSTED_OWNERS, and nobody else may write it."
         " Run: chmod go-w /site, or remove it from OPFORGE_CACHE_LAYERS.",
     ),
+    errors.BuildForbiddenError: (errors.BuildForbiddenError("relu", ["a: old"]), "  - a: old\nBuild it before, with"),
     errors.LockTimeoutError: (errors.LockTimeoutError("relu", 5, "process 7"), "Raise OPFORGE_LOCK_TIMEOUT"),
     errors.LoadError: (errors.LoadError("relu", "/a.so", "undefined symbol", "Name it in libraries"), "Name it in"),
     errors.PortError: (
@@ -90,6 +91,56 @@ EXAMPLES = {
     errors.ExtraNotInstalledError: (
         errors.ExtraNotInstalledError("opforge port", "libcst", "port"),
         "the package 'libcst', which is not installed. Install it with: pip install 'opforge[port]'.",
+    ),
+    errors.RemoteError: (errors.RemoteError("it failed; do this"), "do this"),
+    errors.StoreError: (
+        errors.StoreError("https://host/ops", "get v1/a.json", "the server answered 403 Forbidden", "Check the token"),
+        "https://host/ops: get v1/a.json failed: the server answered 403 Forbidden. Check the token.",
+    ),
+    errors.SignatureError: (
+        errors.SignatureError("the offer of 'relu'", "the key 'ci-1' has expired", "Trust a newer key"),
+        "the offer of 'relu' is rejected: the key 'ci-1' has expired. Trust a newer key.",
+    ),
+    errors.PublishError: (
+        errors.PublishError("relu", "https://host/ops", "the server ignores preconditions", "Use another store"),
+        "relu was not published to https://host/ops: the server ignores preconditions. Use another store.",
+    ),
+    errors.KeyFileError: (errors.KeyFileError("ci.secret is damaged. Make a new key."), "Make a new key."),
+    errors.TrustFileError: (
+        errors.TrustFileError("/etc/trust.json", "it has mode 666", "Run: chmod go-w /etc/trust.json"),
+        "The trust file /etc/trust.json cannot be used: it has mode 666. Run: chmod go-w /etc/trust.json.",
+    ),
+    errors.KernelFormatError: (
+        errors.KernelFormatError("kernel.toml", "'name' is missing", "a name such as acme/relu"),
+        "kernel.toml: 'name' is missing. Expected a name such as acme/relu.",
+    ),
+    errors.KernelNotFoundError: (
+        errors.KernelNotFoundError("acme/relu 2", ["/opt/kernels"], "Install it with: opforge install acme/relu"),
+        "The kernel acme/relu 2 was not found. Looked in:\n  - /opt/kernels\nInstall it",
+    ),
+    errors.KernelIncompatibleError: (
+        errors.KernelIncompatibleError("acme/relu 2", ["torch-cuda: it is for cuda"], "Use another machine."),
+        "No variant of the kernel acme/relu 2 can be used here:\n  - torch-cuda: it is for cuda\nUse another",
+    ),
+    errors.KernelLoadError: (
+        errors.KernelLoadError("acme/relu 2", "/opt/x", "importing it failed", "Report it to its author"),
+        "The kernel acme/relu 2 in /opt/x could not be loaded: importing it failed. Report",
+    ),
+    errors.KernelDependencyError: (
+        errors.KernelDependencyError("acme/top", ["acme/top 1 needs acme/base 2"]),
+        "No releases were found that acme/top can be used with:\n  - acme/top 1 needs acme/base 2\nRequest other",
+    ),
+    errors.KernelLockError: (
+        errors.KernelLockError("opforge.lock", ["acme/relu 2 is required"], "Bring it up to date with: opforge lock"),
+        "The lock file opforge.lock cannot be used:\n  - acme/relu 2 is required\nBring it up to date",
+    ),
+    errors.KernelInstallError: (
+        errors.KernelInstallError("acme/relu 2", "the disk is full", "Free some space"),
+        "acme/relu 2 was not installed: the disk is full. Free some space.",
+    ),
+    errors.PackError: (
+        errors.PackError("acme/relu", ["its library has a RUNPATH"], "Correct it."),
+        "The package acme/relu cannot be made:\n  - its library has a RUNPATH\nCorrect it.",
     ),
     errors.HostfileError: (
         errors.HostfileError("hosts", 3, "a slots=0", "a host without a slot runs nothing", "slots=1 or more"),

@@ -17,13 +17,28 @@ COMMANDS = {
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
+    "list": ("opforge.cli.kernels.show:list_command", "List the installed kernel packages."),
+    "lock": ("opforge.cli.kernels.lock:command", "Write or check the lock file of a project's kernel packages."),
+    "pack": ("opforge.cli.kernels.pack:command", "Make a package of a kernel, in the form of the Hugging Face hub."),
     "port": ("opforge.cli.port:command", "Make code for one vendor's device run on all devices."),
+    "install": ("opforge.cli.kernels.install:install", "Install kernel packages, or those of a lock file."),
     "launch": ("opforge.cli.launch:command", "Run a script in several processes, bound to cores and memory."),
+    "fetch": ("opforge.cli.remote.fetch:command", "Fetch ops from the remotes before a job starts."),
+    "info": ("opforge.cli.kernels.show:info", "Show the releases of a kernel package, and which are installed."),
     "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
+    "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
+    "mirror": ("opforge.cli.remote.mirror:command", "Copy a remote to another store."),
+    "remote": ("opforge.cli.remote.commands:group", "Publish to a remote; list, verify and clean it."),
+    "publish": ("opforge.cli.kernels.publish:publish", "Sign a kernel package and publish it to a remote."),
+    "remove": ("opforge.cli.kernels.install:remove", "Remove installed kernel packages."),
     "report": (
         "opforge.cli.report:command",
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
+    "resolve": ("opforge.cli.kernels.show:resolve", "Show which variant of a package is chosen here, and why."),
+    "unyank": ("opforge.cli.kernels.publish:unyank", "Take back a yank."),
+    "verify": ("opforge.cli.kernels.show:verify", "Check that installed kernel packages are unchanged."),
+    "yank": ("opforge.cli.kernels.publish:yank", "Mark a release as withdrawn, with the reason."),
 }
 """Name to "module:command" and the command's line in the help. `--help` imports none of the modules."""
 

@@ -13,6 +13,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
+from . import messages
 from .guard import FAILED, OK, Guarded, error_text, json_option
 from .output import counted, emit_json
 from .selection import Selected, all_targets, select, target_option
@@ -60,7 +61,7 @@ def command(ops: Sequence[str], targets: Sequence[Target], levels: Sequence[str]
     elif output != "-":
         click.echo(f"{counted(len(commands), 'command', 'commands')} in {output}")
     for failure in failed if not as_json or output == "-" else ():
-        click.echo(f"error: {failure['name']}: {failure['message']}", err=True)
+        messages.show_error(failure["message"], f"{failure['name']}: ")
     sys.exit(FAILED if failed else OK)
 
 

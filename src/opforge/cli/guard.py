@@ -9,6 +9,8 @@ import click
 
 from opforge.errors import OpforgeError
 
+from . import messages
+
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = "Exit codes: 0 success, 1 something failed or is missing, 2 wrong usage, 130 interrupted."
 
@@ -19,6 +21,8 @@ class Guarded(click.Command):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("epilog", EXIT_CODES)
         super().__init__(*arguments, **options)
+        if not isinstance(self, click.Group):
+            self.params += [quiet_option(), verbose_option()]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -36,9 +40,11 @@ class Guarded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command and returns its result. Ends with a message on opforge's own errors and on Ctrl-C."""
         try:
+            if not isinstance(self, click.Group):
+                _warn_of_settings(ctx)
             return super().invoke(ctx)
         except OpforgeError as error:
-            end_with_error(ctx, type(error).__name__, str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, error, FAILED)
         except click.UsageError as error:
             if not ctx.params.get("as_json"):
                 raise with_style(error) from None
@@ -88,7 +94,7 @@ class StyledUsageError(click.UsageError):
         if self.ctx is not None:
             usage, path = self.ctx.get_usage(), self.ctx.command_path
             click.echo(f"{usage}\nTry '{path} --help' for help.\n", file=file, err=True)
-        click.echo(f"error: {self.format_message()}", file=file, err=True)
+        messages.show_error(self.format_message())
 
 
 def with_style(error: click.UsageError) -> click.UsageError:
@@ -98,14 +104,40 @@ def with_style(error: click.UsageError) -> click.UsageError:
     return StyledUsageError(error.format_message(), error.ctx)
 
 
-def end_with_error(ctx: click.Context, kind: str, message: str, code: int) -> NoReturn:
+def quiet_option() -> click.Option:
+    """Returns the option -q."""
+    text = "Print neither notes, nor warnings, nor progress."
+    return click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=messages.set_verbosity, help=text)
+
+
+def verbose_option() -> click.Option:
+    """Returns the option -v."""
+    text = "Print more: what is looked up and why, internals, whole tracebacks."
+    return click.Option(
+        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=messages.set_verbosity, help=text
+    )
+
+
+def _warn_of_settings(ctx: click.Context) -> None:
+    """Prints a warning for each setting that does nothing. With --json nothing is printed."""
+    from opforge import variables
+
+    for text in () if ctx.params.get("as_json") else variables.problems():
+        messages.show("warning", text)
+
+
+def end_with_error(ctx: click.Context, kind: str, message: Exception | str, code: int) -> NoReturn:
     """Ends the command with this exit code and message: as JSON on standard output with --json, else on stderr."""
     if ctx.params.get("as_json"):
         from .output import emit_json
 
-        emit_json({"error": kind, "message": message})
+        emit_json({"error": kind, "message": str(message)})
     else:
-        click.echo(f"error: {message}", err=True)
+        messages.show_error(message)
+        if isinstance(message, Exception) and messages.verbosity() == messages.VERBOSE:
+            import traceback
+
+            click.echo("".join(traceback.format_exception(message)), err=True, nl=False)
     ctx.exit(code)
 
 

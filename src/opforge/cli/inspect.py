@@ -10,10 +10,12 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
+from opforge.symbols import demangled
 
+from . import messages
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
-from .selection import all_targets, select, target_option
+from .selection import all_targets, normalized, select, target_option
 
 MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
@@ -31,8 +33,9 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
     sizes, exports, libraries, and what the compilers printed.
 
-    ENTRY is a key of `opforge cache ls`, or at least its first six letters. OP is as for build-ops, and must have
-    been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, or a folder of such files.
+    ENTRY is a key or an op of `opforge cache ls`; of a key, the first six letters are enough. OP is as for build-ops,
+    and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a folder of
+    such files, or a layer: all of its entries are shown.
 
     \b
     Examples:
@@ -48,7 +51,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
         files += contents
         problems += unreadable
     if not files:
-        advice = "Name a library, a cubin, an HSACO, a fatbin, a bundle, a PTX file, or an entry"
+        advice = "Name a library, a cubin, an HSACO, a fatbin, a bundle, a PTX file, an entry, or a layer"
         raise InspectionError(what, "; ".join(problems) or "the folder holds no such file", advice)
     if as_json:
         emit_json({"files": files, "problems": problems})
@@ -58,7 +61,7 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
                 click.echo()
             _print(file)
         for problem in problems:
-            click.echo(f"error: {problem}", err=True)
+            messages.show_error(problem)
     if problems:
         click.get_current_context().exit(FAILED)
 
@@ -72,9 +75,12 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
         if not os.path.isfile(what) and not os.path.isdir(what):
             problem = "it is neither a file nor a folder"
             raise InspectionError(what, problem, "Name a library, or an op")
-        return [(what, _build_record(what if os.path.isdir(what) else os.path.dirname(what)))]
+        if os.path.isdir(what):
+            return [(folder, _build_record(folder)) for folder in _entries_of_store(what) or [what]]
+        return [(what, _build_record(os.path.dirname(what)))]
     from opforge.builders.lookup.finder import find
     from opforge.cache.current import current_store
+    from opforge.cache.maintenance import listing
 
     layout = current_store().layout
     may_be_key = all(letter in "0123456789abcdef-" for letter in what)
@@ -88,6 +94,9 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     try:
         ops = select([what], targets)
     except click.UsageError as error:
+        # An op of `opforge.load` is in no package's table: `opforge cache ls` shows its name.
+        if stored := [entry for entry in listing.entries(layout) if normalized(entry.op) == normalized(what)]:
+            return [(layout.entry(entry.key), _build_record(layout.entry(entry.key))) for entry in stored]
         if not may_be_key:
             raise
         no_entry = f"no key in {layout} begins with it" if long_enough else f"a key needs {MIN_KEY_LENGTH} letters"
@@ -103,6 +112,14 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
         entries.append((entry.folder, _build_record(entry.folder)))
     return entries
+
+
+def _entries_of_store(folder: str) -> list[str]:
+    """Returns the folders of the entries of a store or a layer; none if the folder is neither. Raises OSError."""
+    from opforge.cache.layout import Layout
+
+    entries = Layout(os.path.normpath(folder)).path("entries")
+    return [os.path.join(entries, key) for key in sorted(os.listdir(entries))] if os.path.isdir(entries) else []
 
 
 def _build_record(folder: str) -> dict[str, Any]:
@@ -167,8 +184,9 @@ def _print(content: Mapping[str, Any]) -> None:
         heading(counted(len(content["kernels"]), "kernel", "kernels"))
         fields = ("code", "registers", "shared", "stack", "spills")
         columns = [field.upper() for field in fields]
+        readable = demangled(kernel["name"] for kernel in content["kernels"])
         kernels = [
-            (kernel["name"], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
+            (readable[kernel["name"]], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
             for kernel in content["kernels"]
         ]
         show_table(("KERNEL", "ARCH", *columns), kernels, columns)
@@ -194,5 +212,7 @@ def _print_host(content: Mapping[str, Any]) -> None:
             click.echo(name)
     if content["functions"]:
         heading(f"the largest of {counted(len(content['functions']), 'function', 'functions')}")
-        functions = [(function["name"], function["size"]) for function in content["functions"][:MAX_FUNCTIONS]]
+        largest = content["functions"][:MAX_FUNCTIONS]
+        readable = demangled(function["name"] for function in largest)
+        functions = [(readable[function["name"]], function["size"]) for function in largest]
         show_table(("FUNCTION", "BYTES"), functions, ("BYTES",))

@@ -72,7 +72,7 @@ def command(
       opforge launch --num-accelerators 2 --bind-cores-to-rank train.py --lr 0.1
       opforge launch --hostfile hosts --dry-run train.py
     """
-    from opforge.launch.planner import Options, make_plan
+    from opforge.launch.planner import Options, make_plan, program_problem
     from opforge.launch.run import run
 
     if not sys.platform.startswith("linux"):
@@ -83,10 +83,14 @@ def command(
     if offline and not dry_run:
         raise click.UsageError("--offline requires --dry-run.")
     bind, core_list = options.pop("bind_cores_to_rank"), options.pop("bind_core_list")
-    plan = make_plan(Options(program=(script, *arguments), bind=bind, core_list=core_list, **options), os.environ)
+    choices = Options(program=(script, *arguments), bind=bind, core_list=core_list, **options)
+    plan = make_plan(choices, os.environ)
     if dry_run:
         show(plan, offline, as_json)
         return
+    is_here = not plan.hosts or any(host.is_local for host in plan.hosts)
+    if is_here and (problem := program_problem(choices)):
+        raise LaunchError(problem, "Correct the path; use -m for a module, --no-python for a program")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that must stay so
             signal.signal(number, _stop)

@@ -14,6 +14,7 @@ import click
 
 from opforge.errors import ExtraNotInstalledError
 
+from . import messages
 from .guard import FAILED, OK, Guarded, json_option
 from .output import counted, emit_json, is_terminal
 
@@ -92,7 +93,7 @@ def _print_files(ported: Iterable[PortedFile], check: bool, as_diff: bool) -> li
     for file in ported:
         files.append(file)
         if file.problem:
-            click.echo(f"error: {file.problem}", err=True)
+            messages.show_error(file.problem)
         elif check:
             _print_findings(file.path, (finding for finding in file.findings if finding.kind != "note"))
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from . import messages
 from .output import is_terminal, time_text
 
 if TYPE_CHECKING:
@@ -172,6 +173,6 @@ class Bars(NullReporter):
 
 def reporter(ops: int, quiet: bool, total: float = 0.0) -> Reporter:
     """Returns the reporter that suits standard error, for this many ops with this weight together."""
-    if quiet:
+    if quiet or messages.verbosity() == messages.QUIET:
         return NullReporter()
     return Bars(ops, total or ops) if is_terminal(sys.stderr) else Lines()

@@ -1,4 +1,4 @@
-"""`opforge report`: what is on this machine, and whether each op is ready, cached, buildable or unusable."""
+"""`opforge report`: what is on this machine, and whether each op is ready, cached, fetchable, buildable or unusable."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ from .output import counted, emit_json, heading, show_table, size_text
 
 
 @click.command("report", cls=Guarded)
+@click.option("--machine", is_flag=True, help="Print what packages are judged by, for `opforge resolve --for`.")
 @json_option
-def command(as_json: bool) -> None:
+def command(machine: bool, as_json: bool) -> None:
     """Show accelerators, compilers, the cache and versions, and for every op whether it can be loaded.
 
-    An op is ready (prebuilt), cached, buildable (load() would build it), or unusable, with the reasons. The exit code
-    is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder can be used.
+    An op is ready (prebuilt), cached, fetchable (a remote has it), buildable (load() would build it), or unusable,
+    with the reasons. The exit code is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder
+    can be used.
 
     \b
     Examples:
       opforge report
       opforge report --json
+      opforge report --machine > machine.json
     """
+    if machine:
+        from opforge.packages.choose import environment
+
+        emit_json(environment.here(["all"]).to_json())
+        return
     report = gather()
     if as_json:
         emit_json(report)
@@ -53,6 +61,7 @@ def gather() -> dict[str, Any]:
         report["ops_left_out"] = ops.offer_problems(devices)
     except Exception as error:  # a broken builder package: the rest of the report helps to fix it
         report["ops_problem"] = f"{type(error).__name__}: {error}"
+    report["remotes"] = machine.remotes()  # after the ops, for which they were asked
     problems = [
         report["torch"].get("problem"),
         report["cache"]["problem"],
@@ -80,6 +89,10 @@ def _print(report: Mapping[str, Any]) -> None:
         ],
     )
     _print_cache(report["cache"])
+    for remote in report["remotes"]:
+        use = ", to which this machine publishes" if remote["publishes"] else ""
+        problem = f": {remote['problem']}" if remote["problem"] else ""
+        click.echo(f"remote: {remote['url']}{use}{problem}")
     heading("ops")
     if report["ops_problem"]:
         click.echo(f"problem: {report['ops_problem']}")

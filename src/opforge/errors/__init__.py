@@ -33,23 +33,49 @@ from .base import (
 )
 
 if TYPE_CHECKING:
-    from .build import CompileError, LockTimeoutError, UnstableInputError
+    from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
+    from .kernels import (
+        KernelDependencyError,
+        KernelFormatError,
+        KernelIncompatibleError,
+        KernelInstallError,
+        KernelLoadError,
+        KernelLockError,
+        KernelNotFoundError,
+        PackError,
+    )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
+    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
+    "BuildForbiddenError": "build",
     "CompileError": "build",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
     "HostfileError": "launch",
     "InspectionError": "commands",
+    "KernelDependencyError": "kernels",
+    "KernelFormatError": "kernels",
+    "KernelIncompatibleError": "kernels",
+    "KernelInstallError": "kernels",
+    "KernelLoadError": "kernels",
+    "KernelLockError": "kernels",
+    "KernelNotFoundError": "kernels",
+    "KeyFileError": "remote",
     "LaunchError": "launch",
     "LauncherNotFoundError": "launch",
     "LockTimeoutError": "build",
+    "PackError": "kernels",
     "PortError": "commands",
+    "PublishError": "remote",
+    "RemoteError": "remote",
+    "SignatureError": "remote",
+    "StoreError": "remote",
+    "TrustFileError": "remote",
     "UnstableInputError": "build",
 }
 
@@ -58,6 +84,7 @@ __all__ = [
     "AcceleratorUnavailableError",
     "ArchiveError",
     "BuildError",
+    "BuildForbiddenError",
     "BuildResourceError",
     "BuilderError",
     "CacheDirError",
@@ -68,7 +95,15 @@ __all__ = [
     "ExtraNotInstalledError",
     "HostfileError",
     "InspectionError",
+    "KernelDependencyError",
+    "KernelFormatError",
+    "KernelIncompatibleError",
+    "KernelInstallError",
     "KernelLaunchError",
+    "KernelLoadError",
+    "KernelLockError",
+    "KernelNotFoundError",
+    "KeyFileError",
     "LaunchError",
     "LauncherNotFoundError",
     "LayerError",
@@ -78,12 +113,18 @@ __all__ = [
     "OpIncompatibleError",
     "OpNotFoundError",
     "OpforgeError",
+    "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "PublishError",
+    "RemoteError",
     "SettingError",
+    "SignatureError",
     "SourceNotFoundError",
+    "StoreError",
     "ToolchainError",
     "ToolchainNotFoundError",
+    "TrustFileError",
     "UnknownAcceleratorError",
     "UnstableInputError",
 ]

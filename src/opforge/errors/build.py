@@ -30,6 +30,11 @@ class CompileError(BuildError):
         super().__init__(message, op, log)
         self.step, self.command, self.diagnostics = step, tuple(command), tuple(map(dict, diagnostics))
 
+    def __str__(self) -> str:
+        """Returns the message, with colours if the interpreter prints it on a terminal as the end of the process."""
+        text = super().__str__()
+        return colored(text) if _is_printed_by_interpreter() else text
+
     @classmethod
     def of(
         cls,
@@ -49,6 +54,37 @@ class CompileError(BuildError):
         return cls(message, op, log, step, command, diagnostics)
 
 
+def colored(message: str) -> str:
+    """Returns the message of a CompileError with colours: where the error is, its mark, what to do."""
+    import re
+
+    for pattern, style in COLORS.items():
+        message = re.sub(pattern, lambda match, style=style: f"\x1b[{style}m{match[0]}\x1b[0m", message, count=1)  # type: ignore[misc]
+    return message
+
+
+COLORS = {
+    r"\b(?:fatal )?error:": "1;31",
+    r"(?m)^>.*$": "1",
+    r"(?m)(?<=^       \| )[ ~^]+$": "1;32",
+    r"(?m)^hint:": "1;36",
+}
+"""Pattern -> parameters of the terminal's escape sequence."""
+
+
+def _is_printed_by_interpreter() -> bool:
+    """Returns whether no code has asked for the text, so that escape sequences can reach the terminal alone."""
+    import os
+    import sys
+
+    if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not (sys.stderr and sys.stderr.isatty()):
+        return False
+    frame = sys._getframe(1).f_back  # the caller of __str__; the interpreter itself has no frame
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_print_exception_bltin"  # since Python 3.13
+
+
 class UnstableInputError(BuildError):
     """A source kept changing while it was compiled; `paths` are the files that changed."""
 
@@ -63,6 +99,18 @@ class UnstableInputError(BuildError):
         """Returns the error with a message that lists the files."""
         message = f"{op}: these files kept changing while they were compiled; stop writing to them:{bullet_list(paths)}"
         return cls(message, op, paths=paths)
+
+
+class BuildForbiddenError(OpforgeError, RuntimeError):
+    """An op would have to be built inside `opforge.no_builds()`; `rejected` lists the stored entries with reasons."""
+
+    def __init__(self, op: str, rejected: Sequence[str]) -> None:
+        entries = bullet_list(rejected) if rejected else "\n  (no entry was found)"
+        super().__init__(
+            f"{op}: no built entry can be used, and opforge.no_builds() forbids building one:{entries}"
+            "\nBuild it before, with opforge.prepare or build-ops."
+        )
+        self.op, self.rejected = op, tuple(rejected)
 
 
 class LockTimeoutError(OpforgeError, TimeoutError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import glob
 import os
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opforge.errors import LauncherNotFoundError, SettingError
 
@@ -18,6 +21,8 @@ from .hostfile import LOCAL_NAMES, Host, first_slots, read_hostfile, select
 from .plan import Plan
 
 LAUNCHERS = ("torchrun", "mpi", "slurm")
+ALIASES = {"openmpi": "mpi", "mpich": "mpi", "impi": "mpi", "pdsh": "torchrun"}
+"""DeepSpeed's names of launchers -> ours. `mpi` is whichever mpirun is installed; torchrun reaches hosts by ssh."""
 DEFAULT_PORT = 29500
 EXPORTED_PREFIXES = ("OPFORGE_", "DS_ACCELERATOR", "PYTHON")
 """Remote hosts get the variables that begin so, and those that the accelerator names."""
@@ -51,8 +56,9 @@ def make_plan(options: Options, environ: Mapping[str, str]) -> Plan:
 
     Raises SettingError, HostfileError, LauncherNotFoundError, and what `get_accelerator` raises.
     """
+    options = replace(options, launcher=ALIASES.get(options.launcher.lower(), options.launcher.lower()))
     if options.launcher not in LAUNCHERS:
-        advice = "Choose torchrun, mpi (Open MPI, MPICH and Intel MPI) or slurm"
+        advice = "Choose torchrun (or pdsh), mpi (or openmpi, mpich, impi) or slurm"
         raise LauncherNotFoundError(options.launcher, "there is no such launcher", advice)
     try:
         ssh = shlex.split(options.ssh)
@@ -157,3 +163,17 @@ def _visible(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {}
     accelerator.set_visible_devices_envs(variables, devices)
     return variables
+
+
+def program_problem(options: Options) -> str | None:
+    """Returns why the program cannot be started in this folder, or None. A module is not searched."""
+    program = options.program[0]
+    if options.module:
+        return None
+    if options.no_python:
+        return None if shutil.which(program) else f"there is no program {program!r}"
+    if os.path.exists(program):
+        return None
+    near = difflib.get_close_matches(program, glob.glob(os.path.join(os.path.dirname(program), "*.py")), n=1)
+    suggestion = f"; did you mean {near[0]}" if near else ""
+    return f"there is no file {program!r} in {os.getcwd()}{suggestion}"

@@ -21,7 +21,7 @@ from opforge.cache import layout
 from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
-from opforge.errors import OpforgeError, ToolchainNotFoundError
+from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
 
 
 def environment() -> dict[str, Any]:
@@ -167,3 +167,25 @@ def cache() -> dict[str, Any]:
     except OSError as error:
         record |= {"bytes": 0, "entries": 0, "problem": record["problem"] or str(error)}
     return record
+
+
+def remotes() -> list[dict[str, Any]]:
+    """Returns the remotes that are configured, and why one is not asked now; a setting's error as one without a URL."""
+    if not settings.remotes():
+        return []
+    from opforge.remote import answers
+    from opforge.remote.remotes import configured
+    from opforge.remote.source import OFFLINE
+
+    try:
+        named, is_offline = configured(), settings.offline()
+    except SettingError as error:
+        return [{"url": "", "publishes": False, "problem": str(error)}]
+    return [
+        {
+            "url": str(remote),
+            "publishes": remote.pushes,
+            "problem": OFFLINE if is_offline and not remote.is_local else answers.failure(remote),
+        }
+        for remote in named
+    ]

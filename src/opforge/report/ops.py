@@ -12,7 +12,7 @@ from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.op_builders import target_for
 from opforge.accelerator.registry import accelerator_named
 from opforge.builders.base import OpBuilder
-from opforge.builders.lookup.finder import Found, find
+from opforge.builders.lookup.finder import Found, find, offered
 from opforge.builders.planner import make_plan
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.builders.spec.op_spec import OpSpec, root_paths
@@ -41,10 +41,10 @@ class Readiness(NamedTuple):
     accelerator: str
     target: str
     state: str
-    """ready (prebuilt, in a layer), cached, buildable, or unusable."""
+    """ready (prebuilt, in a layer), cached, fetchable (a remote has it), buildable, or unusable."""
     reasons: tuple[str, ...] = ()
     path: str = ""
-    """The library, if one is built."""
+    """The library, if one is built; the remote and its offer, if it would be fetched."""
 
 
 class Planned(NamedTuple):
@@ -61,6 +61,8 @@ class Planned(NamedTuple):
     """The stored entries that do not fit, with their reasons."""
     compiler: str
     """The program that compiles. What precedes it in a command is a compiler launcher (ccache, ...)."""
+    remote: str = ""
+    """The remote and its offer that would be fetched instead of a build; empty if there is none."""
 
 
 def offers(devices: Iterable[str] = ()) -> list[Offer]:
@@ -104,13 +106,17 @@ def readiness(offer: Offer) -> Readiness:
         compatibility = builder.is_compatible()
         if not compatibility:
             return result._replace(reasons=tuple(compatibility.reasons))
-        entry = find(builder.spec()).entry if isinstance(builder, OpBuilder) else None
+        entry, remote = None, ""
+        if isinstance(builder, OpBuilder):
+            spec = builder.spec()
+            entry = find(spec).entry
+            remote = "" if entry else offered(spec, current_store(), False, [])
     except OpforgeError as error:
         return result._replace(reasons=(str(error),))
     except Exception as error:  # a broken builder of another package must not hide the others
         return result._replace(reasons=(f"broken: {type(error).__name__}: {error}",))
     if entry is None:
-        return result._replace(state="buildable")
+        return result._replace(state="fetchable" if remote else "buildable", path=remote)
     return result._replace(state="cached" if entry.origin == "cache" else "ready", path=entry.library)
 
 
@@ -118,8 +124,11 @@ def planned(builder: OpBuilder, exact: bool = False, look_up: bool = True) -> Pl
     """Returns the plan of a builder and the commands that would run. Raises what `find` and `make_plan` raise."""
     spec, store = builder.spec(), current_store()
     entry, rejected = find(spec, store, exact=exact) if look_up else Found(None, ())
+    remote, reasons = "", list(rejected)
+    if look_up and not entry:
+        remote = offered(spec, store, exact, reasons)
     toolchain = find_toolchain(spec, store)
     plan, paths = make_plan(spec, toolchain), root_paths(spec, toolchain.root_paths())
     steps = toolchain.steps(plan.located(paths), paths, f"{plan.op}.so")
     compiler = str(getattr(toolchain, "argv", steps[-1].argv)[0])
-    return Planned(spec, plan, paths, steps, entry, rejected, compiler)
+    return Planned(spec, plan, paths, steps, entry, tuple(reasons), compiler, remote)

@@ -29,20 +29,21 @@ def test_a_syntax_error_shows_its_place_first(folder, own_store):
     text = refused(cls)
     lines = text.splitlines()
     assert re.match(rf"plain: compile plain.cpp failed: {folder}/plain.cpp:2:\d+: error: ", lines[0])
-    assert lines[1:4] == ["     1 | int ok;", ">    2 | int value( { return 1; }", "     3 | int more;"]
-    assert lines[4].startswith("command: ") and "g++" in lines[4]
-    log = lines[5].removeprefix("full log: ")
+    assert lines[1:3] == ["     1 | int ok;", ">    2 | int value( { return 1; }"]
+    assert re.fullmatch(r" {7}\| [ ~]*\^[ ~]*", lines[3]) and lines[4] == "     3 | int more;"
+    assert re.fullmatch(r"and \d further errors? in the full log", lines[5])
+    assert lines[6].startswith("command: ") and "g++" in lines[6]
+    log = lines[7].removeprefix("full log: ")
     with open(log) as file:
         assert "error: " in file.read()
-    assert len(lines) == 6
+    assert len(lines) == 8
     assert os.listdir(own_store / "v2" / "staging") == []
 
 
 def test_a_missing_header_says_where_to_name_its_folder(folder):
     text = refused(sample_ops.plain_op(folder, source='#include "no/such.h"\n'))
-    assert re.search(
-        r"plain.cpp:1:10: error: no/such.h: No such file or directory\n\(add the folder that holds no/such.h", text
-    )
+    assert "plain.cpp:1:10: error: no/such.h: No such file or directory\n" in text
+    assert "\nhint: add the folder that holds no/such.h" in text
 
 
 def test_a_library_that_is_not_there_is_named(folder):

@@ -15,6 +15,7 @@ from support.store.fake_store import ME
 from opforge.builders.inspection.examine import examine
 from opforge.builders.spec.description import description_key
 from opforge.cache.transfer import layer
+from opforge.cli.cache.commands import group as cache_group
 from opforge.cli.inspect import command
 
 KERNELS = """\
@@ -88,6 +89,42 @@ def test_an_entry_of_a_layer_is_inspected_without_what_the_layer_does_not_hold(t
     assert content["entry"]["compiler"] == content["entry"]["said"] == ""
     text = CliRunner().invoke(command, [entry.folder]).stdout
     assert f"op {built.record['op']} for {built.record['target']}, ABI torch-stable\n" in text
+
+
+def test_all_entries_of_a_layer_are_inspected_and_listing_it_changes_nothing(tmp_path, monkeypatch):
+    folder, ops = tmp_path / "layer", []
+    for name in ("first", "second"):
+        builder = sample_ops.stable_op(tmp_path / name)()
+        layer.add(str(folder), builder.build(), description_key(builder.spec()), ME)
+        ops.append(builder.name)
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
+    for line in ("ls", "stats", "verify", "gc --dry-run", "path"):
+        done = CliRunner().invoke(cache_group, line.split())
+        assert done.exit_code == 0, done.output
+    assert os.listdir(folder) == ["v2"] and sorted(os.listdir(folder / "v2")) == ["descriptions", "entries"]
+    done = CliRunner().invoke(command, [f"{folder}/", "--json"])
+    assert done.exit_code == 0, done.output
+    assert sorted(file["entry"]["op"] for file in json.loads(done.stdout)["files"]) == sorted(ops)
+    text = CliRunner().invoke(command, [str(folder)]).stdout
+    assert all(f"op {name} for cpu:" in text for name in ops)
+
+
+def test_an_op_that_only_the_cache_knows_is_inspected_by_its_name(tmp_path):
+    entry = sample_ops.plain_op(tmp_path, name="of_load")().build()
+    done = CliRunner().invoke(command, ["of-load", "--json"])
+    assert done.exit_code == 0, done.output
+    assert [file["path"] for file in json.loads(done.stdout)["files"]] == [entry.library]
+    assert CliRunner().invoke(command, ["of_laod"]).exit_code == 2
+
+
+def test_a_layer_without_entries_says_what_can_be_inspected(tmp_path):
+    (tmp_path / "v2" / "entries").mkdir(parents=True)
+    done = CliRunner().invoke(command, [str(tmp_path)])
+    assert (
+        done.exit_code == 1
+        and "cannot be inspected: the folder holds no such file.\nhint: Name a library" in done.stderr
+    )
+    assert "an entry, or a layer" in done.stderr
 
 
 def test_device_code_is_listed_by_architecture_and_kernel(nvcc, tmp_path):

@@ -184,3 +184,5 @@ def test_a_source_that_the_wheel_lacks_fails_the_build(tmp_path, own_store):
     wheel, output = build(source, tmp_path, own_store)
     assert wheel == "" and "names 'relu.cpp', which does not exist" in output
     assert "opforge: building mine.ops:Op failed; see the lines above" in output
+    assert output.count("hint: the wheel does not hold relu.cpp of mine. Add to pyproject.toml:") == 1
+    assert re.search(r'\[tool.setuptools.package-data\]\n +mine = \["\*.cpp"\]\n', output)

@@ -141,20 +141,20 @@ def test_the_index_is_private_and_leaves_no_temporary_file(site, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "null", '{"format": 0}', '{"format": 1, "folders": {"/x": [1]}}', '{"format": 1, "folders": [3]}'],
+    ["", "{", "[]", "null", '{"format": 0}', '{"format": 2, "folders": {"/x": [1]}}', '{"format": 2, "folders": [3]}'],
 )
 def test_a_damaged_index_is_rewritten(site, tmp_path, content):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
     index_file(tmp_path).write_text(content)
     assert len(entries()) == 1
-    assert json.loads(index_file(tmp_path).read_text())["format"] == 1
+    assert json.loads(index_file(tmp_path).read_text())["format"] == 2
 
 
 def forged_index(site) -> str:
     """Returns an index with an entry point `e` that is not installed."""
     return json.dumps(
-        {"format": 1, "folders": {str(site): [site.stat().st_mtime_ns, [[GROUP, "e", "e:E", "e", "1"]], {}]}}
+        {"format": 2, "folders": {str(site): [site.stat().st_mtime_ns, [[GROUP, "e", "e:E", "e", "1"]], {}]}}
     )
 
 

@@ -28,6 +28,23 @@ def test_an_accelerator_without_an_interface_version_is_rejected(add_accelerator
     assert reason("quick") == "other_quick_0:Quick of quick-pkg 2.0 states no interface_version: this opforge needs 1"
 
 
+@pytest.mark.parametrize(
+    ("body", "version"), [("name = 'quick'", None), ("name, interface_version = 'quick', 1", 1)], ids=["none", "own"]
+)
+def test_a_version_that_is_inherited_from_opforge_is_not_stated(add_accelerator, body, version):
+    source = f"from opforge.accelerator import CPUAccelerator\nclass Base(CPUAccelerator): {body}"
+    add_accelerator("quick", source + "\nclass Quick(Base): pass")
+    text = "other_quick_0:Quick of quick-pkg 2.0 states no interface_version: this opforge needs 1"
+    assert reason("quick") == ("available" if version else text)
+
+
+def test_a_vendor_that_states_no_reason_is_named(add_accelerator):
+    add_accelerator("quick", accelerator_source(available="False", extra="    unavailable_reason = lambda self: ''"))
+    assert reason("quick") == (
+        "is_available() of other_quick_0:Quick of quick-pkg 2.0 returns False and unavailable_reason() nothing"
+    )
+
+
 def test_a_class_that_is_not_an_accelerator_is_rejected(add_accelerator):
     add_accelerator("quick", "class Quick:\n    interface_version = 1")
     assert reason("quick") == (

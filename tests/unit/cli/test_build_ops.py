@@ -163,6 +163,13 @@ def test_the_command_is_one(run):
     assert isinstance(command.command, click.Command) and command.command.name == "build-ops"
 
 
+def test_a_target_that_fits_none_of_the_ops_is_a_warning(run):
+    done = run("--target", "cuda:sm_80", "--target", "cpu:x86-64", A=FakeBuilder())
+    warning = "warning: none of these ops is for cuda:sm_80: nothing is built for it\n"
+    assert done.exit_code == 0 and done.stderr.count("warning:") == 1 and warning in done.stderr
+    assert "warning" not in run("--cpu-level", "x86-64", A=FakeBuilder()).stderr
+
+
 def test_portable_ops_are_built_for_every_level_unless_a_target_is_named(monkeypatch):
     requested = []
 

@@ -101,7 +101,7 @@ def test_a_cache_folder_without_a_home_folder_is_an_error(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME and a passwd entry
     done = run("stats")
-    assert done.exit_code == 1 and "the user has no home folder. Set HOME or OPFORGE_CACHE_DIR" in done.stderr
+    assert done.exit_code == 1 and "the user has no home folder.\nhint: Set HOME or OPFORGE_CACHE_DIR" in done.stderr
 
 
 def test_gc_prints_what_it_removes(store, monkeypatch):
@@ -257,5 +257,7 @@ def test_a_cache_path_that_is_a_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", path)
     done = run("ls")
     assert done.exit_code == 1 and done.stdout == ""
-    assert done.stderr.startswith(f"error: The cache folder {path} cannot be used: {path} is not a folder. Choose")
+    assert done.stderr.startswith(
+        f"error: The cache folder {path} cannot be used: {path} is not a folder.\nhint: Choose"
+    )
     assert document("ls")["error"] == "CacheDirError"

@@ -63,7 +63,7 @@ def test_an_offline_dry_run_with_slurm_names_slurm_as_the_host(add_programs):
     [
         (["--json", "a.py"], 2, "--json requires --dry-run"),
         (["--offline", "a.py"], 2, "--offline requires --dry-run"),
-        (["--launcher", "pdsh", "a.py"], 1, "error: The launcher 'pdsh' cannot be used here"),
+        (["--launcher", "ray", "a.py"], 1, "error: The launcher 'ray' cannot be used here"),
         (["--num-accelerators", "0", "a.py"], 2, "0 is not in the range x>=1"),
         (["--bind-core-list", "x", "a.py"], 1, "error: --bind-core-list='x' cannot be used"),
         (["--ssh", "ssh -o 'x", "a.py"], 1, "expected a command with balanced quotes, such as ssh or 'ssh -p 2222'"),
@@ -97,3 +97,20 @@ def test_another_system_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     done = launch("--num-accelerators", "1", "a.py")
     assert done.exit_code == 1 and "darwin is not supported: binding uses Linux system calls." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("trian.py",), "there is no file 'trian.py' in FOLDER; did you mean train.py"),
+        (("no/such.py", "--lr", "1"), "there is no file 'no/such.py' in FOLDER"),
+        (("--no-python", "no_such_program_here"), "there is no program 'no_such_program_here'"),
+    ],
+)
+def test_a_script_that_does_not_exist_starts_nothing(tmp_path, monkeypatch, words, problem):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    done = launch("--num-accelerators", "2", *words)
+    problem = problem.replace("FOLDER", str(tmp_path))
+    hint = "Correct the path; use -m for a module, --no-python for a program"
+    assert done.exit_code == 1 and done.stderr == f"error: The launch failed: {problem}.\nhint: {hint}\n"

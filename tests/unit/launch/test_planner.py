@@ -85,11 +85,19 @@ def test_an_address_that_other_hosts_cannot_reach_is_refused(planned):
 
 def test_an_unknown_launcher_is_refused(planned):
     with pytest.raises(LauncherNotFoundError) as refused:
-        planned(launcher="pdsh")
+        planned(launcher="ray")
     assert str(refused.value) == (
-        "The launcher 'pdsh' cannot be used here: there is no such launcher."
-        " Choose torchrun, mpi (Open MPI, MPICH and Intel MPI) or slurm."
+        "The launcher 'ray' cannot be used here: there is no such launcher."
+        " Choose torchrun (or pdsh), mpi (or openmpi, mpich, impi) or slurm."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "launcher"),
+    [("openmpi", "mpi"), ("mpich", "mpi"), ("impi", "mpi"), ("pdsh", "torchrun"), ("SLURM", "slurm")],
+)
+def test_the_names_of_deepspeed_are_accepted(planned, name, launcher):
+    assert planned(launcher=name, num_accelerators=1).launcher == launcher
 
 
 @pytest.mark.parametrize(("options", "bind"), [({}, False), ({"smt": "skip"}, True), ({"core_list": "0"}, True)])

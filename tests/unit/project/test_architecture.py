@@ -13,7 +13,7 @@ from support import child_processes
 import opforge
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge.__file__))
-FOLDERS = ("accelerator", "builders", "cache", "ops")
+FOLDERS = ("accelerator", "builders", "cache", "ops", "packages", "remote")
 HEAVY = (
     "torch",
     "triton",

@@ -10,7 +10,18 @@ from collections import Counter
 import pytest
 from support.paths import CHECKOUT
 
-FOLDERS = ("accelerator", "builders", "cache", "ops", "src/opforge", "tests", "benchmarks", "examples")
+FOLDERS = (
+    "accelerator",
+    "builders",
+    "cache",
+    "ops",
+    "packages",
+    "remote",
+    "src/opforge",
+    "tests",
+    "benchmarks",
+    "examples",
+)
 SUFFIXES = (".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".cl", ".sycl")
 MAX_LINES = 300
 MAX_FILES = 15

@@ -100,9 +100,21 @@ def test_the_inputs_that_failed_once_do_not_fail_again(name, request):
             target.run(file.read())
 
 
+def test_the_offer_target_reads_valid_input_and_refuses_damage(tmp_path):
+    (tmp_path / "fuzz").mkdir()
+    module = load("fuzz_offers")
+    target = module.OfferTarget(str(tmp_path / "fuzz"))
+    for kind, content in target.valid.items():
+        assert target.run(bytes([64 * kind]) + content) == ""
+        assert target.run(bytes([64 * kind]) + b"noise")
+    chance = random.Random(7)
+    problems = [target.run(bytes([chance.randrange(256)]) + chance.randbytes(8)) for _number in range(600)]
+    assert len(set(problems)) > 20
+
+
 def test_make_fuzz_runs_every_target():
     with open(os.path.join(CHECKOUT, "Makefile"), encoding="utf-8") as file:
         (line,) = [line for line in file if line.startswith("FUZZ_TARGETS")]
     scripts = {name[5:-3] for name in os.listdir(os.path.join(TESTS, "fuzz")) if name.startswith("fuzz_")}
-    assert scripts == {"inspection", *line.split()[-3:]}
+    assert scripts == {"inspection", *line.split()[-4:]}
     assert all(f" {parser}" in line or f",{parser}" in line for parser in load("fuzz_inspection").PARSERS)

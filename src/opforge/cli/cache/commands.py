@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from opforge.cli.units import age, size
@@ -52,10 +53,10 @@ def ls_command(as_json: bool) -> None:
     layout = own_store().layout
     entries, now = listing.entries(layout), time.time()
     for store in listing.old_stores(layout):
-        click.echo(
-            f"note: {layout}/{store.name} is the store of an older opforge, {size_text(store.size)}. This opforge"
+        messages.show(
+            "note",
+            f"{layout}/{store.name} is the store of an older opforge, {size_text(store.size)}. This opforge"
             " neither reads nor changes it. To remove it: opforge cache clear --old",
-            err=True,
         )
     if as_json:
         return emit_json([entry.to_json() for entry in entries])

@@ -66,13 +66,14 @@ def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     record = _record(op.name, builder, build.plan.key, build.entry, rejected)
     if build.entry:
         return record
+    record["remote"] = build.remote
     near = nearest(store.layout, build.plan.op, build.plan.components(), build.root_paths, store.disk)
     return record | {"nearest": _nearest_record(near) if near else None}
 
 
 def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) -> dict[str, Any]:
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
-    from opforge.builders.lookup.finder import add_other_descriptions, search
+    from opforge.builders.lookup.finder import add_other_descriptions, offered, search
     from opforge.cache.current import current_store
     from opforge.cache.store import Rejected
 
@@ -81,9 +82,11 @@ def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) ->
         entry = search(spec, store, False, None, rejected)
     except (ToolchainNotFoundError, ToolchainError, OpIncompatibleError):
         entry = None  # `search` had rejected the prebuilt entries before it made the plan
+    remote = "" if entry else offered(spec, store, False, rejected)
     if not entry:
         add_other_descriptions(spec, store, rejected)
-    return _record(name, builder, "", entry, list(dict.fromkeys(rejected))) | {"problem": str(error)}
+    record = _record(name, builder, "", entry, list(dict.fromkeys(rejected)))
+    return record | {"problem": str(error), "remote": remote}
 
 
 def _record(
@@ -131,6 +134,8 @@ def _print(record: dict[str, Any]) -> None:
     click.echo(f"miss: {label}, plan {record['plan'] or 'unknown'}")
     for rejected in record["rejected"]:
         click.echo(f"  rejected {rejected['where']}: {rejected['reason']}")
+    if record.get("remote"):
+        click.echo(f"  would be fetched from {record['remote']}")
     if "problem" in record:
         click.echo(f"  {record['problem']}")
         return

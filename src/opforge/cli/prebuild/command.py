@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,10 +11,13 @@ from typing import TextIO
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
 
+from . import shards
+from .report import write_report
 from .run import BuildOptions, Outcome, Run
 
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
@@ -42,6 +46,19 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
     metavar="FILE",
     help="Write a trace of the run to this file, for chrome://tracing and ui.perfetto.dev.",
 )
+@click.option(
+    "--shard",
+    callback=shards.check,
+    metavar="I/N|auto",
+    help="Build the I-th of N shares of the ops. auto: by the variables of Slurm, Kubernetes, CI or opforge launch.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write what became of each op to this file: host, seconds, bytes, memory, reason.",
+)
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and exit.")
 @json_option
@@ -55,6 +72,8 @@ def command(
     out: str | None,
     portable: bool,
     trace: TextIO | None,
+    shard: str | None,
+    report_file: str | None,
     debug: bool,
     sanitize: str,
     list_only: bool,
@@ -70,11 +89,18 @@ def command(
       build-ops CPUAdam FusedAdam
       build-ops my_package.ops:ReluBuilder --cpu-level x86-64-v3 --out prebuilt/
       build-ops FusedAdam --target cuda:sm_80+sm_90+ptx --dry-run
+      build-ops --shard auto --report report.json
     """
     requested = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
         return list_ops(requested, as_json)
     selected = select(ops, requested)
+    for target in requested if targets or levels else ():
+        if target not in {op.target for op in selected}:
+            messages.show("warning", f"none of these ops is for {target}: nothing is built for it")
+    part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
+    if part:
+        selected = shards.share(selected, part)
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
@@ -83,11 +109,13 @@ def command(
     began = time.monotonic()
     run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
     outcomes = run.build()
+    if report_file:
+        write_report(outcomes, part, time.monotonic() - began, report_file)
     if as_json:
         emit_json({"ops": [outcome._asdict() for outcome in outcomes], "failed": _count(outcomes, "failed")})
     else:
         _print_summary(outcomes, sanitize, time.monotonic() - began)
-    all_skipped = bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
+    all_skipped = not shard and bool(outcomes) and _count(outcomes, "skipped") == len(outcomes)
     sys.exit(FAILED if all_skipped or _count(outcomes, "failed") else OK)
 
 
@@ -112,14 +140,14 @@ def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float) -
         show_table(("OP", "TARGET", "STATE", "SECONDS", "PATH"), rows, numbers=("SECONDS",), optional="PATH")
     for outcome in outcomes:
         if outcome.state == "failed":
-            click.echo(f"error: {outcome.name}: {outcome.reason}", err=True)
+            messages.show_error(outcome.reason, f"{outcome.name}: ")
     if len(outcomes) > 1:
         states = dict.fromkeys(outcome.state for outcome in outcomes)
         counts = ", ".join(f"{_count(outcomes, state)} {state}" for state in states)
         click.echo(f"{counts} in {seconds:.1f} s", err=True)
     if "address" in sanitize.split(",") and any(outcome.path for outcome in outcomes):
         advice = "run the program with LD_PRELOAD set to the compiler's libasan.so (g++ -print-file-name=libasan.so)"
-        click.echo(f"note: {advice}", err=True)
+        messages.show("note", advice)
 
 
 def _count(outcomes: Sequence[Outcome], state: str) -> int:

@@ -50,12 +50,14 @@ def _plan_record(op: Selected, options: BuildOptions) -> dict[str, Any]:
         state = "skipped" if skipped else "failed"
         return record | {"state": state, "kind": type(error).__name__, "reason": error_text(error)}
     plan, entry = build.plan, build.entry
-    state = "would be built"
+    state = "would be fetched" if build.remote else "would be built"
     if entry:
         state = "cached" if entry.origin == "cache" else "prebuilt"
     return record | {
         "state": state,
         "path": entry.library if entry else "",
+        "remote": build.remote,
+        "rejected": [candidate._asdict() for candidate in build.rejected],
         "key": plan.key,
         "abi": plan.abi,
         "compiler": compiler_versions(dict(plan.toolchain)),
@@ -64,7 +66,7 @@ def _plan_record(op: Selected, options: BuildOptions) -> dict[str, Any]:
         "defines": dict(plan.defines),
         "flags": list(plan.compile_flags),
         "device_flags": list(plan.device_flags),
-        "seconds": 0.0 if entry else weights([plan], current_store().layout)[0],
+        "seconds": 0.0 if entry or build.remote else weights([plan], current_store().layout)[0],
         "link_flags": [*plan.link_flags, *(f"-l{name}" for name in plan.libraries)],
         "commands": [list(step.argv) for step in build.steps],
     }
@@ -75,7 +77,8 @@ def _path(path: RootedPath, root_paths: Mapping[str, str]) -> str:
 
 
 def _print(plan: Mapping[str, Any]) -> None:
-    library = f", {plan['path']}" if plan.get("path") else ""
+    source = plan.get("path") or plan.get("remote")
+    library = f", {source}" if source else ""
     click.echo(f"{plan['name']} for {plan['target']}: {plan['state']}{library}")
     if "reason" in plan:
         click.echo(f"  {plan['reason']}")

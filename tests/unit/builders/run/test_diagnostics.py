@@ -117,9 +117,11 @@ def test_the_message_of_a_syntax_error_begins_with_file_and_line_and_shows_the_s
     lines = str(error).splitlines()
     assert lines[0] == f"relu: compile relu.cpp failed: {source}:7:10: error: expected ';' before '}}' token"
     assert lines[1:11] == [f"{'>' if number == 7 else ' '}{number:5} | line {number}" for number in range(2, 12)]
-    assert lines[11] == f"command: /usr/bin/g++ -O3 -c {source} -o 0.relu.o"
-    assert lines[12] == f"full log: {LOG}"
-    assert len(lines) == 13
+    assert lines[11:] == [
+        "and 1 further error in the full log",
+        f"command: /usr/bin/g++ -O3 -c {source} -o 0.relu.o",
+        f"full log: {LOG}",
+    ]
 
 
 @pytest.mark.parametrize("line", [1, 20, 99])
@@ -150,7 +152,7 @@ def test_the_first_error_of_clang_is_shown_not_a_warning_before_it():
 def test_a_missing_header_comes_with_advice(output):
     text = str(build_error(output))
     assert "relu.cpp:1:10: error: " in text.splitlines()[0]
-    advice = "(add the folder that holds cuda/thing.h to include_dirs, or install the package that provides it)"
+    advice = "hint: add the folder that holds cuda/thing.h to include_dirs, or install the package that provides it"
     assert advice in text
 
 
@@ -173,20 +175,58 @@ def test_the_message_of_the_linker_is_shown(output, shown):
 def test_a_missing_library_comes_with_advice(output):
     first, advice, *_rest = str(build_error(output)).splitlines()
     assert first.startswith("relu: link relu failed: ") and "nope" in first
-    assert advice == "(install what provides libnope.so, or name its folder in extra_link_args: -L/the/folder)"
+    assert advice == "hint: install what provides libnope.so, or name its folder in extra_link_args: -L/the/folder"
 
 
 @pytest.mark.parametrize("message", UNBOXED, ids=["g++", "clang"])
 def test_a_kernel_without_torch_box_comes_with_advice(message):
     text = str(build_error(f"[1/2] compile relu.cpp\nFAILED: o\ng++ -c\nrelu.cpp:9:5: {message}\n"))
-    assert '\n(wrap the function: m.impl("name", TORCH_BOX(&function)))\n' in text
+    assert '\nhint: wrap the function: m.impl("name", TORCH_BOX(&function))\n' in text
 
 
 def test_a_registration_without_its_header_comes_with_advice(tmp_path):
     source = text_files.write(tmp_path, "relu.cpp", "int f();\nSTABLE_TORCH_LIBRARY(relu, m) {\n}\n")
-    advice = "\n(this macro is in torch/csrc/stable/library.h: is that included above?)\n"
+    advice = "\nhint: this macro is in torch/csrc/stable/library.h: is that included above?\n"
     assert advice in str(build_error(f"FAILED: o\ng++\n{source}:2:21: error: expected constructor before '(' token\n"))
     assert advice not in str(build_error(f"FAILED: o\ng++\n{source}:1:1: error: bad\n"))
+
+
+def test_a_misspelt_function_keeps_the_compilers_suggestion_and_gets_no_hint(tmp_path):
+    block = 'STABLE_TORCH_LIBRARY_IMPL(a, CPU, m) { m.impl("relu", TORCH_BOX(&relux)); }'
+    source = text_files.write(tmp_path, "relu.cpp", block + "\n")
+    message = "'relux' was not declared in this scope; did you mean 'relu'?"
+    text = str(build_error(f"FAILED: o\ng++\n{source}:1:66: error: {message}\n"))
+    assert f"error: {message}\n" in text and "hint:" not in text
+    other = str(build_error(f"FAILED: o\ng++\n{source}:1:66: error: 'xyz' was not declared in this scope\n"))
+    assert "hint:" not in other
+
+
+@pytest.mark.parametrize("gutter", ["    2 | ", ""], ids=["g++", "clang"])
+def test_the_place_is_marked_as_the_compiler_marked_it(tmp_path, gutter):
+    source = text_files.write(tmp_path, "relu.cpp", "int ok;\n\treturn y;\n")
+    below = " " * 6 + "| " if gutter else ""
+    printed = f"{source}:2:16: error: no y\n{gutter}        return y;\n{below}               ^~\n"
+    lines = str(build_error(f"FAILED: o\ng++\n{printed}")).splitlines()
+    assert lines[2:4] == [">    2 |         return y;", "       |                ^~"]
+    macro = f"{source}:2:16: error: no y\n{gutter}  expanded text\n{below}  ^~\n"
+    assert "^" not in str(build_error(f"FAILED: o\ng++\n{macro}")), "another text cannot be marked in this line"
+
+
+def test_further_errors_are_counted_once_each():
+    first, second, third = (f"a.cpp:{line}:1: error: no\n" for line in (1, 2, 3))
+    assert "further" not in str(build_error(f"FAILED: o\ng++\n{first}a.cpp:2:1: warning: w\n{first}"))
+    assert "\nand 1 further error in the full log\n" in str(build_error(f"FAILED: o\ng++\n{first}{second}"))
+    error = diagnostics.build_error("relu", 1, f"FAILED: o\ng++\n{first}{second}{second}{third}", "")
+    assert "\nand 2 further errors in CompileError.diagnostics\n" in str(error)
+
+
+@pytest.mark.parametrize("standard", ["-std=c++11", "-std=gnu++14"])
+def test_an_old_standard_comes_with_a_hint_if_a_header_of_torch_fails(standard):
+    header = "/site-packages/torch/include/c10/util/bit_cast.h:28:22: error: no template named 'enable_if_t'\n"
+    text = str(build_error(f"FAILED: o\ng++ -std=c++17 {standard} a.cpp\n{header}"))
+    assert f"hint: torch's headers need C++17: remove {standard} from extra_compile_args, or write" in text
+    assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} -std=c++20 a.cpp\n{header}"))
+    assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} a.cpp\nown.cpp:1:1: error: no\n"))
 
 
 @pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])

@@ -87,3 +87,22 @@ def test_an_imported_library_cannot_be_written(packed, empty_store):
 def test_an_empty_archive_imports_nothing(fake_store, empty_store, tmp_path):
     archive.export(fake_store.layout, [], str(tmp_path / "ops.tar"))
     assert archive.unpack(empty_store, str(tmp_path / "ops.tar"), ME) == []
+
+
+@pytest.mark.compile
+def test_an_imported_entry_is_found_whatever_compiler_is_here(tmp_path, monkeypatch):
+    builder = sample_ops.plain_op(tmp_path / "op")()
+    built = builder.build()
+    archive.export(current.own_store().layout, [built.key], str(tmp_path / "ops.tar"))
+    wrapper = tmp_path / "bin" / "g++"
+    wrapper.parent.mkdir()
+    wrapper.write_text('#!/bin/sh\nexec /usr/bin/g++ -fno-plt "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "other"))
+    current.reset()
+    store = current.writable_store(current.own_store())
+    archive.unpack(store.layout, str(tmp_path / "ops.tar"), store.owners)
+    for _look_up in range(2):
+        entry = find(builder.spec()).entry
+        assert entry is not None and (entry.key, entry.origin) == (built.key, "cache")

@@ -1,0 +1,1 @@
+"""What kernel packages cost: loading one that is installed, and installing one."""

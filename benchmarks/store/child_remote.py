@@ -1,0 +1,87 @@
+"""Loads one op on a node of its own and prints its time: `python -m benchmarks.store.child_remote STEP ...`."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+
+def builder() -> Any:
+    """Returns the builder of the op in the folder BENCH_OP."""
+    from opforge import OpBuilder
+
+    class PlainBuilder(OpBuilder):
+        """An op of plain functions."""
+
+        name, sources, abi, folder = "plain", ["plain.cpp"], "c", os.environ["BENCH_OP"]
+
+    return PlainBuilder()
+
+
+def key() -> dict[str, Any]:
+    """Makes a key and trusts it."""
+    from opforge.remote.signatures import keys, trust
+
+    public = keys.create("bench")
+    trust.write(trust.read()._replace(keys=(trust.TrustedKey(public),)))
+    return {}
+
+
+def push(url: str) -> dict[str, Any]:
+    """Builds the op and publishes it."""
+    from opforge.remote import publish, remotes
+    from opforge.remote.signatures import keys
+    from opforge.remote.stores import open_store
+
+    entry, remote = builder().build(), remotes.parse(url)
+    pushed = publish.push(open_store(url), remote, entry.folder, entry.record["description"], keys.signer())
+    return {"size": pushed.size}
+
+
+def load() -> dict[str, Any]:
+    """Loads the op."""
+    import torch  # noqa: F401  # before the clock starts
+
+    import opforge
+
+    op = builder()
+    before, began = _memory(), time.perf_counter()
+    origin = ""
+    try:
+        origin = op.load().origin
+    except opforge.errors.PrebuiltRequiredError:
+        pass  # a miss
+    seconds = time.perf_counter() - began
+    return {"load": seconds, "memory": _memory() - before, "origin": origin, "end": time.time()}
+
+
+def miss() -> dict[str, Any]:
+    """Asks the remote for an op that it does not have, after another one: without imports and a new connection."""
+    from opforge.builders.lookup import remotes
+    from opforge.cache.current import current_store, writable_store
+    from opforge.cache.store import Rejected
+
+    source, seconds, rejected = remotes.sources()[0], 0.0, list[Rejected]()
+    for _turn in range(2):
+        spec = builder().spec()
+        request = remotes.request_for(spec, writable_store(current_store()))
+        request = request._replace(description=os.urandom(16).hex())
+        began = time.perf_counter()
+        if source.fetch(request, rejected):
+            raise RuntimeError("the remote has what cannot be there")
+        seconds = time.perf_counter() - began
+    return {"load": seconds, "memory": 0, "reasons": [*map(str, rejected)]}
+
+
+def _memory() -> int:
+    """Returns the most memory that this process has had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+if __name__ == "__main__":
+    step, *arguments = sys.argv[1:]
+    print(json.dumps({"key": key, "push": push, "fetch": load, "miss": miss}[step](*arguments)))

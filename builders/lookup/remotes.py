@@ -1,0 +1,159 @@
+"""What a look-up asks after it has found nothing here: the protocol of a source, and the table of those that exist.
+
+A source brings an entry into the user's store, where the look-up then finds it by its description. Nothing here imports
+one: it is named by a string, and imported when a look-up has missed and a remote is configured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from opforge.builders.spec.description import description_key
+from opforge.builders.spec.machine import this_machine
+from opforge.builders.spec.op_spec import root_paths
+from opforge.cache.current import writable_store
+from opforge.cache.store import Fit, Match, Rejected, Store
+from opforge.errors import CacheDirError, SettingError
+
+from .fit import fit_of
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.records.entry import Entry
+
+log = logging.getLogger("opforge")
+GROUP = "opforge.sources"
+"""The group of entry points by which another package adds a source."""
+BUILT_IN = ("opforge.remote.source:Remotes",)
+"""Sources as "module:factory", in the order in which they are asked."""
+
+
+class Request(NamedTuple):
+    """What a look-up has not found."""
+
+    op: str
+    target: str
+    description: str
+    """The key of the op's description, by which a source is asked."""
+    judge: Callable[[Mapping[str, Any]], Fit]
+    """Returns whether an entry with this record can be used here, and its rank."""
+    root_paths: Mapping[str, str]
+    store: Store
+    """The user's store, which can be written."""
+    is_exact: bool = False
+    """Whether an entry for a lower CPU level is refused."""
+
+    def fetched(self) -> Match | None:
+        """Returns the entry that this node has fetched by now and that can be used; None if there is none."""
+        return self.store.fetched.find(self.description, self.judge, self.root_paths, self.store.disk, [])
+
+
+class RemoteSource(Protocol):
+    """What a source can do. No method raises for what the source or the network does: it logs a warning."""
+
+    def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
+        """Brings an entry that fits into the store, as one that was fetched; returns whether there is a new one.
+
+        `rejected` gets each offer that was not taken and each remote that was not asked, with the reason.
+        """
+        ...
+
+    def offered(self, request: Request, rejected: list[Rejected]) -> str:
+        """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library."""
+        ...
+
+    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+        """Claims a build in the cluster, or waits for the node that has claimed it.
+
+        Returns whether an entry was brought into the store meanwhile; otherwise it is to be built here. `identity` is
+        what the build is for besides the description; `seconds` is what the last build took, or 0.
+        """
+        ...
+
+    def built(self, request: Request, entry: Entry | None) -> None:
+        """Takes note of a build that ended: what is new may be published in the background. Returns at once.
+
+        None if it failed.
+        """
+        ...
+
+
+def sources() -> list[RemoteSource]:
+    """Returns the sources that exist: opforge's own, then those of other packages. A broken one is left out."""
+    from opforge.accelerator.entry_points import entry_points
+
+    usable = list[RemoteSource]()
+    for path in (*BUILT_IN, *(point.value for point in entry_points(GROUP))):
+        module, _, factory = path.partition(":")
+        try:
+            usable.append(getattr(importlib.import_module(module), factory)())
+        except SettingError:
+            raise
+        except Exception as error:  # another package's code may raise anything
+            log.warning("The source of ops %s cannot be used: %s: %s", path, type(error).__name__, error)
+    return usable
+
+
+def request_for(spec: OpSpec, store: Store, exact: bool = False) -> Request:
+    """Returns the request of a look-up. Raises SourceNotFoundError."""
+    judge = fit_of(spec, exact, this_machine(spec.target.device))
+    return Request(spec.name, str(spec.target), description_key(spec), judge, root_paths(spec), store, exact)
+
+
+def bring(spec: OpSpec, store: Store, exact: bool, rejected: list[Rejected]) -> Store | None:
+    """Returns the store into which an entry for the spec was brought; None if no source has one."""
+    try:
+        store = writable_store(store)
+    except CacheDirError as error:
+        rejected.append(Rejected(str(store.layout), f"nothing can be fetched into it: {error.problem}"))
+        return None
+    request = request_for(spec, store, exact)
+    return store if any(source.fetch(request, rejected) for source in sources()) else None
+
+
+class Building:
+    """A build, as the sources see it: it may be claimed before, and its result may be published.
+
+    In a `with` block; leaving it by an exception ends the claim.
+    """
+
+    def __init__(self, spec: OpSpec, store: Store) -> None:
+        self._request, self._sources = request_for(spec, store), sources()
+        self._identity = (spec.target, spec.portable)
+        self._entry: Entry | None = None
+        self._has_claimed = False
+
+    def __enter__(self) -> Building:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for source in self._sources:
+            source.built(self._request, self._entry)
+
+    def look(self) -> Match | None:
+        """Returns the entry that another node has built and published, after waiting for it; None if it is built here.
+
+        Call it while the plan is locked: one process of a node waits.
+        """
+        if self._has_claimed:
+            return None
+        self._has_claimed = True
+        match = self._request.fetched()  # by the process that had the lock before
+        seconds = 0.0 if match else self._last_seconds()
+        if match or not any(source.claim(self._request, self._identity, seconds) for source in self._sources):
+            return match
+        return self._request.fetched()
+
+    def _last_seconds(self) -> float:
+        """Returns how long the last build of this op took here; 0 if there was none."""
+        from opforge.cache.maintenance import listing
+
+        entries = listing.entries(self._request.store.layout)
+        return max((entry.seconds for entry in entries if entry.op == self._request.op), default=0.0)
+
+    def is_done(self, entry: Entry) -> None:
+        """Notes the entry of the build. It is published when the block ends, if it is new."""
+        self._entry = entry

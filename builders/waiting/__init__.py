@@ -1,0 +1,1 @@
+"""What a program notices of a build that it waits for."""

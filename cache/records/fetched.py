@@ -1,0 +1,62 @@
+"""What is kept of an offer beside an entry that came from elsewhere: it says whether the entry may still be loaded.
+
+    v2/fetched/DESCRIPTION/ENTRY     JSON; its time is that of the last use
+
+The trust file decides that. If it has changed since the signatures were verified, they are verified again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from opforge import settings
+from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.files import read_json
+from opforge.cache.layout import UNSIGNED
+
+FORMAT = 1
+TRUST_CHANGED = "the trust file has changed since its signature was verified"
+
+
+class Fetched(NamedTuple):
+    """The offer by which an entry was fetched."""
+
+    remote: str
+    """Its URL, without credentials; `cache` for what an archive brought."""
+    offer: str
+    """The signed bytes, as text; empty for what an archive brought."""
+    signatures: tuple[str, ...]
+    signer: str
+    """The name of the key that was accepted; empty for an unsigned remote."""
+    trust: tuple[int, ...] = ()
+    """The stamp of the trust file at that time."""
+
+    @property
+    def origin(self) -> str:
+        """What the entry has as its origin."""
+        return self.remote if self.signer or not self.offer else self.remote + UNSIGNED
+
+    def to_bytes(self) -> bytes:
+        """Returns the file's content."""
+        return json.dumps({"format": FORMAT, **self._asdict()}).encode()
+
+    def problem(self, disk: Disk) -> str | None:
+        """Returns why the entry may not be loaded before its signatures are verified again, or None."""
+        return TRUST_CHANGED if self.signer and self.trust != trust_stamp(disk) else None
+
+
+def trust_stamp(disk: Disk) -> tuple[int, ...]:
+    """Returns the stamp of the trust file."""
+    return tuple(disk.stamp(settings.trust_file()) or ABSENT)
+
+
+def read(path: str) -> Fetched:
+    """Returns what is kept of an offer. Raises one of UNREADABLE."""
+    value: Any = read_json(path)
+    if value["format"] != FORMAT:
+        raise ValueError("of a format that is not read")
+    texts = [value[name] for name in ("remote", "offer", "signer")]
+    if not all(isinstance(text, str) for text in (*texts, *value["signatures"])):
+        raise TypeError("not a text")
+    return Fetched(texts[0], texts[1], tuple(value["signatures"]), texts[2], tuple(value["trust"]))

@@ -1,0 +1,1 @@
+"""Kernel packages: a compiled op with its Python, under a name and a version."""

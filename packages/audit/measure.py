@@ -1,0 +1,51 @@
+"""What a library's own file says that it needs and holds: recorded, and compared with what is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opforge.accelerator import archs
+from opforge.accelerator.target import Target
+from opforge.builders.inspection import examine
+
+
+def of_library(path: str) -> dict[str, Any]:
+    """Returns the floors of a library and the device code in it, JSON-able.
+
+    `floors`: glibc, glibcxx and torch, the oldest that load it, empty if it needs none; `archs`: the architectures of
+    the code in it, PTX as compute_90; `sizes`: the bytes of the code by architecture; `notes`: what could not be read.
+    """
+    report = examine.examine(path)
+    sizes: dict[str, int] = {}
+    for image in report["images"]:
+        arch = _name(image["kind"], image["arch"])
+        sizes[arch] = sizes.get(arch, 0) + int(image["size"])
+    floors = report.get("floors", {})
+    return {
+        "floors": {
+            "glibc": floors.get("GLIBC", ""),
+            "glibcxx": floors.get("GLIBCXX", ""),
+            "torch": report.get("shims", {}).get("floor", ""),
+        },
+        "archs": sorted(sizes),
+        "sizes": dict(sorted(sizes.items())),
+        "notes": [*report["notes"]],
+    }
+
+
+def _name(kind: str, arch: str) -> str:
+    return arch.replace("sm_", "compute_") if kind == "PTX" else arch
+
+
+def problems(measured: Mapping[str, Any], target: Target) -> list[str]:
+    """Returns the architectures of the target that the library's code lacks; one line, or none."""
+    if target.device not in ("cuda", "hip") or measured["notes"] or not measured["archs"]:
+        return []
+    claimed = archs.resolve_ptx(target.arch) if target.device == "cuda" else target.arch
+    missing = [arch for arch in claimed if arch not in measured["archs"]]
+    if not missing:
+        return []
+    return [
+        f"it is for {target}, and holds code for {', '.join(measured['archs'])} alone: {', '.join(missing)} is missing"
+    ]

@@ -1,0 +1,1 @@
+"""Which variant of a package fits a machine best."""

@@ -1,0 +1,174 @@
+"""A variant that may be chosen: what its label and its metadata say, and the record by which a library is judged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge.packages.form.properties import PYTHON, STABLE, Properties
+from opforge.packages.form.properties import from_json as properties_from_json
+
+from .environment import DEVICES
+
+if TYPE_CHECKING:
+    from opforge.packages.form.metadata import Metadata
+
+JUDGED = (
+    "abi",
+    "built_with_torch",
+    "floors",
+    "interface",
+    "machine",
+    "needs",
+    "portable",
+    "requires",
+    "shims",
+    "target",
+    "torch_target",
+    "user_flags",
+)
+"""The fields of a record that decide whether it fits."""
+
+
+class Candidate(NamedTuple):
+    """A variant, wherever it is."""
+
+    label: str
+    properties: Properties
+    record: Mapping[str, Any] | None
+    """None: no library, or one of which nothing was recorded."""
+    python_depends: tuple[str, ...] = ()
+    depends: Mapping[str, str] = {}
+    """Other packages with ranges of their versions."""
+    own: bool = False
+    """Whether opforge built it: then its record has the number of the interface."""
+    problem: str = ""
+    """Why it can be used nowhere; empty if it can."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the value, JSON-able, as receipts and releases hold it."""
+        return {
+            "label": self.label,
+            "properties": self.properties.to_json(),
+            "record": dict(self.record) if self.record is not None else None,
+            "python_depends": list(self.python_depends),
+            "depends": dict(self.depends),
+            "own": self.own,
+            "problem": self.problem,
+        }
+
+
+def from_json(value: Mapping[str, Any]) -> Candidate:
+    """Returns the value that `to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
+    return Candidate(
+        str(value["label"]),
+        properties_from_json(value["properties"]),
+        value["record"],
+        tuple(value["python_depends"]),
+        value["depends"],
+        value["own"] is True,
+        str(value["problem"]),
+    )
+
+
+def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candidate:
+    """Returns the variant in a folder; of one that opforge did not build the library is read. KernelFormatError."""
+    properties = stated.properties(label, where)
+    ours = stated.opforge
+    depends = dict(ours.get("depends") or {})
+    for needed in stated.kernel_depends:
+        depends.setdefault(needed.name, needed.versions.text)
+    candidate = Candidate(label, properties, None, stated.python_depends, depends)
+    if properties.framework == PYTHON:
+        return candidate
+    if isinstance(ours.get("record"), dict):
+        record = {name: ours["record"][name] for name in JUDGED if name in ours["record"]}
+        return candidate._replace(record=record, own=True, problem=_lie(properties, record))
+    return _foreign(candidate, stated, folder)
+
+
+def _lie(properties: Properties, record: Mapping[str, Any]) -> str:
+    """Returns how a label contradicts the library's record, or an empty text."""
+    machine = record.get("machine")
+    if machine != properties.processor:
+        return f"its label says {properties.processor}, and its library is for {machine}"
+    device = str(record.get("target", "")).partition(":")[0]
+    expected = DEVICES.get(properties.backend, properties.backend)
+    return f"its label is for {expected}, and its library for {device}" if device != expected else ""
+
+
+def _foreign(candidate: Candidate, stated: Metadata, folder: str) -> Candidate:
+    """Returns a variant with the record that its label, its metadata and its library's own file give."""
+    from opforge.builders.inspection import elf
+    from opforge.builders.spec import abi
+
+    properties = candidate.properties
+    device = DEVICES.get(properties.backend, properties.backend)
+    record: dict[str, Any] = {
+        "abi": abi.STABLE if properties.framework == STABLE else abi.PLAIN,
+        "target": target_of(properties, stated.archs),
+        "machine": properties.processor,
+        "torch_target": ".".join(map(str, properties.framework_version or ())),
+        "requires": {},
+        "floors": {},
+        "needs": [],
+        "shims": [],
+        "built_with_torch": "",
+        "user_flags": {},
+    }
+    if properties.backend_version and device == "cuda":
+        record["requires"] = {"cuda": ".".join(map(str, properties.backend_version))}
+    problem = ""
+    for library in _libraries(folder):
+        try:
+            read = elf.read_library(library)
+        except (OSError, ValueError) as error:
+            problem = problem or f"its library cannot be read: {error}"
+            continue
+        record |= {name: read[name] for name in ("machine", "floors", "needs", "shims")}
+        problem = problem or _lie(properties, record)
+    return candidate._replace(record=record, problem=problem)
+
+
+def _libraries(folder: str) -> list[str]:
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".so")) if folder else []
+    return [os.path.join(folder, name) for name in names]
+
+
+def target_of(properties: Properties, capabilities: Sequence[str]) -> str:
+    """Returns the target of a variant by its properties and the architectures that its metadata states."""
+    from opforge.accelerator import archs
+    from opforge.errors import SettingError
+
+    device = DEVICES.get(properties.backend, properties.backend)
+    arch = properties.arch
+    if not arch and capabilities and device in ("cuda", "hip"):
+        try:
+            arch = archs.parse_list(device, "archs", ";".join(capabilities))
+        except SettingError:
+            arch = ()
+    return f"{device}:{'+'.join(arch)}" if arch else device
+
+
+def read(folder: str, label: str = "") -> tuple[Candidate, Metadata]:
+    """Returns the variant in a folder, and its metadata. Raises KernelFormatError, OSError."""
+    from opforge.packages.form import metadata  # not on the path of what is installed
+
+    stated = metadata.read(folder)
+    name = label or os.path.basename(os.path.abspath(folder))
+    if not label:
+        name = _label(name, stated)
+    return of_metadata(name, stated, folder, folder), stated
+
+
+def _label(name: str, stated: Metadata) -> str:
+    """Returns the label of a folder: its name, or what opforge's own properties give for a folder of another name."""
+    from opforge.packages.form import variant
+
+    if "properties" in stated.opforge:
+        try:
+            return variant.label_of(properties_from_json(stated.opforge["properties"]))
+        except ValueError:
+            return name
+    return name

@@ -1,0 +1,141 @@
+"""What variants are judged against: the machine, and the Python and torch that would load them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from opforge.builders.spec import machine
+from opforge.builders.spec.machine import Machine
+from opforge.versions import version_of
+
+DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
+"""Backend of a variant -> device of a target."""
+STATED = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
+"""Name in torch's version.py -> the backend that torch was built for."""
+FORMAT = 1
+
+
+class Environment(NamedTuple):
+    """A machine with its Python and torch."""
+
+    system: str
+    machines: Mapping[str, Machine]
+    """By device. The one for `cpu` is always there."""
+    backend: str
+    """What torch was built for: cuda, rocm, xpu, metal or cpu."""
+    backend_version: tuple[int, int] | None = None
+    free_threaded: bool = False
+    tvm_ffi: str = ""
+    """The version of tvm-ffi; empty if it is not installed."""
+
+    @property
+    def host(self) -> Machine:
+        """The machine without its devices."""
+        return self.machines["cpu"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the value as `opforge report --machine` writes it."""
+        machines = {
+            device: {**value._asdict(), "torch_libraries": sorted(value.torch_libraries)}
+            for device, value in self.machines.items()
+        }
+        return {"format": FORMAT, **self._asdict(), "machines": machines}
+
+
+def here(backends: Collection[str] = ()) -> Environment:
+    """Returns this machine, with the devices of these backends, or of all that torch knows if there is "all".
+
+    Does not import torch.
+    """
+    machines = {"cpu": machine.this_machine("cpu")}
+    backend, version = _torch_backend()
+    wanted_devices = {DEVICES[name] for name in backends if name in DEVICES}
+    if "all" in backends and backend in DEVICES:
+        wanted_devices.add(DEVICES[backend])
+    for device in sorted(wanted_devices):
+        machines[device] = machine.this_machine(device)
+    return Environment(
+        system=sys.platform,
+        machines=machines,
+        backend=backend,
+        backend_version=version,
+        free_threaded=not getattr(sys, "_is_gil_enabled", lambda: True)(),
+        tvm_ffi=_tvm_ffi() if "tvm-ffi" in backends or "all" in backends else "",
+    )
+
+
+def _torch_backend() -> tuple[str, tuple[int, int] | None]:
+    """Returns what the installed torch was built for, and the version of it, by torch's own version.py."""
+    folder = machine.torch_folder()
+    states: dict[str, str | None] = {}
+    loaded = getattr(sys.modules.get("torch"), "version", None)
+    for name in STATED:
+        try:
+            states[name] = getattr(loaded, name, None) if loaded else machine.torch_states(folder or "", name)
+        except OSError:
+            states[name] = None
+    for name, backend in STATED.items():
+        text = states[name]
+        if text:
+            numbers = version_of(text)
+            return backend, (numbers[0], numbers[1]) if len(numbers) > 1 else None
+    return ("metal" if sys.platform == "darwin" and os.uname().machine == "arm64" else "cpu"), None
+
+
+def _tvm_ffi() -> str:
+    from importlib import metadata
+
+    for name in ("apache-tvm-ffi", "tvm-ffi"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def from_json(value: Any, where: str) -> Environment:
+    """Returns the environment that `to_json` gave. Raises KernelFormatError."""
+    from opforge.packages.form.json_text import Fields
+
+    expected = "what `opforge report --machine` writes"
+    fields = Fields(value, where, expected)
+    if fields.whole("format") != FORMAT:
+        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}")
+    machines = {
+        device: _machine(Fields(part, f"{where}: {device}", expected))
+        for device, part in fields.table("machines").items()
+    }
+    if "cpu" not in machines:
+        raise fields.error("'machines' has no 'cpu'")
+    version = fields.get("backend_version", list, "list of two numbers", None)
+    if version is not None and not (len(version) == 2 and all(type(number) is int for number in version)):
+        raise fields.error(f"'backend_version' is {version!r}, and no list of two numbers")
+    return Environment(
+        system=fields.text("system"),
+        machines=machines,
+        backend=fields.text("backend"),
+        backend_version=(version[0], version[1]) if version else None,
+        free_threaded=fields.flag("free_threaded", False),
+        tvm_ffi=fields.text("tvm_ffi", ""),
+    )
+
+
+def _machine(fields: Any) -> Machine:
+    driver = fields.get("driver", list, "list of two numbers", None)
+    if driver is not None and not (len(driver) == 2 and all(type(number) is int for number in driver)):
+        raise fields.error(f"'driver' is {driver!r}, and no list of two numbers")
+    return Machine(
+        processor=fields.text("processor"),
+        level=fields.text("level"),
+        glibc=fields.text("glibc", ""),
+        libstdcxx=fields.text("libstdcxx", ""),
+        python=fields.text("python", ""),
+        torch=fields.text("torch", None),
+        device=fields.text("device", "cpu"),
+        devices=fields.texts("devices", ()),
+        driver=(driver[0], driver[1]) if driver else None,
+        torch_libraries=frozenset(fields.texts("torch_libraries", ())),
+    )

@@ -1,0 +1,69 @@
+"""Names of packages, `org/name`: what is safe as a path on every system and cannot be mistaken for another."""
+
+from __future__ import annotations
+
+from opforge.errors import OpforgeError
+
+LETTERS, DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz"), frozenset("0123456789")
+ALLOWED = LETTERS | DIGITS | {"-"}
+MAX_CHARACTERS = 64
+RESERVED = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in range(10))}
+)
+"""Names that Windows has for devices: a checkout or a store on such a file system could not hold them."""
+EXPECTED = (
+    "ORG/NAME in lower-case ASCII letters, digits and '-', such as acme/fast-relu;"
+    " NAME begins with a letter and has two to 64 characters"
+)
+
+
+def check(name: str, where: str = "the kernel's name") -> str:
+    """Returns the name. Raises KernelFormatError for one that is not `org/name`."""
+    problem = _problem(name)
+    if problem:
+        raise _error(where, f"{_shown(name)} {problem}")
+    return name
+
+
+def _problem(name: object) -> str:
+    if not isinstance(name, str):
+        return "is not a text"
+    if not name.isascii():
+        odd = next(char for char in name if not char.isascii())
+        return f"holds {odd!a}, which is no ASCII letter although it may look like one"
+    organization, slash, last = name.partition("/")
+    if not slash or "/" in last:
+        return "is not two parts with one '/'"
+    if not is_word(organization) or not is_word(last) or last[0] not in LETTERS or len(last) < 2:
+        return "is not a name that can be used"
+    reserved = next((part for part in (organization, last) if part in RESERVED), "")
+    return f"holds {reserved!r}, which names a device on Windows" if reserved else ""
+
+
+def is_word(text: str) -> bool:
+    """Returns whether a text has letters, digits and '-' alone, and neither begins nor ends with '-'."""
+    return 0 < len(text) <= MAX_CHARACTERS and ALLOWED.issuperset(text) and "-" not in (text[0], text[-1])
+
+
+def _shown(name: object) -> str:
+    text = ascii(name)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _error(where: str, problem: str) -> OpforgeError:
+    from opforge.errors import KernelFormatError  # not on the path of a load
+
+    return KernelFormatError(where, problem, EXPECTED)
+
+
+def check_short(name: str, where: str) -> str:
+    """Returns a package's name without its organization, as metadata has it. Raises KernelFormatError."""
+    is_name = isinstance(name, str) and is_word(name) and name[0] in LETTERS and len(name) > 1
+    if not is_name or name in RESERVED:
+        raise _error(where, f"{_shown(name)} is not a name that can be used")
+    return name
+
+
+def python_name(name: str) -> str:
+    """Returns the identifier for `org/name`, or for the name alone: `fast_relu`."""
+    return name.rpartition("/")[2].replace("-", "_")

@@ -1,0 +1,236 @@
+"""The one way in which a package is installed: checked in a staging folder, then published by one rename each."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import py_compile
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
+from opforge.cache.filesystem.trust import trusted_ids
+from opforge.cache.layout import entry_name
+from opforge.cache.records.entry import RECORD, Entry, is_record
+from opforge.cache.transfer import layer
+from opforge.errors import CacheDirError, KernelInstallError
+from opforge.packages.choose import candidate
+from opforge.packages.form import digests, metadata
+from opforge.packages.form.json_text import canonical
+from opforge.packages.form.metadata import Metadata
+
+from .layout import Root
+from .receipt import digest_problem, stamps
+from .releases import Installed, InstalledVariant, to_json
+
+log = logging.getLogger("opforge.kernels")
+STAGING_SECONDS = 3600.0
+"""A staging folder that is older was left by a process that was killed."""
+MAX_TREE_BYTES = 4 << 30
+READABLE = 0o755
+"""The mode of folders: an environment serves every user of the machine."""
+
+
+@contextmanager
+def staging(root: Root) -> Iterator[str]:
+    """Yields a new folder on the root's file system, for this installation alone; it is removed afterwards.
+
+    Raises KernelInstallError if the root cannot be written.
+    """
+    parent = root.join("staging")
+    try:
+        make_folder(parent)
+        _sweep(parent)
+        folder = temp_path(os.path.join(parent, "install"))
+        os.mkdir(folder, 0o700)
+    except OSError as error:
+        raise unwritable(root, error) from error
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def unwritable(root: Root, error: OSError) -> KernelInstallError:
+    """Returns the error for a root that cannot be written, or whose disk is full."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return KernelInstallError(root.path, "the disk is full; nothing was installed", "Free some space")
+    advice = "Install for the user (--user) or into a folder of your own (--into FOLDER)"
+    return KernelInstallError(root.path, f"it cannot be written ({error.strerror}); nothing was installed", advice)
+
+
+def _sweep(parent: str) -> None:
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        try:
+            is_old = time.time() - os.lstat(path).st_mtime > STAGING_SECONDS
+        except OSError:
+            continue
+        if is_temp_name(name) and is_old:
+            remove_folder(path)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder of ours, also a read-only one."""
+    # What was installed is read-only, and a folder must be writable for its files to be removed.
+    for parent, _folders, _files in os.walk(folder):
+        os.chmod(parent, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def add_tree(root: Root, folder: str, label: str) -> InstalledVariant:
+    """Makes a folder in the staging folder an installed variant, and returns it.
+
+    Every file is compared with the digests of its metadata. A variant that is there already and intact is used.
+    Raises KernelFormatError, KernelInstallError for what no package holds or what differs from its digests, OSError.
+    """
+    _refuse(folder)
+    choice, stated = candidate.read(folder, label)
+    with open(os.path.join(folder, metadata.FILE), "rb") as file:
+        text = file.read()
+    if stated.files is None:
+        stated = stated._replace(files=digests.of_folder(folder))
+    files = dict(stated.files or {})
+    if stated.algorithm != "sha256":
+        differences = digests.problems(folder, files, stated.algorithm)
+        files = digests.of_folder(folder)
+    else:
+        differences = digests.problems(folder, files)
+    if differences:
+        raise KernelInstallError(label, differences[0], "It was changed after it was packed: pack or download it again")
+    digest = digests.tree_digest(files, text)
+    sha256 = hashlib.sha256(text).hexdigest()
+    _compile(folder, files)
+    size = _seal(folder)
+    target = root.tree(digest)
+    _place(root, folder, target, files, sha256)
+    _offer(root, target, stated)
+    return InstalledVariant(choice, digest, target, stated.id, files, sha256, stamps(target), size)
+
+
+def _refuse(folder: str) -> None:
+    """Raises KernelInstallError for links, bytecode and odd names: no digest covers them, or they lead elsewhere."""
+    total = 0
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(parent, name)
+            relative = os.path.relpath(path, folder)
+            status = os.lstat(path)
+            total += status.st_size
+            problem = digests.path_problem(relative)
+            if not problem and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                problem = f"{relative} is a link, or no file"
+            if not problem and digests.is_bytecode(relative):
+                problem = f"{relative} is bytecode, which no digest covers"
+            if not problem and total > MAX_TREE_BYTES:
+                problem = f"it has more than {MAX_TREE_BYTES} bytes"
+            if problem:
+                raise KernelInstallError(os.path.basename(folder), problem, "It is no package that opforge installs")
+
+
+def _compile(folder: str, files: Mapping[str, str]) -> None:
+    """Writes the bytecode of this Python, which needs no look at the source later: nobody may change that."""
+    for path in files:
+        if path.endswith(".py"):
+            try:
+                py_compile.compile(
+                    os.path.join(folder, path),
+                    dfile=path,
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+            except py_compile.PyCompileError:
+                continue  # for another Python, perhaps; importing it says what is wrong
+
+
+def _seal(folder: str) -> int:
+    """Makes every file and folder read-only, whatever the umask; returns the bytes of all files."""
+    total = 0
+    for parent, _folders, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = os.path.join(parent, name)
+            total += os.lstat(path).st_size
+            os.chmod(path, 0o555 if name.endswith(".so") else 0o444)
+        os.chmod(parent, READABLE)
+    return total
+
+
+def _place(root: Root, folder: str, target: str, files: Mapping[str, str], sha256: str) -> None:
+    """Moves a finished folder to its place. What is there already stays if it is intact, and is replaced if not."""
+    make_folder(os.path.dirname(target))
+    os.chmod(os.path.dirname(target), READABLE)
+    for _attempt in range(3):
+        try:
+            os.rename(folder, target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        if not digest_problem(target, files, sha256):
+            return
+        damaged = temp_path(root.join("staging", "damaged"))
+        os.rename(target, damaged)
+        remove_folder(damaged)
+    raise KernelInstallError(target, "another process keeps changing it", "Try again when nothing else installs")
+
+
+def _offer(root: Root, tree: str, stated: Metadata) -> None:
+    """Makes the library of a variant an entry of the root's layer, where `.load()` finds it by its description.
+
+    What another opforge has built in a form that is not read here is not offered; get_kernel loads it nevertheless.
+    """
+    record, file = stated.opforge.get("record"), stated.opforge.get("library")
+    if not isinstance(record, dict) or not isinstance(file, str) or not is_record(record):
+        return
+    folder = temp_path(os.path.join(root.join("staging"), "entry"))
+    os.mkdir(folder, 0o700)
+    try:
+        os.link(os.path.join(tree, file), os.path.join(folder, record["file"]))
+        write_file(os.path.join(folder, RECORD), canonical(record))
+        entry = Entry(entry_name(record["key"], record["sha256"]), folder, record, root.path)
+        layer.add(root.path, entry, record["description"], trusted_ids())
+    except (CacheDirError, ValueError) as error:
+        log.info("%s: .load() does not find its library: %s", tree, error)
+    finally:
+        remove_folder(folder)
+
+
+def add_release(release: Installed) -> None:
+    """Writes a release's file: from now on it is installed. Raises OSError."""
+    path = release.root.release(release.name, str(release.version))
+    make_folder(os.path.dirname(path))
+    for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path)), release.root.join("names")):
+        os.chmod(folder, READABLE)
+    write_file(path, canonical(to_json(release)))
+    os.chmod(path, 0o644)
+
+
+def from_folders(root: Root, name: str, folders: Sequence[str]) -> Installed:
+    """Installs the variants in these folders, which are one release; returns it. The folders stay as they are.
+
+    Raises KernelFormatError, KernelInstallError, OSError.
+    """
+    variants, versions, names = [], set(), set()
+    try:
+        with staging(root) as scratch:
+            for number, folder in enumerate(folders):
+                copy = os.path.join(scratch, str(number))
+                shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+                stated = metadata.read(copy)
+                versions.add(stated.release)
+                names.add(str(stated.opforge.get("name", name)))
+                variants.append(add_tree(root, copy, candidate.read(folder)[0].label))
+            number_of = versions.pop() if len(versions) == 1 else None
+            if number_of is None or names != {name}:
+                problem = f"its variants are of {len(versions) or 'no'} versions and of the packages {sorted(names)}"
+                raise KernelInstallError(name, problem, "Install the variants of one release")
+            release = Installed(name, number_of, root, "", "", os.path.dirname(folders[0]), "", tuple(variants))
+            add_release(release)
+    except OSError as error:
+        raise unwritable(root, error) from error
+    return release

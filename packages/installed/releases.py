@@ -1,0 +1,137 @@
+"""The releases that are installed in a folder: read for loading, listing and removing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.packages.choose.candidate import Candidate, from_json
+from opforge.packages.form import version
+from opforge.packages.form.version import Range, Version
+
+from .layout import Root
+
+FORMAT = 1
+
+
+class InstalledVariant(NamedTuple):
+    """A variant that is installed."""
+
+    candidate: Candidate
+    digest: str
+    folder: str
+    id: str
+    files: Mapping[str, str]
+    metadata_sha256: str
+    receipt: Mapping[str, Any]
+    size: int
+
+
+class Installed(NamedTuple):
+    """A release that is installed."""
+
+    name: str
+    version: Version
+    root: Root
+    digest: str
+    """Of the signed release; empty for a package that was installed from a folder."""
+    signer: str
+    source: str
+    """Where it came from, without credentials."""
+    yanked: str
+    """Why it was yanked, as far as was known when it was installed."""
+    variants: tuple[InstalledVariant, ...]
+
+
+def versions(root: Root, name: str) -> list[Version]:
+    """Returns the installed versions of a package in a folder, the newest first."""
+    numbers = []
+    try:
+        files = os.listdir(root.join("names", *name.split("/")))
+    except OSError:
+        return []
+    for file in files:
+        parts = version.read(file[:-5]) if file.endswith(".json") else None
+        if parts:
+            numbers.append(Version(parts[0], parts[1] or 0))
+    return sorted(numbers, reverse=True)
+
+
+def read(root: Root, name: str, number: Version) -> Installed | None:
+    """Returns an installed release; None if it is not there, or its file cannot be read."""
+    try:
+        value = read_json(root.release(name, str(number)))
+        if value["format"] != FORMAT or value["name"] != name or value["version"] != str(number):
+            return None
+        variants = tuple(
+            InstalledVariant(
+                from_json(part["candidate"]),
+                part["digest"],
+                root.tree(part["digest"]),
+                part["id"],
+                part["files"],
+                part["metadata"],
+                part["receipt"],
+                part["size"],
+            )
+            for part in value["variants"]
+            if "/" not in part["digest"]
+        )
+        return Installed(
+            name, number, root, value["digest"], value["signer"], value["source"], value["yanked"], variants
+        )
+    except UNREADABLE:
+        return None
+
+
+def to_json(release: Installed) -> dict[str, Any]:
+    """Returns the content of an installed release's file."""
+    return {
+        "format": FORMAT,
+        "name": release.name,
+        "version": str(release.version),
+        "digest": release.digest,
+        "signer": release.signer,
+        "source": release.source,
+        "yanked": release.yanked,
+        "variants": [
+            {
+                "candidate": part.candidate.to_json(),
+                "digest": part.digest,
+                "id": part.id,
+                "files": dict(part.files),
+                "metadata": part.metadata_sha256,
+                "receipt": dict(part.receipt),
+                "size": part.size,
+            }
+            for part in release.variants
+        ],
+    }
+
+
+def matching(root: Root, name: str, wanted_range: Range) -> Iterator[Installed]:
+    """Yields the installed releases of a package in a range of versions, the newest first."""
+    for number in versions(root, name):
+        if number in wanted_range:
+            release = read(root, name, number)
+            if release is not None:
+                yield release
+
+
+def names(root: Root) -> list[str]:
+    """Returns the names of the packages that are installed in a folder, sorted."""
+    base = root.join("names")
+    found_names = []
+    for organization in _folders(base):
+        found_names += [f"{organization}/{name}" for name in _folders(os.path.join(base, organization))]
+    return sorted(name for name in found_names if versions(root, name))
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as children:
+            return [child.name for child in children if child.is_dir()]
+    except OSError:
+        return []

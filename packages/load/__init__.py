@@ -1,0 +1,1 @@
+"""Loads packages into the process."""

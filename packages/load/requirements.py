@@ -1,0 +1,27 @@
+"""Whether the Python packages that a kernel needs are installed. Nothing is installed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def problem(requirements: Sequence[str]) -> str:
+    """Returns which of these requirements is not met, or an empty text. Each is a text of PEP 508."""
+    from importlib import metadata
+
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            return f"it needs {text!r}, which is no requirement that can be read"
+        if requirement.marker and not requirement.marker.evaluate():
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            return f"it needs {text}, which is not installed: pip install '{text}'"
+        if not requirement.specifier.contains(version, prereleases=True):
+            return f"it needs {text}, and {requirement.name} {version} is installed: pip install '{text}'"
+    return ""

@@ -1,0 +1,93 @@
+"""The generated Python of a variant: `_ops.py`, and an `__init__.py` if the author wrote none."""
+
+from __future__ import annotations
+
+FILE = "_ops.py"
+
+LIBRARY = '''\
+"""Opens the library beside this file and registers its ops. Written by `opforge pack`; needs torch alone."""
+
+import ctypes
+import os
+
+import torch
+
+_FILE = @FILE@
+_SUFFIX = @SUFFIX@
+
+
+def _namespaces(library):
+    """Returns the namespaces in torch.ops that the library's ops are registered in."""
+    library.opforge_describe.restype = ctypes.c_char_p
+    lines = library.opforge_describe().decode().splitlines()
+    return [name + _SUFFIX for name in dict.fromkeys(line.partition("::")[0] for line in lines)]
+
+
+def _register():
+    """Returns the namespace of the ops after registering them. Raises ImportError with torch's reason."""
+    library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILE))
+    namespaces = _namespaces(library)
+    library.opforge_register.argtypes = [ctypes.c_char_p]
+    library.opforge_register.restype = ctypes.c_char_p
+    problem = library.opforge_register(_SUFFIX.encode())
+    if problem is not None:
+        # The suffix is this very build's. If ops have it, an earlier import registered them and failed afterwards.
+        prefixes = tuple(name + "::" for name in namespaces)
+        if not any(name.startswith(prefixes) for name in torch._C._dispatch_get_all_op_names()):
+            raise ImportError(f"{_FILE}: its ops could not be registered: {problem.decode(errors='replace')}")
+    return namespaces[0]
+
+
+_NAMESPACE = _register()
+ops = getattr(torch.ops, _NAMESPACE)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Returns the name of an op with its namespace, as torch.library takes it."""
+    return f"{_NAMESPACE}::{op_name}"
+'''
+
+PYTHON_ONLY = '''\
+"""The namespace of this package's ops in torch.ops. Written by `opforge pack`; needs torch alone."""
+
+import torch
+
+_NAMESPACE = @NAMESPACE@
+ops = getattr(torch.ops, _NAMESPACE)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Returns the name of an op with its namespace, as torch.library takes it."""
+    return f"{_NAMESPACE}::{op_name}"
+'''
+
+INIT = '''\
+"""The functions of @NAME@. Written by `opforge pack`."""
+
+from ._ops import ops
+
+
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(ops, name)
+
+
+def __dir__():
+    return [*globals(), *(name for name in dir(ops) if not name.startswith("_"))]
+'''
+
+
+def with_library(file: str, suffix: str) -> str:
+    """Returns `_ops.py` for a variant whose library is `file`; its namespaces get the suffix."""
+    return LIBRARY.replace("@FILE@", f'"{file}"').replace("@SUFFIX@", f'"{suffix}"')
+
+
+def python_only(namespace: str) -> str:
+    """Returns `_ops.py` for a variant without a library."""
+    return PYTHON_ONLY.replace("@NAMESPACE@", f'"{namespace}"')
+
+
+def init(name: str) -> str:
+    """Returns an `__init__.py` that offers the library's functions."""
+    return INIT.replace("@NAME@", name)

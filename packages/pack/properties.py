@@ -1,0 +1,80 @@
+"""What a built library is for, as the properties of a variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opforge.accelerator.target import Target
+from opforge.builders.spec.abi import STABLE, TORCH
+from opforge.builders.spec.targets import LEVELS
+from opforge.errors import PackError
+from opforge.packages.form.properties import STABLE as STABLE_VARIANT
+from opforge.packages.form.properties import TORCH as TORCH_VARIANT
+from opforge.packages.form.properties import Properties
+from opforge.versions import version_of
+
+BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
+"""Device of a target -> backend of a variant."""
+REQUIRED = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
+"""Device -> the name in a record's `requires` of the toolkit that the library was built with."""
+
+
+def of_record(name: str, record: Mapping[str, Any], by_architecture: bool = False) -> Properties:
+    """Returns the properties of a library with this record. Raises PackError if no variant can hold it.
+
+    `by_architecture` makes the device's architectures a part of them: then another variant may have others.
+    """
+    target = Target.parse(record["target"])
+    backend = BACKENDS.get(target.device)
+    if backend is None:
+        advice = f"Packages are for {', '.join(BACKENDS)}."
+        raise PackError(name, [f"its target is {target}, and no package can be for {target.device}"], advice)
+    if record["abi"] == STABLE:
+        framework, number, cxx = STABLE_VARIANT, record["torch_target"], ""
+    elif record["abi"] == TORCH:
+        framework, number, cxx = TORCH_VARIANT, record["requires"]["torch"], "cxx11"
+    else:
+        advice = 'Register its functions with STABLE_TORCH_LIBRARY, and declare abi="torch-stable".'
+        raise PackError(name, ['its op has abi="c": its functions are no ops of torch'], advice)
+    arch: tuple[str, ...] = target.arch if by_architecture else ()
+    if target.device == "cpu":
+        # The base level needs no name: every processor of the kind has it.
+        arch = tuple(level for level in target.arch if level in LEVELS[1:])
+    return Properties(
+        framework=framework,
+        framework_version=_pair(number),
+        backend=backend,
+        backend_version=_backend_version(target.device, record["requires"]),
+        processor=record["machine"],
+        system="linux",
+        cxx=cxx,
+        arch=arch,
+    )
+
+
+def _backend_version(device: str, requires: Mapping[str, str]) -> tuple[int, int] | None:
+    text = requires.get(REQUIRED.get(device, ""))
+    return _pair(text) if text else None
+
+
+def _pair(text: str) -> tuple[int, int]:
+    numbers = (*version_of(text), 0, 0)
+    return numbers[0], numbers[1]
+
+
+def capabilities(device: str, arch: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns architectures as the hub's metadata has them: `9.0a`, `9.0+PTX`, `gfx942`."""
+    if device != "cuda":
+        return () if device == "cpu" else arch
+    from opforge.accelerator.archs import newest_portable, numbers
+
+    newest = newest_portable(arch)
+    texts = []
+    for word in arch:
+        if word == "ptx":
+            continue
+        major, minor, letter = numbers(word)
+        ptx = "+PTX" if word.startswith("compute_") or (word == newest and "ptx" in arch) else ""
+        texts.append(f"{major}.{minor}{letter}{ptx}")
+    return tuple(texts)

@@ -1,0 +1,187 @@
+"""Packs a project: builds each variant through the normal road, audits it, tries it, and puts it in its place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge.accelerator.target import Target
+from opforge.cache.filesystem.files import write_file
+from opforge.errors import PackError
+from opforge.packages.audit import library as library_audit
+from opforge.packages.audit import measure, python_code
+from opforge.packages.form import digests, names
+from opforge.packages.form.json_text import readable
+from opforge.packages.form.metadata import FILE, Metadata, Provenance
+from opforge.packages.form.properties import PYTHON, Properties
+from opforge.packages.form.variant import label_of
+
+from . import git, properties, trial, write
+from .project import Project
+
+if TYPE_CHECKING:
+    from opforge.cache.store import Store
+
+BUILD, CHECKS = "build", "checks.json"
+"""The folder of a project's variants, and the file in it with the outcome of their checks."""
+AUDIT_ADVICE = "Correct what is listed: a package must load on machines that differ from this one."
+
+
+class Options(NamedTuple):
+    """How a project is packed."""
+
+    targets: tuple[Target, ...] = ()
+    """Empty: the project's own, or the base level of this processor."""
+    portable: bool = False
+    split: bool = False
+    """Whether each architecture of a device becomes a variant."""
+    jobs: int | None = None
+    tried: bool = True
+    """Whether a variant that runs here is imported and tested."""
+
+
+class Packed(NamedTuple):
+    """A variant that was written."""
+
+    label: str
+    folder: str
+    digest: str
+    """Names the variant by its files."""
+    size: int
+    """Bytes of all files."""
+    metadata: Metadata
+    checks: Mapping[str, str]
+    """The outcome of each check. It depends on the machine that packs, so it is beside the variant and not in it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `opforge pack --json` prints of it."""
+        return {
+            "label": self.label,
+            "folder": self.folder,
+            "digest": self.digest,
+            "size": self.size,
+            "checks": dict(self.checks),
+            "measured": self.metadata.opforge.get("measured", {}),
+        }
+
+
+def pack(
+    project: Project,
+    out: str,
+    options: Options,
+    store: Store | None = None,
+    commit: Provenance | None = None,
+    report: Callable[[str], None] = lambda _text: None,
+) -> list[Packed]:
+    """Writes the project's variants below `out`/build and returns them. Nothing is there if one of them fails.
+
+    `store` is where the op is built, by default the user's; then a stored entry is used. `commit` replaces what git
+    says of the project's folder. Raises PackError, KernelFormatError, and what building raises.
+    """
+    commit = commit or git.provenance(project.folder)
+    os.makedirs(out, exist_ok=True)
+    staging = tempfile.mkdtemp(prefix=".pack-", dir=out)
+    try:
+        finished: list[Packed] = []
+        kinds: list[Properties] = []
+        for number, (kind, library) in enumerate(_variants(project, options, store, report)):
+            folder = os.path.join(staging, str(number))
+            os.mkdir(folder, 0o755)
+            stated = write.write(folder, project, kind, library, commit)
+            _audit(folder, project, library)
+            report(f"check {label_of(kind)}")
+            checks = trial.run(folder, project, stated) if options.tried else trial.not_run("not requested")
+            digest = write.finish(folder, stated)
+            size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
+            finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
+            kinds.append(kind)
+        labels = [variant.label for variant in finished]
+        twice = next((label for label in labels if labels.count(label) > 1), "")
+        if twice:
+            raise PackError(project.name, [f"two targets give the variant {twice}"], "Name each target once.")
+        failed = [
+            f"{variant.label}: {check}: {outcome}"
+            for variant in finished
+            for check, outcome in variant.checks.items()
+            if outcome.startswith("failed")
+        ]
+        if failed:
+            raise PackError(project.name, failed, "Correct the package, or pack with --no-try to leave the checks out.")
+        build = os.path.join(out, BUILD)
+        placed = [
+            variant._replace(folder=write.place(variant.folder, build, kind, project.name))
+            for variant, kind in zip(finished, kinds, strict=True)
+        ]
+        outcomes = {variant.label: {"digest": variant.digest, "checks": dict(variant.checks)} for variant in placed}
+        write_file(os.path.join(build, CHECKS), readable(outcomes))
+        return placed
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _variants(
+    project: Project, options: Options, store: Store | None, report: Callable[[str], None]
+) -> list[tuple[Properties, write.Library | None]]:
+    if project.builder is None:
+        return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
+    return [_built(project, target, options, store, report) for target in _targets(project, options)]
+
+
+def _backend(name: str) -> str:
+    return "cann" if name == "npu" else name
+
+
+def _targets(project: Project, options: Options) -> list[Target | None]:
+    targets = list(options.targets) or [Target.parse(text) for text in project.targets]
+    if not targets:
+        return [_default(None, project)]
+    base = [_default(target, project) if target == Target("cpu") else target for target in targets]
+    if not options.split:
+        return [*base]
+    split: list[Target | None] = []
+    for whole in filter(None, base):
+        split += [whole] if whole.device == "cpu" else [Target(whole.device, (arch,)) for arch in whole.arch]
+    return split
+
+
+def _default(target: Target | None, project: Project) -> Target | None:
+    """Returns the base level of this processor, for a CPU op without a target: its library runs on every machine."""
+    assert project.builder is not None
+    if target is None and "cpu" not in project.builder(None, False).devices:
+        return None
+    return Target("cpu", ("x86-64" if os.uname().machine == "x86_64" else "aarch64",))
+
+
+def _built(
+    project: Project, target: Target | None, options: Options, store: Store | None, report: Callable[[str], None]
+) -> tuple[Properties, write.Library]:
+    assert project.builder is not None
+    builder = project.builder(target, options.portable or project.portable)
+    target = builder.target
+    if target.device not in builder.devices:
+        problem = f"its op is for {', '.join(builder.devices)}, and not for {target.device}"
+        raise PackError(project.name, [problem], "Choose another --target.")
+    lost = [name for name in ("fakes", "python_functions") if getattr(builder, name)]
+    if lost and not project.python:
+        advice = "Write them into the package's own Python (`python` in kernel.toml), where they need no opforge."
+        raise PackError(project.name, [f"its builder has {lost[0]}, which a package does not hold"], advice)
+    report(f"build for {target}")
+    entry = builder.build(store=store, exact=True, force=store is not None, jobs=options.jobs)
+    measured = measure.of_library(entry.library)
+    arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
+    kind = properties.of_record(project.name, entry.record, by_architecture=options.split)
+    return kind, write.Library(entry.library, entry.record, arch, measured)
+
+
+def _audit(folder: str, project: Project, library: write.Library | None) -> None:
+    """Raises PackError with everything that is wrong with a variant."""
+    problems = python_code.problems(folder, names.python_name(project.name))
+    if library:
+        record: Mapping[str, Any] = library.record
+        problems += library_audit.problems(library.path, record["abi"], record["torch_target"], project.allow_libraries)
+        problems += measure.problems(library.measured, Target.parse(record["target"]))
+    if problems:
+        raise PackError(project.name, problems, AUDIT_ADVICE)

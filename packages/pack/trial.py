@@ -1,0 +1,95 @@
+"""Tries a variant that runs here in a process of its own: imports it, runs torch's checks, and the package's tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from opforge.packages.form import names
+from opforge.packages.form.metadata import Metadata
+
+from .project import Project
+
+CHECKS = ("import", "opcheck", "graph", "tests")
+TIMEOUT = 1800.0
+PASSED = "passed"
+
+
+def not_run(reason: str) -> dict[str, str]:
+    """Returns the outcome of checks that were not run."""
+    return dict.fromkeys(CHECKS, f"not run: {reason}")
+
+
+def run(folder: str, project: Project, stated: Metadata) -> dict[str, str]:
+    """Returns the outcome of each check: passed, failed with the reason, or not run with the reason."""
+    problem = unfit(stated)
+    if problem:
+        return not_run(problem)
+    with tempfile.TemporaryDirectory(prefix="opforge-try-") as scratch:
+        outcome = os.path.join(scratch, "outcome.json")
+        # The tests of a hub kernel import it by its Python name.
+        os.symlink(folder, os.path.join(scratch, names.python_name(project.name)))
+        path = os.pathsep.join((scratch, project.folder, *filter(None, [os.environ.get("PYTHONPATH")])))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPFORGE_KERNELS": f"{project.name}={folder}",
+        }
+        command = [sys.executable, "-m", "opforge.packages.pack.tried", folder, project.samples, outcome]
+        done = _child(command, environment, scratch)
+        try:
+            with open(outcome, encoding="utf-8") as file:
+                checks: dict[str, str] = json.load(file)
+        except (OSError, ValueError):
+            checks = {"import": f"failed: {done}", "opcheck": "not run: import", "graph": "not run: import"}
+        tests = "not run: the package has none"
+        if project.tests and checks["import"] == PASSED:
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project.tests]
+            tests = _tests_outcome(_child(command, environment, scratch))
+        return {**checks, "tests": tests}
+
+
+def unfit(stated: Metadata) -> str:
+    """Returns why a variant cannot run on this machine, or an empty text."""
+    record: Any = stated.opforge["record"]
+    if record is None:
+        return ""
+    from opforge.builders.lookup import device_requirements, fit
+    from opforge.builders.spec.machine import this_machine
+
+    device, _, arch = record["target"].partition(":")
+    here = this_machine(device)
+    if device != "cpu" and not here.devices:
+        return f"no {device} device is here"
+    problem = fit.entry_problem(record, here)
+    if not problem and device != "cpu":
+        problem = device_requirements.device_problem(record, tuple(arch.split("+")), here)
+    return problem or ""
+
+
+def _child(command: list[str], environment: dict[str, str], folder: str) -> str:
+    """Runs a command and returns its last line of output, with how it ended if it failed."""
+    try:
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return f"exit: it took longer than {TIMEOUT:.0f} s"
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [""]
+    last = lines[-1] if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+    if done.returncode == 0:
+        return str(last)
+    text = lines[-1] if "pytest" in command else "".join(last)
+    return f"exit {done.returncode}: {text}"
+
+
+def _tests_outcome(line: str) -> str:
+    """Returns the outcome of pytest's last line, without the time that it took."""
+    summary = re.sub(r" in [0-9.]+s.*", "", line.strip("= "))
+    if line.startswith("exit 5"):
+        return "not run: pytest found no test"
+    return f"failed: {summary}" if line.startswith("exit") else f"{PASSED}: {summary}"

@@ -1,0 +1,103 @@
+"""The process that tries a variant: `python -m opforge.packages.pack.tried FOLDER SAMPLES OUTCOME`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+WRITES = frozenset({"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate", "shutil.rmtree"})
+WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000
+"""os.O_WRONLY, O_RDWR, O_CREAT and O_TRUNC on Linux."""
+
+
+def main() -> None:
+    """Writes the outcome of each check as JSON."""
+    folder, samples, outcome = sys.argv[1:4]
+    checks = {"import": "passed", "opcheck": "not run: the package names no samples", "graph": ""}
+    checks["graph"] = checks["opcheck"]
+    module: Any = None
+    try:
+        module = imported(folder)
+    except BaseException as error:
+        checks["import"] = _failed(error)
+        checks["opcheck"] = checks["graph"] = "not run: importing it failed"
+    if module is not None and samples:
+        checks["opcheck"] = _outcome(lambda: opcheck(module, samples))
+        checks["graph"] = _outcome(lambda: whole_graph(module, samples))
+    with open(outcome, "w", encoding="utf-8") as file:
+        json.dump(checks, file)
+
+
+def imported(folder: str) -> Any:
+    """Imports a variant under a name that is not its own. Raises RuntimeError if that writes a file."""
+    import torch  # what torch writes is not the package's
+
+    torch.ops  # noqa: B018
+    written: list[str] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in WRITES:
+            written.append(f"{event}({arguments[0]!r})")
+        elif event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITE_FLAGS:
+            written.append(f"open({arguments[0]!r})")
+
+    active = [True]
+    sys.addaudithook(lambda event, arguments: watch(event, arguments) if active else None)
+    name = "opforge_tried_package"
+    spec = importlib.util.spec_from_file_location(name, f"{folder}/__init__.py", submodule_search_locations=[folder])
+    assert spec and spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    active.clear()
+    changed = [what for what in written if "/dev/null" not in what]
+    if changed:
+        raise RuntimeError(f"importing it writes: {changed[0]}")
+    return module
+
+
+def _samples(module: Any, reference: str) -> Iterable[tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Yields an op's overload and the arguments of a call, for each sample."""
+    name, _, function = reference.partition(":")
+    ops = importlib.import_module(f"{module.__name__}._ops").ops
+    for op, arguments in getattr(importlib.import_module(name), function)():
+        packet, _, overload = str(op).partition(".")
+        yield getattr(getattr(ops, packet), overload or "default"), tuple(arguments)
+
+
+def opcheck(module: Any, samples: str) -> None:
+    """Runs torch's checks of an op's schema, fake kernel and autograd over the samples. Raises what they raise."""
+    import torch
+
+    for op, arguments in _samples(module, samples):
+        torch.library.opcheck(op, arguments)  # type: ignore[arg-type]
+
+
+def whole_graph(module: Any, samples: str) -> None:
+    """Traces each sample into one graph and compares the results. Raises what torch raises for a break."""
+    import torch
+
+    for op, arguments in _samples(module, samples):
+        torch._dynamo.reset()
+        traced = torch.compile(lambda *values, op=op: op(*values), fullgraph=True, backend="eager")
+        torch.testing.assert_close(traced(*arguments), op(*arguments))
+
+
+def _outcome(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except BaseException as error:
+        return _failed(error)
+    return "passed"
+
+
+def _failed(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"failed: {type(error).__name__}: {lines[0]}"
+
+
+if __name__ == "__main__":
+    main()

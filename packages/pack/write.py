@@ -1,0 +1,163 @@
+"""Writes one variant: its Python, its library, `_ops.py` and the metadata, which depend on the contents alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from opforge.cache.records.entry import with_record_key
+from opforge.errors import PackError
+from opforge.packages.form import digests, metadata, names
+from opforge.packages.form.json_text import canonical
+from opforge.packages.form.metadata import Metadata, Provenance
+from opforge.packages.form.properties import Properties
+from opforge.packages.form.variant import label_of
+
+from . import ops_module
+from .project import Project
+
+ID_DIGITS = 10
+LEFT_OUT = frozenset({"__pycache__", "tests", ".git"})
+"""Folders in a package's Python that are not shipped."""
+
+
+class Library(NamedTuple):
+    """The built library of a variant."""
+
+    path: str
+    record: Mapping[str, Any]
+    """The record of the entry that it comes from."""
+    arch: tuple[str, ...]
+    """The architectures of its target, as the hub's metadata has them."""
+    measured: Mapping[str, Any]
+    """What was read from the file itself."""
+
+
+def write(
+    folder: str, project: Project, properties: Properties, library: Library | None, commit: Provenance | None
+) -> Metadata:
+    """Writes a variant into an empty folder and returns its metadata, which is not written yet.
+
+    Raises PackError for what cannot be in a package, OSError.
+    """
+    python = _copy_python(project, folder)
+    short = names.python_name(project.name)
+    digits = _digits(project, properties, python, library)
+    backend = "cuda" if properties.backend == "universal" else properties.backend
+    identifier = f"_{short}_{backend}_{digits}"
+    file = ""
+    if library:
+        file = f"{identifier}.abi3.so"
+        shutil.copyfile(library.path, os.path.join(folder, file))
+        _write(folder, ops_module.FILE, ops_module.with_library(file, f"_{digits}"))
+        if "__init__.py" not in python:
+            _write(folder, "__init__.py", ops_module.init(project.name))
+    else:
+        _write(folder, ops_module.FILE, ops_module.python_only(identifier))
+    for path in digests.files_of(folder):
+        os.chmod(os.path.join(folder, path), 0o644)
+    return Metadata(
+        name=project.name.rpartition("/")[2],
+        id=identifier,
+        version=project.version.interface,
+        license=project.license,
+        backend=backend,
+        archs=library.arch if library else (),
+        python_depends=project.python_depends,
+        kernel_depends=(),
+        files=digests.of_folder(folder),
+        kernel=commit,
+        opforge={
+            "format": metadata.FORMAT,
+            "name": project.name,
+            "release": str(project.version),
+            "properties": properties.to_json(),
+            "library": file,
+            # How long the build took is no property of the library.
+            "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
+            "measured": dict(library.measured) if library else {},
+            "depends": {name: versions.text for name, versions in sorted(project.kernel_depends.items())},
+        },
+        upstream=project.upstream,
+        source=project.source,
+    )
+
+
+def _copy_python(project: Project, folder: str) -> dict[str, bytes]:
+    """Copies the package's own files and returns them. Raises PackError for a link, or a name that is opforge's."""
+    files: dict[str, bytes] = {}
+    problems = []
+    for parent, folders, file_names in os.walk(project.python) if project.python else ():
+        folders[:] = sorted(name for name in folders if name not in LEFT_OUT and not name.startswith("."))
+        for name in sorted(file_names):
+            path = os.path.join(parent, name)
+            relative = os.path.relpath(path, project.python)
+            if digests.is_bytecode(relative) or name.startswith("."):
+                continue
+            if os.path.islink(path):
+                problems.append(f"{relative} is a link: put a file in its place")
+            elif digests.path_problem(relative):
+                problems.append(digests.path_problem(relative))
+            elif relative in (ops_module.FILE, metadata.FILE, metadata.SIGSTORE):
+                problems.append(f"{relative} is written by opforge: remove it from {project.python}")
+            else:
+                with open(path, "rb") as file:
+                    files[relative] = file.read()
+    if project.python and "__init__.py" not in files:
+        problems.append(f"{project.python} has no __init__.py")
+    if problems:
+        raise PackError(project.name, problems, "Correct the package's Python.")
+    for relative, content in files.items():
+        os.makedirs(os.path.join(folder, os.path.dirname(relative)), exist_ok=True)
+        with open(os.path.join(folder, relative), "wb") as file:
+            file.write(content)
+    return files
+
+
+def _digits(project: Project, properties: Properties, python: Mapping[str, bytes], library: Library | None) -> str:
+    """Returns digits that only this build has: they make its namespace in torch.ops its own."""
+    contents = {path: hashlib.sha256(content).hexdigest() for path, content in python.items()}
+    digest = hashlib.sha256(canonical([project.name, str(project.version), properties.to_json(), contents]))
+    digest.update((library.record["sha256"] if library else "").encode())
+    return digest.hexdigest()[:ID_DIGITS]
+
+
+def _write(folder: str, name: str, text: str) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def finish(folder: str, stated: Metadata) -> str:
+    """Writes the metadata. Returns the digest that names the variant."""
+    text = stated.text()
+    with open(os.path.join(folder, metadata.FILE), "wb") as file:
+        file.write(text)
+    os.chmod(os.path.join(folder, metadata.FILE), 0o644)
+    return digests.tree_digest(stated.files or {}, text)
+
+
+def place(folder: str, out: str, properties: Properties, name: str) -> str:
+    """Moves a finished variant to its place below `out`; an earlier one of ours there is replaced. Returns the path.
+
+    Raises PackError if something else is there.
+    """
+    label = label_of(properties)
+    target = os.path.join(out, label)
+    os.makedirs(out, exist_ok=True)
+    if os.path.lexists(target):
+        if not _is_ours(target):
+            problem = f"{target} exists, and opforge pack did not write it"
+            raise PackError(name, [problem], "Remove it, or choose another folder with --out.")
+        shutil.rmtree(target)
+    os.rename(folder, target)
+    return target
+
+
+def _is_ours(folder: str) -> bool:
+    try:
+        return not os.path.islink(folder) and "release" in metadata.read(folder).opforge
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,3 @@
+"""A project's kernels: what it requires, and the lock file that says what was chosen."""
+
+LOCK_FILE = "opforge.lock"

@@ -1,0 +1,85 @@
+"""Reads both lock formats of the hub: which kernels, which commits, and the hashes of the older one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from opforge.errors import KernelFormatError
+from opforge.packages.form import version
+from opforge.packages.form.json_text import Fields
+from opforge.packages.form.version import Range
+
+EXPECTED = "a kernels.lock of the hub"
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+HASH = re.compile(r"sha256-[0-9a-f]{64}|sha256-[A-Za-z0-9+/]{43}=")
+
+
+class HubLocked(NamedTuple):
+    """A kernel in a lock file of the hub."""
+
+    repository: str
+    """As the hub writes it, which allows capital letters."""
+    commit: str
+    numbers: Range = version.ANY
+    revision: str = ""
+    hashes: dict[str, str] = {}
+    """By label; of the older format alone."""
+
+
+def parse(data: bytes, where: str) -> list[HubLocked]:
+    """Returns the kernels of a lock file, in its order. Raises KernelFormatError."""
+    try:
+        value: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise KernelFormatError(where, f"it is no JSON ({error})", EXPECTED) from error
+    if not isinstance(value, list) or len(value) > 10_000:
+        raise KernelFormatError(where, "it is no list of kernels", EXPECTED)
+    kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
+    repositories = [kernel.repository for kernel in kernels]
+    twice = next((name for name in repositories if repositories.count(name) > 1), "")
+    if twice:
+        raise KernelFormatError(where, f"{twice} is in it twice", EXPECTED)
+    return kernels
+
+
+def _old(value: Any, where: str) -> HubLocked:
+    fields = Fields(value, where, EXPECTED)
+    hashes = {}
+    for label, part in fields.table("variants").items():
+        variant = Fields(part, f"{where}: {label}", EXPECTED)
+        if variant.text("hash_type", "git_lfs_concat") != "git_lfs_concat" or not HASH.fullmatch(variant.text("hash")):
+            raise variant.error("its hash is of a kind that is not read")
+        hashes[str(label)] = variant.text("hash")
+    return HubLocked(_repository(fields, "repo_id"), _commit(fields, "sha"), hashes=hashes)
+
+
+def _new(value: Any, where: str) -> HubLocked:
+    fields = Fields(value, where, EXPECTED)
+    fields.only(("dependency", "lock"))
+    dependency = Fields(fields.table("dependency"), f"{where}: dependency", EXPECTED)
+    dependency.only(("repo-id", "version", "revision"))
+    lock = Fields(fields.table("lock"), f"{where}: lock", EXPECTED)
+    lock.only(("commit", "hash"))
+    if ("version" in dependency.values) == ("revision" in dependency.values):
+        raise dependency.error("it has not exactly one of 'version' and 'revision'")
+    numbers = version.parse_range(dependency.values.get("version"), dependency.where)
+    if "hash" in lock.values and not HASH.fullmatch(lock.text("hash")):
+        raise lock.error("'hash' is no SHA-256")
+    revision = dependency.text("revision", "")
+    return HubLocked(_repository(dependency, "repo-id"), _commit(lock, "commit"), numbers, revision)
+
+
+def _repository(fields: Fields, name: str) -> str:
+    text = fields.text(name)
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", text, re.ASCII) or ".." in text:
+        raise fields.error(f"{ascii(text)[:100]} is no name of a repository")
+    return text
+
+
+def _commit(fields: Fields, name: str) -> str:
+    text = fields.text(name)
+    if not COMMIT.fullmatch(text):
+        raise fields.error(f"{name!r} is {ascii(text)[:100]}, and not 40 or 64 hex digits")
+    return text

@@ -1,0 +1,68 @@
+"""Installs what a project's lock file says: one request for the release and one for each blob, and no index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opforge.errors import KernelIncompatibleError, KernelLockError, KernelNotFoundError, OpforgeError
+from opforge.packages.choose import environment, order
+from opforge.packages.installed.layout import Root
+from opforge.packages.installed.releases import Installed
+from opforge.packages.registry import install, release
+from opforge.packages.registry.install import Choice, Source, Verified
+
+from . import locking
+from .lock_file import LockedKernel
+
+
+def install_locked(
+    root: Root, folder: str, frozen: bool, all_platforms: bool, urls: Sequence[str]
+) -> list[tuple[Installed, bool]]:
+    """Installs a project's kernels; returns each release, and whether it was new.
+
+    `frozen` fails if the lock file is not what the project requires; otherwise it is written anew first. Raises
+    KernelLockError that lists everything that is missing, and what installing raises.
+    """
+    if not frozen and (locking.current(folder) is None or locking.problems(folder)):
+        from .lock_file import write
+
+        lock, _changes = locking.make(folder, install.sources(urls))
+        write(folder, lock)
+    lock = locking.check(folder)
+    installed, missing = [], []
+    for kernel in lock.kernels:
+        try:
+            choice = _choice(kernel, locking.sources_of(kernel, urls), all_platforms)
+            installed.append(install.install(root, choice))
+        except OpforgeError as error:
+            missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
+    if missing:
+        advice = "Get everything with: opforge install --frozen --remote URL"
+        raise KernelLockError(f"{folder}/opforge.lock", missing, advice)
+    return installed
+
+
+def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
+    """Returns what is to be installed of a locked release. Its digest is the lock's, so the index need not be read."""
+    for source in among:
+        name = release.file_name(kernel.digest)
+        where = f"{source.remote}/{name}"
+        stored = source.store.get(name, release.MAX_BYTES)
+        if stored is None:
+            continue
+        signed = release.split(stored.data, kernel.digest, where)
+        # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
+        signer = install.verified_signer(source.remote, signed, kernel.name, where)
+        parsed = release.parse(signed.data, where, kernel.name, kernel.version)
+        verified = Verified(parsed, signed, signer, source, kernel.state, "")
+        if all_platforms:
+            return Choice(verified, parsed.variants)
+        backends = {part.candidate.properties.backend for part in parsed.variants}
+        decisions = order.decide([part.candidate for part in parsed.variants], environment.here(backends))
+        if decisions[0].problem:
+            reasons = [f"{choice.candidate.label}: {choice.problem}" for choice in decisions]
+            raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", reasons)
+        best = next(part for part in parsed.variants if part.candidate is decisions[0].candidate)
+        return Choice(verified, (best,))
+    searched = [str(source.remote) for source in among] or ["no remote"]
+    raise KernelNotFoundError(f"{kernel.name} {kernel.version}", searched, "Name the remote that has it: --remote URL.")

@@ -1,0 +1,167 @@
+"""opforge.lock: every release that a project has chosen, with every variant, as TOML that is made for review."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from opforge.cache.filesystem.files import write_file
+from opforge.errors import ExtraNotInstalledError, KernelFormatError
+from opforge.packages.form import names, toml_file, version
+from opforge.packages.form.json_text import Fields, is_sha256
+from opforge.packages.form.properties import from_json as properties_from_json
+from opforge.packages.form.version import Version
+from opforge.packages.project import LOCK_FILE
+from opforge.packages.registry.release import LABEL
+
+FILE = LOCK_FILE
+FORMAT = 1
+MAX_BYTES = 32 << 20
+EXPECTED = "a file that `opforge lock` has written; write it anew with: opforge lock"
+HEAD = "Written by `opforge lock`. Do not edit it."
+
+
+class LockedVariant(NamedTuple):
+    """A variant of a locked release."""
+
+    label: str
+    digest: str
+    """Of its files."""
+    blob: str
+    size: int
+    """Bytes of the blob."""
+    properties: Mapping[str, Any]
+
+
+class LockedKernel(NamedTuple):
+    """A release that was chosen."""
+
+    name: str
+    version: Version
+    digest: str
+    signer: str
+    source: str
+    state: int
+    """Of the index that named it: an older index is refused."""
+    requires: tuple[str, ...]
+    """Why it is there: the project's own range, or the packages that need it."""
+    variants: tuple[LockedVariant, ...]
+
+
+class Lock(NamedTuple):
+    """The content of a lock file."""
+
+    required: Mapping[str, str]
+    """The project's own kernels with their ranges, as they were when the file was written."""
+    kernels: tuple[LockedKernel, ...]
+
+
+def read(path: str) -> Lock:
+    """Returns the content of a lock file. Raises KernelFormatError, OSError."""
+    return parse(toml_file.read(path, EXPECTED, MAX_BYTES), path)
+
+
+def parse(table: dict[str, Any], path: str) -> Lock:
+    """Returns the content of a lock file's table. Raises KernelFormatError."""
+    fields = Fields(table, path, EXPECTED)
+    if fields.whole("format") != FORMAT:
+        raise fields.error(f"its format is {fields.whole('format')}, and this opforge reads {FORMAT}: update opforge")
+    required = fields.table("required", {})
+    for name, text in required.items():
+        names.check(name, path)
+        version.parse_range(text if text != "*" else None, f"{path}: {name}")
+    kernels = tuple(_kernel(value, path) for value in fields.get("kernel", list, "list of kernels", []))
+    seen = [kernel.name for kernel in kernels]
+    twice = next((name for name in seen if seen.count(name) > 1), "")
+    if twice:
+        raise fields.error(f"{twice} is in it twice")
+    return Lock(required, kernels)
+
+
+def _kernel(value: Any, path: str) -> LockedKernel:
+    fields = Fields(value, f"{path}: kernel", EXPECTED)
+    name = names.check(fields.text("name"), path)
+    fields.where = f"{path}: {name}"
+    if not is_sha256(fields.text("digest")):
+        raise fields.error("its 'digest' is no SHA-256")
+    return LockedKernel(
+        name,
+        version.parse(fields.text("version"), fields.where),
+        fields.text("digest"),
+        fields.text("signer", ""),
+        fields.text("source", ""),
+        fields.whole("state", 0),
+        fields.texts("requires", ()),
+        tuple(_variant(part, fields.where) for part in fields.get("variant", list, "list of variants", [])),
+    )
+
+
+def _variant(value: Any, where: str) -> LockedVariant:
+    fields = Fields(value, f"{where}: variant", EXPECTED)
+    label = fields.text("label")
+    if not LABEL.fullmatch(label):
+        raise fields.error(f"{ascii(label)[:100]} is no label")
+    if not is_sha256(fields.text("digest")) or not is_sha256(fields.text("blob")):
+        raise fields.error("a digest in it is no SHA-256")
+    properties = fields.table("properties")
+    try:
+        properties_from_json({**properties, "cxx": properties.get("cxx", ""), "arch": properties.get("arch", [])})
+    except ValueError as error:
+        raise fields.error(str(error)) from error
+    return LockedVariant(label, fields.text("digest"), fields.text("blob"), fields.whole("size"), properties)
+
+
+def text(lock: Lock) -> str:
+    """Returns the content of the file: sorted, the same for the same choice."""
+    try:
+        import tomlkit
+    except ImportError as error:
+        raise ExtraNotInstalledError("Writing a lock file", "tomlkit", "packages") from error
+    document = tomlkit.document()
+    document.add(tomlkit.comment(HEAD))
+    document.add("format", tomlkit.item(FORMAT))
+    required = tomlkit.table()
+    for name in sorted(lock.required):
+        required.add(name, lock.required[name])
+    document.add("required", required)
+    kernels = tomlkit.aot()
+    for kernel in sorted(lock.kernels, key=lambda kernel: kernel.name):
+        table = tomlkit.table()
+        for field in ("name", "version", "digest", "signer", "source", "state"):
+            value = getattr(kernel, field)
+            table.add(field, value if isinstance(value, int) else str(value))
+        table.add("requires", list(kernel.requires))
+        variants = tomlkit.aot()
+        for part in sorted(kernel.variants, key=lambda part: part.label):
+            entry = tomlkit.table()
+            for field in ("label", "digest", "blob", "size"):
+                entry.add(field, getattr(part, field))
+            properties = tomlkit.inline_table()
+            for field in sorted(part.properties):
+                properties.add(field, part.properties[field])
+            entry.add("properties", properties)
+            variants.append(entry)
+        table.add("variant", variants)
+        kernels.append(table)
+    document.add("kernel", kernels)
+    return tomlkit.dumps(document)
+
+
+def write(folder: str, lock: Lock) -> bool:
+    """Writes a project's lock file by one rename; returns whether its content changed. Raises OSError."""
+    path, content = os.path.join(folder, FILE), text(lock).encode()
+    try:
+        with open(path, "rb") as file:
+            if file.read() == content:
+                return False
+    except FileNotFoundError:
+        pass
+    write_file(path, content)
+    os.chmod(path, 0o644)
+    return True
+
+
+def missing(folder: str) -> KernelFormatError:
+    """Returns the error for a project without a lock file."""
+    return KernelFormatError(os.path.join(folder, FILE), "there is no such file", "a lock file: opforge lock")

@@ -1,0 +1,131 @@
+"""Makes and checks the lock file of a project."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from opforge.errors import KernelLockError
+from opforge.packages.form import version
+from opforge.packages.form.version import Range
+from opforge.packages.registry import dependencies, install
+from opforge.packages.registry.install import Choice, Source
+
+from . import lock_file, required
+from .lock_file import Lock, LockedKernel, LockedVariant
+from .required import Required
+
+
+def current(folder: str) -> Lock | None:
+    """Returns the project's lock; None if there is none. Raises KernelFormatError, OSError."""
+    try:
+        return lock_file.read(os.path.join(folder, lock_file.FILE))
+    except FileNotFoundError:
+        return None
+
+
+def make(folder: str, among: Sequence[Source], upgrade: Collection[str] | None = None) -> tuple[Lock, list[str]]:
+    """Returns the lock of a project, and what changed and what was yanked, a line each.
+
+    What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
+    them if it is empty. Raises what `resolve` raises, KernelFormatError.
+    """
+    needed, before = required.read(folder), current(folder)
+    kept: dict[str, LockedKernel] = {}
+    if before is not None and upgrade != ():
+        kept = {kernel.name: kernel for kernel in before.kernels if upgrade is None or kernel.name not in upgrade}
+    known_states = {kernel.name: kernel.state for kernel in before.kernels} if before else {}
+    wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
+    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, at_least=known_states)
+    lock = Lock(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
+    warnings = [
+        f"warning: {verified.release.name} {verified.release.version} was yanked: {verified.yanked}"
+        for verified in (choice.verified for choice in choices)
+        if verified.yanked
+    ]
+    return lock, _changes(before, lock) + warnings
+
+
+def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
+    if kernel is None or kernel.version not in numbers:
+        return numbers
+    return version.parse_range(f"=={kernel.version.interface}.{kernel.version.rebuild}")
+
+
+def _ranges(needed: Required) -> dict[str, str]:
+    return {name: numbers.text or "*" for name, numbers in needed.kernels}
+
+
+def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> LockedKernel:
+    verified = choice.verified
+    name = verified.release.name
+    reasons = [f"project {numbers}" for other, numbers in needed.kernels if other == name]
+    for other in choices:
+        text = other.verified.release.depends.get(name)
+        if text is not None:
+            reasons.append(f"{other.verified.release.name} {text or 'any'}")
+    return LockedKernel(
+        name,
+        verified.release.version,
+        verified.signed.digest,
+        verified.signer,
+        str(verified.source.remote),
+        verified.sequence,
+        tuple(sorted(reasons)),
+        tuple(
+            LockedVariant(
+                part.label, part.digest, part.blob.sha256, part.blob.size, part.candidate.properties.to_json()
+            )
+            for part in verified.release.variants
+        ),
+    )
+
+
+def _changes(before: Lock | None, after: Lock) -> list[str]:
+    old = {kernel.name: kernel for kernel in before.kernels} if before else {}
+    new = {kernel.name: kernel for kernel in after.kernels}
+    lines = [f"removed {name} {old[name].version}" for name in sorted(old.keys() - new.keys())]
+    lines += [f"added {name} {new[name].version}" for name in sorted(new.keys() - old.keys())]
+    for name in sorted(new.keys() & old.keys()):
+        if old[name].version != new[name].version:
+            lines.append(f"changed {name} {old[name].version} to {new[name].version}")
+        elif old[name].digest != new[name].digest:
+            lines.append(f"changed {name} {new[name].version}: it has another digest")
+    return lines
+
+
+def problems(folder: str) -> list[str]:
+    """Returns how a project's lock file differs from what the project requires. Asks no remote.
+
+    Raises KernelFormatError if there is no lock file, or it cannot be read.
+    """
+    needed, lock = required.read(folder), current(folder)
+    if lock is None:
+        raise lock_file.missing(folder)
+    locked = {kernel.name: kernel for kernel in lock.kernels}
+    lines = []
+    for name, numbers in needed.kernels:
+        if name not in locked:
+            lines.append(f"{name} {numbers} is required, and not in the lock file")
+        elif locked[name].version not in numbers:
+            lines.append(f"{name} {numbers} is required, and {locked[name].version} is locked")
+    own = {name for name, _numbers in needed.kernels}
+    lines += [f"{name} is in the lock file, and not required any more" for name in sorted(set(lock.required) - own)]
+    return lines
+
+
+def check(folder: str) -> Lock:
+    """Returns a project's lock if it is what the project requires. Raises KernelLockError, KernelFormatError."""
+    lines = problems(folder)
+    path = os.path.join(folder, lock_file.FILE)
+    if lines:
+        raise KernelLockError(path, lines, "Bring it up to date with: opforge lock")
+    lock = current(folder)
+    assert lock is not None
+    return lock
+
+
+def sources_of(kernel: LockedKernel, urls: Sequence[str]) -> list[Source]:
+    """Returns the remotes to get a locked release from: these, or the configured ones, or where it was locked from."""
+    among = install.sources(urls)
+    return among or ([*install.sources([kernel.source])] if kernel.source.startswith("file://") else [])

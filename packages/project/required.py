@@ -1,0 +1,51 @@
+"""What a project requires: [tool.opforge.kernels] in pyproject.toml, or kernels.toml."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from opforge.errors import KernelFormatError
+from opforge.packages.form import names, toml_file, version
+from opforge.packages.form.version import Range
+
+PYPROJECT, KERNELS = "pyproject.toml", "kernels.toml"
+EXPECTED = 'a table of kernels with ranges, such as "acme/relu" = ">=2.1,<3"'
+
+
+class Required(NamedTuple):
+    """The kernels that a project requires."""
+
+    path: str
+    """The file that says so."""
+    kernels: tuple[tuple[str, Range], ...]
+    remotes: tuple[str, ...] = ()
+
+
+def read(folder: str) -> Required:
+    """Returns what the project in a folder requires. Raises KernelFormatError if nothing says so, OSError."""
+    pyproject, kernels = os.path.join(folder, PYPROJECT), os.path.join(folder, KERNELS)
+    if os.path.isfile(pyproject):
+        tool = toml_file.read(pyproject, EXPECTED).get("tool", {})
+        table = tool.get("opforge", {}).get("kernels") if isinstance(tool, dict) else None
+        if isinstance(table, dict):
+            return _parsed(pyproject, table)
+        # The hub's own table: ORG/NAME = a whole number.
+        hub = tool.get("kernels", {}).get("dependencies") if isinstance(tool, dict) else None
+        if isinstance(hub, dict):
+            return _parsed(pyproject, hub)
+    elif os.path.isfile(kernels):
+        table = toml_file.read(kernels, EXPECTED)
+        return _parsed(kernels, table.get("kernels", table))
+    problem = f"there is no [tool.opforge.kernels] in {PYPROJECT}, and no {KERNELS}"
+    raise KernelFormatError(folder, problem, EXPECTED)
+
+
+def _parsed(path: str, table: Any) -> Required:
+    if not isinstance(table, dict):
+        raise KernelFormatError(path, "its kernels are no table", EXPECTED)
+    kernels = []
+    for name, value in table.items():
+        where = f"{path}: {name}"
+        kernels.append((names.check(name, path), version.parse_range(None if value == "*" else value, where)))
+    return Required(path, tuple(sorted(kernels, key=lambda kernel: kernel[0])))

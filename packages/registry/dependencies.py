@@ -1,0 +1,163 @@
+"""Chooses releases that agree with each other: packages that need ranges of others, newest first, by resolvelib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge.errors import ExtraNotInstalledError, KernelDependencyError
+from opforge.packages.choose import environment
+from opforge.packages.choose.environment import Environment
+from opforge.packages.form import version
+from opforge.packages.form.version import Range
+
+from . import install
+from .install import Choice, Source
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MAX_ROUNDS = 10_000
+
+
+class Need(NamedTuple):
+    """A range of a package's versions, and who needs it."""
+
+    name: str
+    numbers: Range
+    needed_by: str = "you"
+
+    def __str__(self) -> str:
+        """Returns it as one line."""
+        return f"{self.needed_by} needs {self.name} {self.numbers}"
+
+
+class Offer:
+    """A release that may be chosen."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.name, self.version = choice.verified.release.name, choice.verified.release.version
+
+    @property
+    def needs(self) -> list[Need]:
+        """Returns what its chosen variants need."""
+        by = f"{self.name} {self.version}"
+        needed = {name: text for part in self.choice.variants for name, text in part.candidate.depends.items()}
+        return [Need(name, version.parse_range(text or None), by) for name, text in sorted(needed.items())]
+
+
+class _Provider:
+    """What resolvelib asks: names, the releases of a name that fit, and what a release needs."""
+
+    def __init__(self, offers: Callable[[str, Range], list[Offer]]) -> None:
+        self._offers = offers
+
+    def identify(self, requirement_or_candidate: Need | Offer) -> str:
+        return requirement_or_candidate.name
+
+    def get_preference(self, identifier: str, *_arguments: Any, **_keywords: Any) -> str:
+        return identifier
+
+    def narrow_requirement_selection(self, identifiers: Iterable[str], *_arguments: Any, **_keywords: Any) -> Any:
+        return identifiers
+
+    def find_matches(
+        self,
+        identifier: str,
+        requirements: Mapping[str, Iterator[Need]],
+        incompatibilities: Mapping[str, Iterator[Offer]],
+    ) -> list[Offer]:
+        needs = list(requirements[identifier])
+        refused = {offer.version for offer in incompatibilities[identifier]}
+        offers = self._offers(identifier, needs[0].numbers)
+        return [
+            offer
+            for offer in offers
+            if offer.version not in refused and all(offer.version in need.numbers for need in needs)
+        ]
+
+    def is_satisfied_by(self, requirement: Need, candidate: Offer) -> bool:
+        return candidate.version in requirement.numbers
+
+    def get_dependencies(self, candidate: Offer) -> list[Need]:
+        return candidate.needs
+
+
+def resolve(
+    requirements: Sequence[tuple[str, Range]],
+    among: Sequence[Source],
+    here: Callable[[set[str]], Environment] = environment.here,
+    all_platforms: bool = False,
+    at_least: Mapping[str, int] | None = None,
+) -> list[Choice]:
+    """Returns a release of each package, and of each that these need, sorted by name.
+
+    Raises KernelDependencyError if no releases agree, or if they need each other in a circle; what `choose` raises.
+    """
+    chosen = [install.choose(name, numbers, among, here, all_platforms, at_least) for name, numbers in requirements]
+    offers = {offer.name: offer for offer in map(Offer, chosen)}
+    if any(offer.needs for offer in offers.values()) or len(offers) < len(chosen):
+        offers = _backtrack(requirements, among, here, all_platforms, at_least)
+    _refuse_circles(offers)
+    return [offers[name].choice for name in sorted(offers)]
+
+
+def _backtrack(
+    requirements: Sequence[tuple[str, Range]],
+    among: Sequence[Source],
+    here: Callable[[set[str]], Environment],
+    all_platforms: bool,
+    at_least: Mapping[str, int] | None,
+) -> dict[str, Offer]:
+    resolvelib = _resolvelib()
+    listed: dict[tuple[str, Range], list[Offer]] = {}
+    notes: dict[str, list[str]] = {}
+
+    def offers(name: str, numbers: Range) -> list[Offer]:
+        if (name, numbers) not in listed:
+            reasons: list[str] = []
+            choices = install.fitting(name, numbers, among, here, all_platforms, at_least, reasons)
+            listed[name, numbers] = [Offer(choice) for choice in choices]
+            notes[name] = reasons
+        return listed[name, numbers]
+
+    needs = [Need(name, numbers) for name, numbers in requirements]
+    try:
+        result = resolvelib.Resolver(_Provider(offers), resolvelib.BaseReporter()).resolve(needs, max_rounds=MAX_ROUNDS)
+    except resolvelib.ResolutionImpossible as error:
+        lines = sorted({str(cause.requirement) for cause in error.causes})
+        names = sorted({cause.requirement.name for cause in error.causes})
+        lines += [line for name in names for line in notes.get(name, ())]
+        raise KernelDependencyError(", ".join(name for name, _numbers in requirements), lines) from error
+    except resolvelib.ResolutionTooDeep as error:
+        problem = f"no releases were found that agree, after {MAX_ROUNDS} rounds"
+        raise KernelDependencyError(", ".join(name for name, _numbers in requirements), [problem]) from error
+    mapping: dict[str, Offer] = result.mapping
+    return mapping
+
+
+def _refuse_circles(offers: Mapping[str, Offer]) -> None:
+    """Raises KernelDependencyError, which names the packages of a circle in their order."""
+    state: dict[str, int] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if state.get(name) == 2 or name not in offers:
+            return
+        if name in path:
+            circle = [*path[path.index(name) :], name]
+            raise KernelDependencyError(name, [" needs ".join(circle)])
+        for need in offers[name].needs:
+            visit(need.name, (*path, name))
+        state[name] = 2
+
+    for name in offers:
+        visit(name, ())
+
+
+def _resolvelib() -> ModuleType:
+    try:
+        import resolvelib
+    except ImportError as error:
+        raise ExtraNotInstalledError("Resolving packages that need others", "resolvelib", "packages") from error
+    return resolvelib

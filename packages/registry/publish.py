@@ -1,0 +1,187 @@
+"""Publishes a release: its blobs, the signed release, then the index. One that is killed leaves nothing visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from opforge.cache.filesystem.files import UNREADABLE, read_file
+from opforge.errors import KernelFormatError, PublishError
+from opforge.packages.choose import candidate
+from opforge.packages.form import digests, metadata, names
+from opforge.packages.form.metadata import Metadata
+from opforge.packages.form.version import Version
+from opforge.remote.signatures.keys import Signer
+from opforge.remote.stores.protocol import ObjectStore
+
+from . import index, release, tree_blob
+from .index import Index, Listed
+from .release import Release, SignedRelease, Variant
+
+CHECKS = "checks.json"
+LOCAL = "local/"
+UNRECORDED = {"import": "not run: no outcome was recorded when it was packed"}
+
+
+class Packed(NamedTuple):
+    """A variant in a folder, as `opforge pack` has written it."""
+
+    folder: str
+    label: str
+    metadata: Metadata
+    digest: str
+
+
+class Published(NamedTuple):
+    """What was published."""
+
+    name: str
+    version: Version
+    digest: str
+    size: int
+    """Bytes of all blobs."""
+    is_new: bool
+    """False if the store had this release already."""
+
+
+def packed_variants(folder: str) -> list[Packed]:
+    """Returns the variants in `folder` or its build/, after comparing their files with their digests.
+
+    Raises KernelFormatError, PublishError, OSError.
+    """
+    parent = os.path.join(folder, "build") if os.path.isdir(os.path.join(folder, "build")) else folder
+    variants = []
+    for name in sorted(os.listdir(parent)):
+        path = os.path.join(parent, name)
+        if not os.path.isfile(os.path.join(path, metadata.FILE)):
+            continue
+        stated = metadata.read(path)
+        differences = digests.problems(path, stated.files or {}, stated.algorithm)
+        if differences:
+            raise PublishError(path, "any remote", differences[0], "It was changed after it was packed: pack it again")
+        text = read_file(os.path.join(path, metadata.FILE))
+        variants.append(Packed(path, name, stated, digests.tree_digest(stated.files or {}, text)))
+    if not variants:
+        raise KernelFormatError(folder, "there is no variant in it", "a folder that opforge pack has written")
+    return variants
+
+
+def publish(
+    store: ObjectStore,
+    folder: str,
+    signer: Signer | None,
+    allow_dirty: bool = False,
+    report: Callable[[str], None] = lambda _text: None,
+) -> Published:
+    """Publishes the release in a folder, and returns it; one that is there already changes nothing.
+
+    Raises PublishError if the store has other files under this version, or the sources differed from their commit;
+    KernelFormatError, StoreError, OSError.
+    """
+    packed = packed_variants(folder)
+    name, number = _identity(packed, folder, store.url)
+    dirty = any(part.metadata.kernel and part.metadata.kernel.dirty for part in packed)
+    what = f"{name} {number}"
+    if dirty and not allow_dirty:
+        reason = "its sources differed from their commit when it was packed"
+        raise PublishError(what, store.url, reason, "Commit them and pack again, or add --allow-dirty")
+    current, _version = index.read(store, name)
+    if current and number in current.releases:
+        return _same(store, current, packed, what, number)
+    checks, variants = _checks(packed[0].folder), []
+    for part in packed:
+        report(f"put {part.label}")
+        with tempfile.TemporaryFile() as file:
+            blob = tree_blob.pack(part.folder, file)
+            file.seek(0)
+            store.put_if_absent(blob.name, file)
+        choice = candidate.of_metadata(part.label, part.metadata, part.folder, part.folder)
+        variants.append(Variant(choice, part.digest, blob, checks.get((part.label, part.digest), UNRECORDED)))
+    first = packed[0].metadata
+    made_release = Release(
+        name,
+        number,
+        tuple(variants),
+        first.license,
+        first.source,
+        first.upstream,
+        first.kernel.commit if first.kernel else "",
+        dirty,
+    )
+    data = made_release.data()
+    release.parse(data, what, name, number)  # what nobody could read must not be published
+    signed = SignedRelease(data, (signer(data),) if signer else ())
+    store.put_if_absent(release.file_name(signed.digest), signed.file())
+    is_new = _list(store, name, number, signed.digest, what)
+    return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
+
+
+def _identity(packed: list[Packed], folder: str, url: str) -> tuple[str, Version]:
+    identities = {(str(part.metadata.opforge.get("name", "")), part.metadata.release) for part in packed}
+    if len(identities) != 1:
+        listed = ", ".join(sorted(f"{name} {number}" for name, number in identities))
+        raise PublishError(folder, url, f"its variants are of several releases: {listed}", "Publish one at a time")
+    name, number = identities.pop()
+    if not name or number is None:
+        hint = "Pack it with opforge pack --name ORG/NAME --version VERSION"
+        raise PublishError(folder, url, "its metadata states no name or no version", hint)
+    names.check(name, folder)
+    if name.startswith(LOCAL):
+        raise PublishError(name, url, "its name has no organization", "Pack it again with --name ORG/NAME")
+    return name, number
+
+
+def _same(store: ObjectStore, current: Index, packed: list[Packed], what: str, number: Version) -> Published:
+    """Returns the release that is there already. Raises PublishError if it has other files: a version is for ever."""
+    digest = current.releases[number].digest
+    where = f"{store.url}/{release.file_name(digest)}"
+    stored = store.get(release.file_name(digest), release.MAX_BYTES)
+    if stored is not None:
+        there = release.parse(release.split(stored.data, digest, where).data, where, current.name, number)
+        if release.tree_of(there.variants) == {part.label: part.digest for part in packed}:
+            return Published(current.name, number, digest, sum(part.blob.size for part in there.variants), False)
+    hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
+    raise PublishError(what, store.url, "this version was published with other files", hint)
+
+
+def _list(store: ObjectStore, name: str, number: Version, digest: str, what: str) -> bool:
+    def edit(current: Index) -> Index | None:
+        listed = current.releases.get(number)
+        if listed is None:
+            return current._replace(releases={**current.releases, number: Listed(digest)})
+        if listed.digest != digest:
+            hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
+            raise PublishError(what, store.url, "another has just published this version with other files", hint)
+        return None
+
+    return index.change(store, name, edit) is not None
+
+
+def _checks(folder: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """Returns the outcome of each variant's checks, by label and digest, as `opforge pack` left it."""
+    try:
+        value: Any = json.loads(read_file(os.path.join(os.path.dirname(folder), CHECKS)))
+        return {(label, part["digest"]): dict(part["checks"]) for label, part in value.items()}
+    except UNREADABLE:
+        return {}
+
+
+def yank(store: ObjectStore, name: str, number: Version, reason: str) -> bool:
+    """Marks a release as yanked, or with an empty reason as not yanked. Returns whether that changed the index.
+
+    Raises PublishError if there is no such release, StoreError, KernelFormatError.
+    """
+
+    def edit(current: Index) -> Index | None:
+        listed = current.releases.get(number)
+        if listed is None:
+            versions = ", ".join(map(str, sorted(current.releases, reverse=True)[:10])) or "none"
+            raise PublishError(f"{name} {number}", store.url, "there is no such release", f"There are: {versions}")
+        if listed.yanked == reason:
+            return None
+        return current._replace(releases={**current.releases, number: listed._replace(yanked=reason)})
+
+    return index.change(store, name, edit) is not None

@@ -1,0 +1,42 @@
+"""Checks what is installed: stamps, and if requested every digest and the signature against today's trust."""
+
+from __future__ import annotations
+
+import os
+
+from opforge.cache.filesystem.files import read_file
+from opforge.errors import OpforgeError
+from opforge.packages.installed import receipt
+from opforge.packages.installed.releases import Installed
+from opforge.remote.signatures import trust
+
+from . import release as releases
+
+
+def problems(installed: Installed, deep: bool) -> list[str]:
+    """Returns what is wrong with an installed release; empty if nothing is."""
+    lines = []
+    for part in installed.variants:
+        changed = receipt.differs(part.folder, part.receipt)
+        if changed or deep:
+            problem = receipt.digest_problem(part.folder, part.files, part.metadata_sha256)
+            if problem:
+                lines.append(f"{part.candidate.label}: {problem}")
+    return lines + (_signature_problems(installed) if deep and installed.digest else [])
+
+
+def _signature_problems(installed: Installed) -> list[str]:
+    path = installed.root.join("releases", installed.digest)
+    try:
+        signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
+        stated = releases.parse(signed.data, path, installed.name, installed.version)
+        if installed.signer:
+            trust.verify(path, signed.data, signed.signatures, installed.name, trust.read())
+    except OSError as error:
+        return [f"its release {os.path.basename(path)} cannot be read ({error.strerror})"]
+    except (OpforgeError, ValueError) as error:
+        return [str(error)]
+    digests = {part.digest for part in stated.variants}
+    return [
+        f"{part.candidate.label} is not of its release" for part in installed.variants if part.digest not in digests
+    ]

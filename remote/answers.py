@@ -1,0 +1,104 @@
+"""What this machine remembers of remotes: what one had not, that one failed, and the lists of revoked offers.
+
+It lies beside the remembered look-ups, may be lost at any time, and is then asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from opforge import settings
+from opforge.builders.lookup.remotes import Request
+from opforge.cache import machine_folder
+from opforge.cache.filesystem.disk import ABSENT, Disk
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import key_of
+
+from .remotes import Remote
+from .revocation import Revocations
+from .signatures.trust import TrustedKey
+
+MISS_SECONDS = 600.0
+"""How long a remote is not asked again for what it had not."""
+FAILED_SECONDS = 60.0
+"""How long a remote that has failed is left alone."""
+REVOCATION_SECONDS = 3600.0
+"""How long a list of revoked offers is used before it is read again."""
+
+
+def _name(kind: str, *parts: object) -> str:
+    return f"remote-{kind}-{key_of([str(part) for part in parts])[:24]}"
+
+
+def _recall(name: str, seconds: float) -> dict[str, Any] | None:
+    """Returns what was remembered at most so long ago."""
+    try:
+        value: Any = machine_folder.recall(name, machine_folder.kept_folders())
+        return value if value is not None and 0 <= time.time() - value["at"] <= seconds else None
+    except UNREADABLE:
+        return None
+
+
+def _remember(name: str, **fields: object) -> None:
+    machine_folder.remember(name, json.dumps({"at": time.time(), **fields}).encode())
+
+
+def _trust() -> list[int]:
+    """Returns the stamp of the trust file: after a change of it, a remote is asked again."""
+    return list(Disk().stamp(settings.trust_file()) or ABSENT)
+
+
+def note_miss(remote: Remote, request: Request, reason: str) -> None:
+    """Remembers that a remote had nothing that can be used for a request."""
+    _remember(_miss_name(remote, request), reason=reason, trust=_trust())
+
+
+def _miss_name(remote: Remote, request: Request) -> str:
+    return _name("miss", remote, request.description, request.target, request.is_exact)
+
+
+def miss(remote: Remote, request: Request) -> str:
+    """Returns why a remote is not asked again for a request now; empty if it is."""
+    value = _recall(_miss_name(remote, request), MISS_SECONDS)
+    if value is None or value.get("trust") != _trust():
+        return ""
+    seconds = time.time() - value["at"]
+    again = f"it is asked again after {MISS_SECONDS / 60:g} minutes, or by opforge fetch"
+    return f"{value.get('reason')}, {seconds:.0f} s ago; {again}"
+
+
+def note_failure(remote: Remote, reason: str) -> None:
+    """Remembers that a remote has failed."""
+    _remember(_name("failure", remote), reason=reason)
+
+
+def forget_failure(remote: Remote) -> None:
+    """Forgets that a remote has failed."""
+    if failure(remote):
+        machine_folder.remember(_name("failure", remote), b"null")
+
+
+def failure(remote: Remote) -> str:
+    """Returns why a remote is left alone now; empty if it is not."""
+    value = _recall(_name("failure", remote), FAILED_SECONDS)
+    if value is None:
+        return ""
+    return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value.get('reason')}"
+
+
+def note_revocations(remote: Remote, trusted: TrustedKey, revocations: Revocations) -> None:
+    """Remembers a key's list of revoked offers."""
+    _remember(_name("revoked", remote, trusted.key), date=revocations.date, entries=list(revocations.entries))
+
+
+def revocations(remote: Remote, trusted: TrustedKey, seconds: float = REVOCATION_SECONDS) -> Revocations | None:
+    """Returns a key's list of revoked offers, if it was read at most so long ago."""
+    value = _recall(_name("revoked", remote, trusted.key), seconds)
+    try:
+        if value is None:
+            return None
+        return Revocations(trusted.key.name, float(value["date"]), tuple(value["entries"]))
+    except UNREADABLE:
+        return None

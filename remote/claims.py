@@ -1,0 +1,131 @@
+"""Claims: one build of an op in the whole cluster. A claim only saves work; without it the op is built twice.
+
+    v1/claims/KEY.json     KEY stands for the description, the exact target and whether the library is portable
+
+The owner raises a counter every ten seconds. A waiter that has seen no change for thirty seconds, by its own clock,
+takes the claim over. When the library is published the claim is removed. If the build or the publication failed it
+says so, and those who wait build for themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from typing import Any
+
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import key_of
+from opforge.errors import RemoteError
+
+from .stores.protocol import ObjectStore, Stored
+
+log = logging.getLogger("opforge")
+RENEW_SECONDS = 10.0
+VOID_SECONDS = 30.0
+"""How long a claim may stay unchanged."""
+FIRST_PAUSE, MAX_PAUSE, GROWTH = 1.0, 10.0, 1.3
+"""Seconds between two looks at another's claim. They grow, and each is shortened at random by up to a third: a thousand
+nodes must not be a thousand requests a second."""
+NOTICE_SECONDS = 2.0
+MAX_BYTES = 4096
+
+
+def name_of(*identity: object) -> str:
+    """Returns the name of the claim for what is built."""
+    return f"v1/claims/{key_of([str(part) for part in identity])}.json"
+
+
+class Claim:
+    """A claim of this process, renewed by a thread until it ends."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        """Prepares a claim; `take` makes it this process's."""
+        self._store, self._name, self._count = store, name, 0
+        self._who = f"process {os.getpid()} on {socket.gethostname()}"
+        self._ended = threading.Event()
+
+    def _content(self, state: str = "building") -> bytes:
+        return json.dumps({"who": self._who, "count": self._count, "state": state}).encode()
+
+    def take(self, before: Stored | None) -> bool:
+        """Puts the claim in the place of what was there; returns False if another was quicker. Raises StoreError."""
+        content = self._content()
+        if before is None:
+            is_taken = self._store.put_if_absent(self._name, content)
+        else:
+            is_taken = self._store.put_if_unchanged(self._name, content, before.version)
+        if is_taken:
+            threading.Thread(target=self._renew, name="opforge-claim", daemon=True).start()
+        return is_taken
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            try:
+                stored = self._store.get(self._name, MAX_BYTES)
+                if stored is None or self._fields(stored).get("who") != self._who:
+                    return  # another has taken it over
+                self._count += 1
+                self._store.put_if_unchanged(self._name, self._content(), stored.version)
+            except RemoteError as error:
+                log.debug("the claim %s was not renewed: %s", self._name, error)
+
+    def end(self, is_published: bool) -> None:
+        """Removes the claim, or lets those who wait know that they have to build. Raises nothing."""
+        self._ended.set()
+        try:
+            if is_published:
+                self._store.delete(self._name)
+            elif stored := self._store.get(self._name, MAX_BYTES):
+                self._store.put_if_unchanged(self._name, self._content("failed"), stored.version)
+        except (RemoteError, OSError) as error:
+            log.debug("the claim %s was not ended: %s", self._name, error)
+
+    @staticmethod
+    def _fields(stored: Stored) -> dict[str, Any]:
+        try:
+            fields = json.loads(stored.data)
+            return fields if isinstance(fields, dict) else {}
+        except UNREADABLE:
+            return {}
+
+    def wait(self, op: str, limit: float) -> Claim | None:
+        """Takes the claim, or waits for its owner at most `limit` seconds.
+
+        Returns the claim if it is taken. None if its owner has ended: then there is an offer, or each builds for
+        itself. Raises StoreError.
+        """
+        began = changed = noticed = time.monotonic()
+        seen, pause, is_first = b"", FIRST_PAUSE, True
+        while True:
+            stored = self._store.get(self._name, MAX_BYTES)
+            now = time.monotonic()
+            if stored and stored.data != seen:
+                seen, changed = stored.data, now
+            state = self._fields(stored).get("state") if stored else None
+            if stored is None and not is_first:
+                return None  # it was published
+            if state == "failed" and not is_first:
+                return None
+            if stored is None or state == "failed" or now - changed > VOID_SECONDS:
+                if self.take(stored):
+                    return self
+                is_first = False
+                continue  # another was quicker
+            if now - began > limit:
+                log.warning("%s: it is built here too: the wait for %s took longer than a build", op, _owner(stored))
+                return None
+            if now - noticed > NOTICE_SECONDS:
+                noticed = float("inf")
+                log.warning("%s: waiting for %s, which builds it", op, _owner(stored))
+            is_first = False
+            time.sleep(pause * random.uniform(0.67, 1.0))  # noqa: S311 - no secret
+            pause = min(MAX_PAUSE, pause * GROWTH)
+
+
+def _owner(stored: Stored) -> str:
+    return str(Claim._fields(stored).get("who") or "another machine")[:200]

@@ -1,0 +1,86 @@
+"""The entries that were fetched before: are they still accepted by the trust file, and is none of them revoked?"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from opforge.builders.lookup.remotes import Request
+from opforge.cache.filesystem.files import UNREADABLE, write_file
+from opforge.cache.layout import FETCHED, Layout
+from opforge.cache.records import fetched
+from opforge.cache.store import Rejected
+from opforge.errors import SignatureError
+
+from . import offers
+from .revocation import Revocations
+from .signatures import signing, trust
+
+log = logging.getLogger("opforge")
+
+
+def names(layout: Layout, description: str) -> list[str]:
+    """Returns the names of the entries that were fetched for a description."""
+    try:
+        return sorted(os.listdir(layout.fetched(description)))
+    except OSError:
+        return []
+
+
+def verify_again(request: Request, rejected: list[Rejected]) -> bool:
+    """Verifies what was fetched for a request with the trust file as it is now; returns whether any may be used again.
+
+    What is not accepted any more is no longer found. Raises TrustFileError.
+    """
+    layout, accepted = request.store.layout, False
+    folder, trusted = layout.fetched(request.description), None
+    for name in names(layout, request.description):
+        path = os.path.join(folder, name)
+        try:
+            note = fetched.read(path)
+            if note.problem(request.store.disk) is None:
+                continue
+            trusted = trusted or trust.read()
+            stamp = fetched.trust_stamp(request.store.disk)
+            signatures = [signing.parse(text, signing.SIGNATURE_BYTES) for text in note.signatures]
+            data = note.offer.encode("ascii")
+            keys = trust.allowed(trusted.signers(name, data, signatures), request.op, name)
+            if offers.parse(data, request.description).entry != name:
+                raise ValueError("it is the offer of another entry")
+            signer = note.signer if note.signer in [key.key.name for key in keys] else keys[0].key.name
+            write_file(path, note._replace(signer=signer, trust=stamp).to_bytes())
+            accepted = True
+        except SignatureError as error:
+            _drop(path)
+            rejected.append(Rejected(layout.entry(name), error.reason))
+            log.warning("%s: what was fetched before is no longer used: %s", request.op, error)
+        except UNREADABLE:
+            _drop(path)
+    return accepted
+
+
+def drop_revoked(layout: Layout, revocations: Revocations) -> None:
+    """Drops what was fetched by offers that a key has revoked since."""
+    if not revocations.entries:
+        return
+    try:
+        descriptions = os.listdir(layout.path(FETCHED))
+    except OSError:
+        return  # nothing was fetched yet
+    for description in descriptions:
+        for name in {*revocations.entries} & {*names(layout, description)}:
+            path = os.path.join(layout.fetched(description), name)
+            try:
+                is_revoked = fetched.read(path).signer == revocations.key
+            except UNREADABLE:
+                is_revoked = True
+            if is_revoked:
+                _drop(path)
+                log.warning("The fetched entry %s was revoked by the key %s and is not used.", name, revocations.key)
+
+
+def _drop(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # another process was first

@@ -1,0 +1,67 @@
+"""The remotes that the settings name: URLs with what may be done with each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from opforge import settings
+from opforge.errors import SettingError
+
+EXPECTED = (
+    "URLs separated by spaces, such as https://cache.example/ops or file:///shared/ops?push=1;"
+    " the options are push=1, flags=1 and unsigned=1"
+)
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Remote(NamedTuple):
+    """One remote and its options."""
+
+    url: str
+    """The store's URL, without the options."""
+    pushes: bool = False
+    """Whether what is built here is published there."""
+    is_unsigned: bool = False
+    """Whether offers need no signature. Only for folders and for this machine's own servers."""
+    takes_flags: bool = False
+    """Whether what was built with the user's own flags is published too."""
+
+    def __str__(self) -> str:
+        """Returns the URL without credentials and options."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder: then reading it uses no network."""
+        return urlsplit(self.url).scheme == "file"
+
+
+def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
+    """Returns the remote of one URL. Raises SettingError, which names the setting `name`."""
+    parts = urlsplit(text)
+    if not parts.scheme or not (parts.netloc or parts.path):
+        raise SettingError(name, text, EXPECTED)
+    options, others = dict[str, bool](), list[tuple[str, str]]()
+    for option, value in parse_qsl(parts.query, keep_blank_values=True):
+        if option not in ("push", "unsigned", "flags"):
+            others.append((option, value))  # the store's own
+        elif value in ("0", "1"):
+            options[option] = value == "1"
+        else:
+            raise SettingError(name, text, f"{option}=1 or {option}=0")
+    remote = Remote(
+        url=urlunsplit(parts._replace(query=urlencode(others))),
+        pushes=options.get("push", False),
+        is_unsigned=options.get("unsigned", False),
+        takes_flags=options.get("flags", False),
+    )
+    if remote.is_unsigned and not (remote.is_local or parts.hostname in LOOPBACK):
+        raise SettingError(name, text, "unsigned=1 only with file:// or a server on this machine")
+    return remote
+
+
+def configured() -> list[Remote]:
+    """Returns the remotes of OPFORGE_REMOTES, in order. Raises SettingError."""
+    return [parse(text) for text in settings.remotes().split()]

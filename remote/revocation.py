@@ -1,0 +1,144 @@
+"""Lists of revoked offers: each key has one in a remote, signed by that key, with the date at which it was made.
+
+    v1/revoked/NAME.json     NAME is the key's
+
+An offer is accepted only with a list of the key that signed it that is new enough: who controls the store could
+otherwise hide the newest list, or all of them. Another key cannot revoke an offer, and cannot vouch that none is
+revoked.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+import time
+from collections.abc import Collection
+from typing import NamedTuple
+
+from opforge.cache.filesystem.files import UNREADABLE
+from opforge.cache.keys import canonical
+from opforge.cache.layout import DIGITS
+from opforge.errors import PublishError, SettingError
+
+from .offers import MAX_FRAME_BYTES, Signed, frame, read_frame
+from .signatures.keys import Signer
+from .signatures.signing import is_signed
+from .signatures.trust import TrustedKey
+from .stores.protocol import ObjectStore
+
+FORMAT = 1
+ENTRY = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{DIGITS}}}")
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+RENEW_SECONDS = 24 * 3600.0
+"""How old a list is before a publication renews it."""
+FUTURE_SECONDS = 24 * 3600.0
+"""How far ahead the date of a list may be: clocks differ."""
+ATTEMPTS = 8
+
+
+class Revocations(NamedTuple):
+    """The entries whose offers by one key are revoked."""
+
+    key: str
+    """The key's name."""
+    date: float
+    """When the list was made; seconds since the epoch."""
+    entries: tuple[str, ...] = ()
+
+    def age_problem(self, days: float, now: float) -> str:
+        """Returns why the list cannot be relied on now, or an empty text."""
+        day = time.strftime(DATE, time.gmtime(self.date))
+        if now - self.date > days * 24 * 3600:
+            return f"the list of revoked offers of {self.key} was made {day}, more than {days:g} days ago"
+        if self.date - now > FUTURE_SECONDS:
+            return f"the list of revoked offers of {self.key} was made {day}, and this machine's clock is behind that"
+        return ""
+
+
+def name_of(key: str) -> str:
+    """Returns the name of a key's list in a remote."""
+    return f"v1/revoked/{key}.json"
+
+
+def to_bytes(revocations: Revocations) -> bytes:
+    """Returns the canonical bytes of a list, which are signed."""
+    date = time.strftime(DATE, time.gmtime(revocations.date))
+    value = {"kind": "revocations", "format": FORMAT, "key": revocations.key, "date": date}
+    return canonical({**value, "revoked": sorted(set(revocations.entries))})
+
+
+def parse(data: bytes) -> Revocations:
+    """Returns a list by its bytes, whose signature was verified before. Raises ValueError."""
+    try:
+        value = json.loads(data)
+        entries = value["revoked"]
+        if value["kind"] != "revocations" or value["format"] != FORMAT:
+            raise ValueError("it is no list of revoked offers that this opforge reads")
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise ValueError("its entries are no texts")
+        date = float(calendar.timegm(time.strptime(value["date"], DATE)))
+        return Revocations(str(value["key"]), date, tuple(entries))
+    except UNREADABLE as error:
+        raise ValueError(f"the list of revoked offers is damaged ({error})") from error
+
+
+def fetch(store: ObjectStore, trusted: TrustedKey) -> Revocations | None:
+    """Returns the list of a key in a remote, verified; None if there is none. Raises ValueError, StoreError."""
+    stored = store.get(name_of(trusted.key.name), MAX_FRAME_BYTES)
+    if stored is None:
+        return None
+    for item in read_frame(stored.data):
+        if any(is_signed(item.data, signature, trusted.key) for signature in item.signatures):
+            revocations = parse(item.data)
+            if revocations.key == trusted.key.name:
+                return revocations
+    raise ValueError(f"the list of revoked offers of {trusted.key.name} is not signed by that key")
+
+
+def publish(
+    store: ObjectStore, signer: Signer, key: str, entries: Collection[str] = (), renew_after: float = RENEW_SECONDS
+) -> Revocations:
+    """Adds entries to a key's list in a remote and gives it today's date; returns it.
+
+    A list that has all of them and is newer than `renew_after` seconds is left as it is. Raises PublishError,
+    StoreError, ValueError if the list there is damaged.
+    """
+    now = time.time()
+    for _attempt in range(ATTEMPTS):
+        stored = store.get(name_of(key), MAX_FRAME_BYTES)
+        before = Revocations(key, 0.0)
+        if stored is not None:
+            before = _own(store, signer, read_frame(stored.data))
+        is_known = {*entries} <= {*before.entries}
+        if is_known and now - before.date < renew_after:
+            return before
+        revocations = Revocations(key, max(now, before.date), (*before.entries, *entries))
+        data = to_bytes(revocations)
+        content = frame([Signed(data, (signer(data),))])
+        if stored is None:
+            is_stored = store.put_if_absent(name_of(key), content)
+        else:
+            is_stored = store.put_if_unchanged(name_of(key), content, stored.version)
+        if is_stored:
+            return revocations
+    raise PublishError("the list of revoked offers", store.url, "others kept changing it", "Try again")
+
+
+def checked(entries: Collection[str]) -> list[str]:
+    """Returns the names of entries. Raises SettingError for one that is no such name."""
+    for entry in entries:
+        if not ENTRY.fullmatch(entry):
+            raise SettingError("ENTRY", entry, "the name of an entry, as opforge remote ls shows it")
+    return list(entries)
+
+
+def _own(store: ObjectStore, signer: Signer, items: list[Signed]) -> Revocations:
+    """Returns the list in a remote, if it is signed by the signer's key: its signatures are deterministic.
+
+    Raises PublishError: to sign what another has put there could take back what was revoked.
+    """
+    if len(items) == 1 and signer(items[0].data) in items[0].signatures:
+        return parse(items[0].data)
+    hint = "Another key has its name, or the store was tampered with: remove the list, and revoke again"
+    raise PublishError("the list of revoked offers", store.url, "the one there is not signed by this key", hint)

@@ -1,0 +1,161 @@
+"""The remotes as a source of a look-up: what they have is fetched once on a node, and a failure costs one warning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from opforge import settings
+from opforge.builders.lookup.remotes import Request
+from opforge.cache.filesystem import lock
+from opforge.cache.store import Rejected
+from opforge.errors import ExtraNotInstalledError, LockTimeoutError, RemoteError, SettingError
+
+from . import answers, fetch, fetched_entries
+from .remotes import Remote, configured
+from .signatures import keys
+from .stores import open_store
+
+if TYPE_CHECKING:
+    from opforge.cache.records.entry import Entry
+
+    from .claims import Claim
+
+log = logging.getLogger("opforge")
+OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
+MIN_WAIT_SECONDS = 10.0
+"""How long a node waits at least for another one that builds."""
+FAILURES = (RemoteError, ExtraNotInstalledError, OSError)
+
+
+class Remotes:
+    """The remotes that the settings name."""
+
+    def __init__(self, remotes: Iterable[Remote] | None = None, is_fresh: bool = False) -> None:
+        """Takes the remotes of the settings, unless others are given. `is_fresh` uses nothing that is remembered."""
+        self._remotes = list(configured() if remotes is None else remotes)
+        self._is_fresh = is_fresh
+        self._claim: Claim | None = None
+
+    def fetch(self, request: Request, rejected: list[Rejected]) -> bool:
+        """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
+        try:
+            if fetched_entries.verify_again(request, rejected):
+                return True
+        except FAILURES as error:
+            log.warning("%s: nothing is fetched: %s", request.op, error)
+            rejected.append(Rejected(str(request.store.layout), str(error)))
+            return False
+        remotes = self._asked(request, rejected)
+        return bool(remotes) and self._fetch_once(remotes, request, rejected)
+
+    def offered(self, request: Request, rejected: list[Rejected]) -> str:
+        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
+        for remote in self._asked(request, rejected, is_miss=True):
+            try:
+                store = open_store(remote.url, settings.offline())
+                usable = fetch.candidates(store, remote, request, self._is_fresh, rejected)
+            except FAILURES as error:
+                rejected.append(Rejected(str(remote), str(error)))
+                continue
+            if usable:
+                best = usable[0]
+                signed = f"signed by {best.signer}" if best.signer else "unsigned"
+                return f"{remote}: {best.offer.entry} for {best.offer.record['target']}, {signed}"
+        return ""
+
+    def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
+        """Takes the claim to build, or waits for another node; returns whether its result was fetched meanwhile."""
+        targets = [remote for remote in self._asked(request, [], is_miss=True) if remote.pushes]
+        if not targets or not self._can_publish(targets[0]):
+            return False
+        from .claims import Claim, name_of
+
+        try:
+            store = open_store(targets[0].url, settings.offline())
+            claim = Claim(store, name_of(request.description, *identity))
+            self._claim = claim.wait(request.op, max(MIN_WAIT_SECONDS, seconds) if seconds else float("inf"))
+        except FAILURES as error:
+            answers.note_failure(targets[0], str(error))
+            log.warning("%s: it may be built on other machines too: %s", request.op, error)
+            return False
+        # Another node may have published it between the look-up and the claim.
+        is_fetched = Remotes(targets[:1], is_fresh=True).fetch(request, [])
+        if is_fetched and self._claim:
+            self._claim.end(is_published=True)
+            self._claim = None
+        return is_fetched
+
+    def _can_publish(self, remote: Remote) -> bool:
+        """Returns whether what is built here will be published: otherwise others would wait in vain."""
+        if settings.user_flags() and not remote.takes_flags:
+            return False
+        try:
+            return remote.is_unsigned or bool(keys.signer())
+        except (RemoteError, SettingError) as error:
+            log.debug("nothing is claimed: %s", error)
+            return False
+
+    def built(self, request: Request, entry: Entry | None) -> None:
+        """Publishes a new entry in the background, to the remotes that take what is built here; ends the claim."""
+        claim, self._claim = self._claim, None
+        targets = [remote for remote in self._remotes if remote.pushes]
+        if entry is None or entry.origin != "built" or not targets:
+            if claim:
+                claim.end(is_published=False)
+            return
+        from . import background
+
+        background.push(targets, request.op, entry, request.description, claim)
+
+    def _asked(self, request: Request, rejected: list[Rejected], is_miss: bool = False) -> list[Remote]:
+        """Returns the remotes that are asked now. The others are added to `rejected`, with the reason.
+
+        With `is_miss`, those that had nothing are among them.
+        """
+        remotes = []
+        for remote in self._remotes:
+            reason = OFFLINE if settings.offline() and not remote.is_local else ""
+            if not reason and not self._is_fresh:
+                reason = answers.failure(remote) or ("" if is_miss else answers.miss(remote, request))
+            if reason:
+                rejected.append(Rejected(str(remote), reason))
+            else:
+                remotes.append(remote)
+        return remotes
+
+    def _fetch_once(self, remotes: list[Remote], request: Request, rejected: list[Rejected]) -> bool:
+        """Asks the remotes under a lock, so that one process of a node fetches and the others wait for it."""
+        layout = request.store.layout
+        before = fetched_entries.names(layout, request.description)
+
+        def has_news() -> bool:
+            return fetched_entries.names(layout, request.description) != before
+
+        path = layout.path("locks", request.description)
+        try:
+            with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
+                # Since this process looked, another may have fetched it, even before this one waited for the lock.
+                if request.fetched():
+                    return True
+                if result is lock.LockResult.WAITED:  # the process that had it may have learned that there is nothing
+                    remotes = [remote for remote in remotes if remote in self._asked(request, rejected)]
+                return any(self._fetch_from(remote, request, rejected) for remote in remotes)
+        except LockTimeoutError as error:
+            log.warning("%s", error)
+            return False
+
+    def _fetch_from(self, remote: Remote, request: Request, rejected: list[Rejected]) -> bool:
+        try:
+            return fetch.fetch_from(remote, request, self._is_fresh, rejected)
+        except OSError as error:  # of this machine's disk: a store's own errors are RemoteError
+            rejected.append(Rejected(str(remote), f"what it offers cannot be written here ({error.strerror})"))
+            log.warning("%s: what %s offers cannot be written here: %s", request.op, remote, error)
+            return False
+        except FAILURES as error:
+            answers.note_failure(remote, str(error))
+            rejected.append(Rejected(str(remote), str(error)))
+            text = "%s: nothing was fetched from %s, which is left alone for a minute: %s"
+            log.warning(text, request.op, remote, error)
+            return False

@@ -1,0 +1,228 @@
+"""The stores of S3 and its kin, of Google and of Azure, by the package obstore. Only S3 has been tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, BinaryIO
+
+from opforge.errors import StoreError
+
+from . import preconditions
+from .protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
+from .urls import OPENING, StoreUrl, split
+
+OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
+"""Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
+MAX_RESUMES = 20
+MAX_REASON_CHARACTERS = 300
+_READ_BYTES = 1 << 20
+_KEYS = {"account": "account_name"}
+_used_by_pid = 0
+"""The process that has used obstore. Its threads do not exist in a forked child, which would wait for them for ever."""
+
+
+def open_url(url: str) -> CloudStore:
+    """Returns the store of s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH. Raises StoreError."""
+    parts = split(url, OPTIONS[url.partition("://")[0].lower()])
+    if not parts.host:
+        raise StoreError(parts.text, OPENING, "it names no bucket", f"Expected {parts.scheme}://BUCKET/PATH")
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise _not_installed(parts) from error
+    options = {_KEYS.get(name, name): value for name, value in parts.options.items()}
+    client: dict[str, Any] = {"connect_timeout": "1s", "read_timeout": "10s", "timeout": "600s"}
+    if options.get("endpoint", "").startswith("http://"):
+        client["allow_http"] = True
+    backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 4}
+    retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=60), "backoff": backoff}
+    try:
+        store: Any = from_url(parts.text, config=options, client_options=client, retry_config=retries)  # type: ignore
+    except Exception as error:
+        raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
+    return CloudStore(parts.text, store)
+
+
+class CloudStore(ObjectStore):
+    """Objects of a bucket. A process that was forked after the first use of such a store cannot use any."""
+
+    def __init__(self, url: str, store: Any) -> None:
+        self.url, self._store = url, store
+
+    def __repr__(self) -> str:
+        return f"CloudStore({self.url!r})"
+
+    def get(self, name: str, limit: int) -> Stored | None:
+        import obstore
+
+        with self._errors(f"get {check_name(self.url, name)}") as operation:
+            try:
+                result = obstore.get(self._store, name)
+            except FileNotFoundError:
+                return None
+            size = result.meta["size"]
+            if size > limit:
+                raise self._size_error(operation, size, f"at most {limit}")
+            return Stored(bytes(result.bytes()), _version(result.meta))
+
+    def download(self, name: str, file: BinaryIO, size: int) -> None:
+        import obstore
+
+        done = resumes = 0
+        e_tag: str | None = None
+        with self._errors(f"download {check_name(self.url, name)}") as operation:
+            while done < size or e_tag is None:
+                options: Any = {"range": {"offset": done}, "if_match": e_tag} if done else {}
+                try:
+                    result = obstore.get(self._store, name, options=options)
+                    if result.meta["size"] != size:
+                        raise self._size_error(operation, result.meta["size"], str(size))
+                    e_tag = result.meta["e_tag"] or ""
+                    before = done
+                    for chunk in result.stream(min_chunk_size=_READ_BYTES):
+                        done += len(chunk)
+                        _write(file, chunk, self.url, operation)
+                    if done != size:
+                        raise self._size_error(operation, done, str(size))
+                except obstore.exceptions.GenericError:
+                    resumes += 1
+                    if not e_tag or done <= before or resumes > MAX_RESUMES:
+                        raise
+
+    def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
+        check_name(self.url, name)
+        self._prove()
+        return self._create(name, data)
+
+    def put_if_unchanged(self, name: str, data: bytes, version: str) -> bool:
+        check_name(self.url, name)
+        self._prove()
+        return self._replace(name, data, version)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        import obstore
+
+        # A prefix of obstore is a path of whole parts.
+        folder = check_prefix(self.url, prefix).rpartition("/")[0]
+        with self._errors(f"list {prefix}"):
+            for batch in obstore.list(self._store, prefix=folder or None, chunk_size=1000):
+                for meta in batch:
+                    name = meta["path"]
+                    if name.startswith(prefix) and is_name(name):
+                        yield Listed(name, meta["size"], meta["last_modified"].timestamp())
+
+    def delete(self, name: str) -> None:
+        import obstore
+
+        with self._errors(f"delete {check_name(self.url, name)}"):
+            try:
+                obstore.delete(self._store, name)
+            except FileNotFoundError:
+                return
+
+    def _prove(self) -> None:
+        preconditions.prove(self.url, self._create, lambda name, data, _version: self._replace(name, data, _OTHER))
+
+    def _create(self, name: str, data: bytes | BinaryIO) -> bool:
+        return self._put(name, data, "create")
+
+    def _replace(self, name: str, data: bytes, version: str) -> bool:
+        try:
+            mode = json.loads(version)
+        except ValueError:
+            mode = None
+        if not isinstance(mode, dict):
+            hint = "Take the version that `get` returned"
+            raise StoreError(self.url, f"put {name}", f"{version!r} is not a version of this store", hint)
+        return self._put(name, data, mode)
+
+    def _put(self, name: str, data: bytes | BinaryIO, mode: Any) -> bool:
+        import obstore
+
+        with self._errors(f"put {check_name(self.url, name)}"):
+            if not isinstance(data, bytes):
+                data.seek(0)
+            try:
+                # In several parts, a precondition could not be given.
+                obstore.put(self._store, name, data, mode=mode, use_multipart=False)
+            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+                return self._is_own(name, data)
+            except FileNotFoundError:
+                if mode == "create":
+                    raise  # there is no such bucket
+                return False
+            return True
+
+    def _is_own(self, name: str, data: bytes | BinaryIO) -> bool:
+        """Returns whether an object has these bytes: an earlier try may have stored them, if its answer was lost."""
+        if not isinstance(data, bytes):
+            return False
+        import obstore
+
+        try:
+            result = obstore.get(self._store, name)
+        except FileNotFoundError:
+            return False
+        return bool(result.meta["size"] == len(data)) and bytes(result.bytes()) == data
+
+    @contextmanager
+    def _errors(self, operation: str) -> Iterator[str]:
+        """Raises StoreError in the place of what obstore raises; yields the operation."""
+        global _used_by_pid
+        if _used_by_pid not in (0, os.getpid()):
+            reason = "the process that forked this one has used such a store, and its threads do not exist here"
+            raise StoreError(self.url, operation, reason, "Fork before the first use, or start a new process (spawn)")
+        _used_by_pid = os.getpid()
+        import obstore
+
+        try:
+            yield operation
+        except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
+            hint = "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow"
+            raise StoreError(self.url, operation, _reason(error), hint) from None
+        except FileNotFoundError as error:
+            raise StoreError(self.url, operation, _reason(error), "Check the bucket's name, or publish it") from None
+        except (obstore.exceptions.BaseError, OSError, ValueError) as error:
+            raise StoreError(
+                self.url, operation, _reason(error), "Check the URL, its options and the network"
+            ) from None
+
+    def _size_error(self, operation: str, actual: int, expected: str) -> StoreError:
+        reason = f"it has {actual} bytes, and {expected} were expected"
+        return StoreError(self.url, operation, reason, "Check the URL, or publish it again")
+
+
+_OTHER = json.dumps({"e_tag": '"another-version"', "version": "1"})
+
+
+def _version(meta: Mapping[str, Any]) -> str:
+    """Returns what identifies a version: S3 and Azure compare ETags, Google compares generations."""
+    return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta[key] is not None})
+
+
+def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:
+        reason = f"what it brought cannot be written ({error.strerror})"
+        raise StoreError(url, operation, reason, "Free some space") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the first line of a message: the others repeat it in the form of a debugger."""
+    text = str(error).strip().partition("\n")[0]
+    return text[:MAX_REASON_CHARACTERS].rstrip(" .:") or type(error).__name__
+
+
+def _not_installed(parts: StoreUrl) -> StoreError:
+    if sys.version_info < (3, 11):
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        hint = f"Use Python 3.11 or newer: its newest wheels are not for Python {version}"
+    else:
+        hint = "Install it with: pip install 'opforge[s3]'"
+    return StoreError(parts.text, OPENING, "it needs the package 'obstore', which is not installed", hint)

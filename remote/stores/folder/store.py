@@ -1,0 +1,219 @@
+"""The store of a folder. Objects appear by link(2); an object is replaced by rename(2) under its lock."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from opforge.errors import StoreError
+from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
+from opforge.remote.stores.urls import OPENING, split
+
+from . import lock, tree
+
+MAX_LISTED = 5_000_000
+MAX_DEPTH = 16
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "Free some space"),
+    errno.EDQUOT: ("the quota is used up", "Free some space"),
+    errno.EFBIG: ("the file is larger than this process may write", "Raise the limit: ulimit -f"),
+    errno.EROFS: ("the file system is read-only", "Publish from a machine that may write to it"),
+    errno.EACCES: ("permission denied", "Ask the folder's owner for access, or fix the modes of its files"),
+    errno.EPERM: (
+        "operation not permitted",
+        "Use a file system that has hard links and a folder that you may write to",
+    ),
+    errno.EOPNOTSUPP: ("the file system has no hard links", "Use another file system"),
+    errno.ELOOP: (
+        "there is a symbolic link in the path",
+        "Replace the link: none is followed below the store's folder",
+    ),
+    errno.ENOTDIR: ("a part of the path is a link or no folder", "Remove it: no link is followed below the folder"),
+    errno.EINVAL: ("it is not a regular file", "Remove what was put in its place"),
+}
+_MISSING = "Check the URL, and that the file system is mounted"
+
+
+def open_url(url: str) -> FolderStore:
+    """Returns the store of file:///PATH. Raises StoreError."""
+    parts = split(url, ())
+    if parts.host not in ("", "localhost") or parts.port is not None:
+        raise StoreError(parts.text, OPENING, f"it names the host {parts.host!r}", "Write file:///PATH")
+    if not parts.path.startswith("/") or "\0" in parts.path:
+        raise StoreError(parts.text, OPENING, "its path is not absolute", "Write file:///PATH")
+    return FolderStore(parts.text, parts.path)
+
+
+class FolderStore(ObjectStore):
+    """Objects as files of a folder, which must exist. Everything below it is read and written by anyone who may."""
+
+    def __init__(self, url: str, path: str, void_seconds: float = lock.VOID_SECONDS) -> None:
+        self.url, self.path, self.void_seconds = url, path, void_seconds
+
+    def __repr__(self) -> str:
+        return f"FolderStore({self.url!r})"
+
+    def get(self, name: str, limit: int) -> Stored | None:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"get {name}"):
+            try:
+                with tree.folder(self.path, folders) as parent:
+                    handle, status = tree.open_file(parent, leaf)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(handle, "rb") as file:
+                data = file.read(limit + 1) if status.st_size <= limit else b""
+        if status.st_size > limit or len(data) > limit:
+            reason = f"it has {status.st_size} bytes, more than the {limit} that are allowed"
+            raise StoreError(self.url, f"get {name}", reason, "Remove it: opforge has not written it")
+        return Stored(data, _version(data))
+
+    def download(self, name: str, file: BinaryIO, size: int) -> None:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"download {name}"):
+            with tree.folder(self.path, folders) as parent:
+                handle, status = tree.open_file(parent, leaf)
+            left = size
+            with os.fdopen(handle, "rb") as source:
+                while status.st_size == size and left and (chunk := source.read(min(left, tree.CHUNK))):
+                    file.write(chunk)
+                    left -= len(chunk)
+        if left or status.st_size != size:
+            reason = f"it has {status.st_size} bytes, and {size} were expected"
+            raise StoreError(self.url, f"download {name}", reason, "Publish it again")
+
+    def put_if_absent(self, name: str, data: bytes | BinaryIO) -> bool:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"put {name}"), tree.folder(self.path, folders, make=True) as parent:
+            if _exists(parent, leaf):
+                return False  # nothing is written to find that out
+            with tree.staged(self.path, data) as staging:
+                is_new = tree.link(staging, parent, leaf)
+                os.fsync(parent)  # otherwise a crash could lose a blob, and keep the offer that names it
+            return is_new
+
+    def put_if_unchanged(self, name: str, data: bytes, version: str) -> bool:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"put {name}"):
+            try:
+                with tree.folder(self.path, folders) as parent, tree.staged(self.path, data) as staging:
+                    result = None
+                    while result is None:
+                        with lock.hold(self.path, parent, leaf, self.void_seconds) as held:
+                            result = self._replace(held, staging, leaf, data, version)
+                    return result
+            except FileNotFoundError:
+                return False
+
+    def _replace(self, held: lock.Lock, staging: tuple[int, str], leaf: str, data: bytes, version: str) -> bool | None:
+        """Returns whether the object was replaced; None if the lock was lost before."""
+        if _version_of(held.parent, leaf) != version:
+            return False
+        if not held.is_held():
+            return None
+        incoming, source = staging
+        os.rename(source, leaf, src_dir_fd=incoming, dst_dir_fd=held.parent)
+        os.fsync(held.parent)
+        return _version_of(held.parent, leaf) == _version(data)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        folders, start = _split(check_prefix(self.url, prefix))
+        with self._errors(f"list {prefix}"):
+            count = 0
+            try:
+                with tree.folder(self.path, folders) as parent:
+                    for listed in _walk(parent, "".join(f"{part}/" for part in folders), start, MAX_DEPTH):
+                        count += 1
+                        if count > MAX_LISTED:
+                            raise OSError(errno.EOVERFLOW, f"there are more than {MAX_LISTED} objects")
+                        yield listed
+            except FileNotFoundError:
+                return
+
+    def delete(self, name: str) -> None:
+        folders, leaf = _split(check_name(self.url, name))
+        with self._errors(f"delete {name}"):
+            try:
+                with tree.folder(self.path, folders) as parent:
+                    os.unlink(leaf, dir_fd=parent)
+            except FileNotFoundError:
+                return
+
+    @contextmanager
+    def _errors(self, operation: str) -> Iterator[None]:
+        """Raises StoreError in the place of what the operating system says."""
+        try:
+            yield
+        except tree.NoRootError as error:
+            cause = error.__cause__
+            missing = isinstance(cause, FileNotFoundError)
+            reason = "the folder does not exist" if missing else f"the folder cannot be opened ({_words(cause)})"
+            raise StoreError(self.url, operation, reason, _MISSING) from cause
+        except lock.LockWaitError as error:
+            hint = "Try again when fewer processes publish"
+            raise StoreError(self.url, operation, f"other processes kept its lock, at last {error}", hint) from None
+        except OSError as error:
+            reason, hint = _REASONS.get(error.errno or 0, (_words(error), "Check the folder and its file system"))
+            raise StoreError(self.url, operation, reason, hint) from error
+
+
+def _words(error: BaseException | None) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _split(name: str) -> tuple[list[str], str]:
+    *folders, leaf = name.split("/")
+    return folders, leaf
+
+
+def _version(data: bytes) -> str:
+    return f"{len(data)}-{hashlib.sha256(data).hexdigest()}"
+
+
+def _version_of(parent: int, leaf: str) -> str:
+    """Returns the version of a file; "" if there is none."""
+    try:
+        handle, status = tree.open_file(parent, leaf)
+    except FileNotFoundError:
+        return ""
+    digest = hashlib.sha256()
+    try:
+        while chunk := os.read(handle, tree.CHUNK):
+            digest.update(chunk)
+    finally:
+        os.close(handle)
+    return f"{status.st_size}-{digest.hexdigest()}"
+
+
+def _exists(parent: int, leaf: str) -> bool:
+    try:
+        os.stat(leaf, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _walk(parent: int, path: str, start: str, depth: int) -> Iterator[Listed]:
+    """Yields the files below a folder whose first part begins with `start`. Links are left out."""
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            name = path + entry.name
+            if not entry.name.startswith(start) or not is_name(name):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    yield Listed(name, status.st_size, status.st_mtime)
+                elif stat.S_ISDIR(status.st_mode) and depth:
+                    child = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                    try:
+                        yield from _walk(child, name + "/", "", depth - 1)
+                    finally:
+                        os.close(child)
+            except FileNotFoundError:
+                continue  # it was deleted meanwhile

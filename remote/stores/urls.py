@@ -1,0 +1,64 @@
+"""The URLs of stores: their parts, and the form in which messages name them, which holds no credentials."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from opforge.errors import StoreError
+
+OPENING = "opening the store"
+
+
+class StoreUrl(NamedTuple):
+    """The parts of a store's URL. `text` is for messages: neither credentials nor options are in it."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    options: Mapping[str, str]
+    text: str
+
+
+def without_credentials(url: str) -> str:
+    """Returns a URL, which may be malformed, without what is before the host's name and without its query."""
+    return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0])
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns "Did you mean 'NAME'? " for the most similar of `names`; "" if none is similar."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}? " if near else ""
+
+
+def split(url: str, options: Sequence[str]) -> StoreUrl:
+    """Returns the parts of a store's URL, of which `options` may be in the query. Raises StoreError."""
+    text = without_credentials(url)
+    if not url.isprintable() or any(character.isspace() for character in url):
+        raise StoreError(repr(text), OPENING, "it has spaces or control characters", "Write them as %20 or remove them")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise StoreError(text, OPENING, f"it is not a URL ({error})", "Expected SCHEME://HOST/PATH") from None
+    if parts.username is not None or parts.password is not None:
+        raise StoreError(
+            text, OPENING, "credentials are in the URL", "Remove them; use ~/.netrc, or ?token_env=NAME with a variable"
+        )
+    if parts.fragment:
+        raise StoreError(text, OPENING, "it has a fragment, '#...'", "Remove it")
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in options or name in values:
+            problem = "twice" if name in values else "unknown"
+            # Another text is no option that was misspelt, but may be a part of a password.
+            shown = repr(name) if re.fullmatch("[A-Za-z_]{1,30}", name) else "in its query"
+            expected = ", ".join(options) if options else "none"
+            hint = f"{did_you_mean(name, options)}Options of {parts.scheme}:// stores: {expected}"
+            raise StoreError(text, OPENING, f"the option {shown} is {problem}", hint)
+        values[name] = value
+    return StoreUrl(parts.scheme.lower(), parts.hostname or "", port, unquote(parts.path), values, text)

@@ -1,0 +1,3 @@
+"""An HTTP(S) server as a store, by the standard library alone."""
+
+from __future__ import annotations

@@ -1,0 +1,152 @@
+"""`opforge install` and `remove`: packages in an environment, for a user, or in a folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.output import emit_json, is_terminal, size_text
+
+from .options import into_options, remote_option, root_of
+
+if TYPE_CHECKING:
+    from opforge.packages.installed.layout import Root
+    from opforge.packages.installed.releases import Installed
+
+
+@click.command("install", cls=Guarded)
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@into_options
+@remote_option
+@click.option("--frozen", is_flag=True, help="Install what the lock file says, and fail if it is out of date.")
+@click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and what is installed.")
+@click.option("--all-platforms", is_flag=True, help="Install every variant, for an image that serves many machines.")
+@json_option
+def install(
+    kernels: Sequence[str],
+    into: str | None,
+    user: bool,
+    urls: Sequence[str],
+    frozen: bool,
+    offline: bool,
+    all_platforms: bool,
+    as_json: bool,
+) -> None:
+    """Install kernel packages; without KERNEL those of the project in this folder, by its lock file.
+
+    KERNEL is ORG/NAME, with a version or a range after it if wanted, or a folder that `opforge pack` has written. Of
+    each, the variant that fits this machine best is downloaded, and every file is checked.
+
+    \b
+    Examples:
+      opforge install acme/relu@2
+      opforge install "acme/relu>=2.1,<3" --user --remote https://kernels.example/ops
+      opforge install --frozen
+      opforge install kernels/relu --into /opt/kernels
+    """
+    if offline:
+        os.environ["OPFORGE_OFFLINE"] = "1"
+    root = root_of(into, user)
+    results: list[tuple[Installed, bool]] = []
+    if not kernels:
+        from opforge.packages.project import install as project_install
+
+        results = project_install.install_locked(root, os.getcwd(), frozen, all_platforms, urls)
+    elif frozen:
+        raise click.UsageError("--frozen installs the project's own kernels: name none")
+    for text in kernels:
+        if os.path.isdir(text):
+            results.append((_from_folder(root, text), True))
+        else:
+            results += _from_remotes(root, text, urls, all_platforms, is_terminal(sys.stderr) and not as_json)
+    _print(results, as_json)
+
+
+def _from_folder(root: Root, folder: str) -> Installed:
+    from opforge.packages.installed.add import from_folders
+    from opforge.packages.registry.publish import packed_variants
+
+    variants = packed_variants(folder)
+    name = str(variants[0].metadata.opforge.get("name", f"local/{variants[0].metadata.name}"))
+    return from_folders(root, name, [variant.folder for variant in variants])
+
+
+def _from_remotes(
+    root: Root, text: str, urls: Sequence[str], all_platforms: bool, shows: bool
+) -> list[tuple[Installed, bool]]:
+    from opforge.packages.registry import dependencies, install
+
+    requirement = install.parse_requirement(text)
+    choices = dependencies.resolve([requirement], install.sources(urls), all_platforms=all_platforms)
+
+    def report(label: str, done: int, total: int) -> None:
+        if shows and not done:
+            click.echo(f"download {label}, {size_text(total)}", err=True)
+
+    return [install.install(root, choice, report) for choice in choices]
+
+
+def _print(results: Sequence[tuple[Installed, bool]], as_json: bool) -> None:
+    if as_json:
+        emit_json({"kernels": [to_json(release) | {"new": is_new} for release, is_new in results]})
+        return
+    for release, is_new in results:
+        state = "installed" if is_new else "is installed already:"
+        labels = ", ".join(part.candidate.label for part in release.variants)
+        click.echo(f"{state} {release.name} {release.version} ({labels}) in {release.root.path}")
+        if release.yanked:
+            click.echo(f"warning: {release.name} {release.version} was yanked: {release.yanked}", err=True)
+
+
+def to_json(release: Installed) -> dict[str, Any]:
+    """Returns what --json prints of an installed release."""
+    return {
+        "name": release.name,
+        "version": str(release.version),
+        "folder": release.root.path,
+        "scope": release.root.scope,
+        "digest": release.digest,
+        "signer": release.signer,
+        "source": release.source,
+        "yanked": release.yanked,
+        "variants": [
+            {"label": part.candidate.label, "digest": part.digest, "folder": part.folder, "size": part.size}
+            for part in release.variants
+        ],
+    }
+
+
+@click.command("remove", cls=Guarded)
+@click.argument("kernels", nargs=-1, required=True, metavar="KERNEL...")
+@into_options
+@json_option
+def remove(kernels: Sequence[str], into: str | None, user: bool, as_json: bool) -> None:
+    """Remove installed packages: all versions of a name, or those of a version or a range.
+
+    \b
+    Examples:
+      opforge remove acme/relu
+      opforge remove acme/relu@2.3 --user
+    """
+    from opforge.packages.installed import remove as removal
+    from opforge.packages.registry.install import parse_requirement
+
+    root = root_of(into, user)
+    removed, missing = list[Any](), list[str]()
+    for text in kernels:
+        releases = removal.remove(root, *parse_requirement(text))
+        removed += releases
+        missing += [] if releases else [text]
+    if as_json:
+        emit_json({"removed": [to_json(release) for release in removed], "missing": missing})
+    else:
+        for release in removed:
+            click.echo(f"removed {release.name} {release.version} from {root.path}")
+        for text in missing:
+            click.echo(f"error: {text} is not installed in {root.path}", err=True)
+    sys.exit(FAILED if missing else 0)

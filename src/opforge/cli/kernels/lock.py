@@ -1,0 +1,60 @@
+"""`opforge lock`: writes or checks the lock file of the project in this folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.output import emit_json
+
+from .options import remote_option
+
+
+@click.command("lock", cls=Guarded)
+@click.option("--check", is_flag=True, help="Write nothing; fail if the file is not what the project requires.")
+@click.option("--upgrade", is_flag=True, help="Choose the newest releases again, not those that are locked.")
+@click.option("--upgrade-kernel", "names", multiple=True, metavar="NAME", help="Upgrade this kernel alone. Repeatable.")
+@remote_option
+@json_option
+def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str], as_json: bool) -> None:
+    """Choose a release of each kernel that the project requires, and write them into opforge.lock.
+
+    The project's kernels are those in [tool.opforge.kernels] of pyproject.toml, or in kernels.toml. The file lists
+    every variant of each release, so it serves every machine. --check asks no remote.
+
+    \b
+    Examples:
+      opforge lock --remote https://kernels.example/ops
+      opforge lock --check
+      opforge lock --upgrade-kernel acme/relu
+    """
+    from opforge.packages.project import lock_file, locking
+    from opforge.packages.registry import install
+
+    folder = os.getcwd()
+    if check:
+        problems = locking.problems(folder)
+        if as_json:
+            emit_json({"problems": problems})
+        else:
+            for problem in problems:
+                click.echo(f"error: {problem}", err=True)
+            if not problems:
+                click.echo(f"{lock_file.FILE} is what the project requires")
+        sys.exit(FAILED if problems else 0)
+    chosen = names if names else () if upgrade else None
+    lock, changes = locking.make(folder, install.sources(urls), chosen)
+    is_new = lock_file.write(folder, lock)
+    if as_json:
+        kernels = [
+            {"name": kernel.name, "version": str(kernel.version), "digest": kernel.digest} for kernel in lock.kernels
+        ]
+        emit_json({"kernels": kernels, "changes": changes, "written": is_new})
+        return
+    for line in changes:
+        click.echo(line)
+    click.echo(f"{len(lock.kernels)} kernels in {lock_file.FILE}" + ("" if is_new else ", unchanged"))

@@ -1,0 +1,46 @@
+"""Options that several commands about packages have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from opforge.packages.installed.layout import Root
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def into_options(command: F) -> F:
+    """Adds --into and --user."""
+    command = click.option("--user", is_flag=True, help="For this user, in every environment.")(command)
+    return click.option(
+        "--into",
+        type=click.Path(file_okay=False),
+        help="Into this folder, to be named in OPFORGE_KERNEL_PATH; by default into this environment.",
+    )(command)
+
+
+def remote_option(command: F) -> F:
+    """Adds --remote."""
+    return click.option(
+        "--remote",
+        "urls",
+        multiple=True,
+        metavar="URL",
+        help="This remote, in place of OPFORGE_REMOTES. Repeatable.",
+    )(command)
+
+
+def root_of(into: str | None, user: bool) -> Root:
+    """Returns the folder that packages are installed in. Raises click.UsageError."""
+    from opforge.packages.installed import layout
+
+    if into and user:
+        raise click.UsageError("--into and --user exclude each other")
+    if into:
+        return layout.Root(os.path.abspath(into), "folder")
+    return layout.user_root() if user else layout.environment_root()

@@ -1,0 +1,89 @@
+"""`opforge pack`: makes a package of a project, audited, in the form of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from opforge.accelerator.target import Target
+from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.output import emit_json, is_terminal, show_table, size_text
+from opforge.cli.selection import all_targets, target_option
+
+
+@click.command("pack", cls=Guarded)
+@click.argument("project", default=".", metavar="[PROJECT]")
+@target_option
+@click.option("--out", type=click.Path(file_okay=False), help="Write build/ there; by default into the project.")
+@click.option("--name", default="", help="The package's name, ORG/NAME, in place of the project's.")
+@click.option("--version", "text", default="", help="The package's version, such as 2.3, in place of the project's.")
+@click.option("--portable", is_flag=True, help="Build with zig, for glibc 2.28 and newer.")
+@click.option("--split-arch", is_flag=True, help="Write a variant for each architecture of a device.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Run at most this many compilers at once.")
+@click.option("--no-try", is_flag=True, help="Do not import and test the variants that run here.")
+@click.option("--check", is_flag=True, help="Pack twice in two folders, write nothing, and compare the bytes.")
+@json_option
+def command(
+    project: str,
+    targets: Sequence[Target],
+    levels: Sequence[str],
+    out: str | None,
+    name: str,
+    text: str,
+    portable: bool,
+    split_arch: bool,
+    jobs: int | None,
+    no_try: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Make a package: build its variants, audit them, and write them into build/.
+
+    PROJECT is a folder with kernel.toml or a hub kernel's build.toml, or a builder as package.module:Class. By default
+    it is this folder. A CPU op is built for the base level of this processor, unless targets are named.
+
+    \b
+    Examples:
+      opforge pack
+      opforge pack kernels/relu --cpu-level x86-64-v3 --portable
+      opforge pack my_package.ops:ReluBuilder --name acme/relu --version 2.1 --out dist/
+      opforge pack --check
+    """
+    from opforge.packages.pack import project as projects
+    from opforge.packages.pack.run import Options, pack
+
+    described = projects.read(project, name, text)
+    options = Options(all_targets(targets, levels), portable, split_arch, jobs, not no_try)
+    report = _report if is_terminal() and not as_json else lambda _text: None
+    if check:
+        from opforge.packages.pack.twice import differences
+
+        different = differences(described, options, report)
+        if as_json:
+            emit_json({"name": described.name, "version": str(described.version), "different": different})
+        elif different:
+            click.echo(f"error: two packings of {described.name} differ in: {', '.join(different)}", err=True)
+        else:
+            click.echo(f"two packings of {described.name} {described.version} are the same, byte for byte")
+        sys.exit(FAILED if different else 0)
+    folder = os.path.abspath(out) if out else (described.folder if os.path.isdir(project) else os.getcwd())
+    packed = pack(described, folder, options, report=report)
+    if as_json:
+        variants = [variant.to_json() for variant in packed]
+        emit_json({"name": described.name, "version": str(described.version), "variants": variants})
+        return
+    rows = []
+    for variant in packed:
+        checks = ", ".join(f"{check} {outcome}" for check, outcome in variant.checks.items())
+        rows.append((variant.label, size_text(variant.size), variant.digest[:12], checks))
+    show_table(("VARIANT", "SIZE", "DIGEST", "CHECKS"), rows, numbers=("SIZE",), optional="CHECKS")
+    commit = packed[0].metadata.kernel if packed else None
+    if commit and commit.dirty:
+        click.echo("note: the sources differ from the commit: publish will refuse this package", err=True)
+
+
+def _report(text: str) -> None:
+    click.echo(text, err=True)

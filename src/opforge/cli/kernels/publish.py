@@ -1,0 +1,100 @@
+"""`opforge publish`, `yank` and `unyank`: packages in a remote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from opforge.cli.guard import Guarded, json_option
+from opforge.cli.output import emit_json, is_terminal, size_text
+
+if TYPE_CHECKING:
+    from opforge.remote.remotes import Remote
+    from opforge.remote.stores.protocol import ObjectStore
+
+
+def _store(url: str) -> tuple[Remote, ObjectStore]:
+    from opforge import settings
+    from opforge.remote import remotes
+    from opforge.remote.stores import open_store
+
+    remote = remotes.parse(url, "REMOTE")
+    return remote, open_store(remote.url, settings.offline())
+
+
+@click.command("publish", cls=Guarded)
+@click.argument("remote")
+@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False), metavar="[FOLDER]")
+@click.option("--key", default="", help="Sign with this key; see opforge key.")
+@click.option("--allow-dirty", is_flag=True, help="Publish although the sources differed from their commit.")
+@json_option
+def publish(remote: str, folder: str, key: str, allow_dirty: bool, as_json: bool) -> None:
+    """Publish the package that `opforge pack` wrote into FOLDER.
+
+    Its blobs, the signed release and the index of its name are put in this order, so one that is interrupted leaves
+    nothing visible. The same package again changes nothing; a version that has other files is refused.
+
+    \b
+    Examples:
+      opforge publish s3://kernels/ops
+      opforge publish file:///shared/kernels kernels/relu --key ci
+    """
+    from opforge.packages.registry.publish import publish as publish_folder
+    from opforge.remote.signatures import keys
+
+    parsed, store = _store(remote)
+    signer = None if parsed.is_unsigned else keys.signer(key)
+    report = (lambda text: click.echo(text, err=True)) if is_terminal() and not as_json else (lambda _text: None)
+    done = publish_folder(store, folder, signer, allow_dirty, report)
+    if as_json:
+        emit_json({**done._asdict(), "version": str(done.version)})
+    else:
+        state = "published" if done.is_new else "is there already, unchanged:"
+        click.echo(f"{state} {done.name} {done.version}, {size_text(done.size)}, release {done.digest[:12]}")
+
+
+@click.command("yank", cls=Guarded)
+@click.argument("remote")
+@click.argument("name")
+@click.argument("version")
+@click.option("--reason", required=True, help="Why nobody should choose it any more; shown to those who have it.")
+@json_option
+def yank(remote: str, name: str, version: str, reason: str, as_json: bool) -> None:
+    """Mark a release as withdrawn: nothing resolves to it, and lock files that name it go on working, with a warning.
+
+    \b
+    Example:
+      opforge yank s3://kernels/ops acme/relu 2.3 --reason "wrong for empty tensors"
+    """
+    _mark(remote, name, version, reason, as_json)
+
+
+@click.command("unyank", cls=Guarded)
+@click.argument("remote")
+@click.argument("name")
+@click.argument("version")
+@json_option
+def unyank(remote: str, name: str, version: str, as_json: bool) -> None:
+    """Take back a yank.
+
+    \b
+    Example:
+      opforge unyank s3://kernels/ops acme/relu 2.3
+    """
+    _mark(remote, name, version, "", as_json)
+
+
+def _mark(remote: str, name: str, version: str, reason: str, as_json: bool) -> None:
+    from opforge.packages.form import names
+    from opforge.packages.form import version as versions
+    from opforge.packages.registry.publish import yank as mark
+
+    _parsed, store = _store(remote)
+    number = versions.parse(version, "VERSION")
+    changed = mark(store, names.check(name, "NAME"), number, reason)
+    if as_json:
+        emit_json({"name": name, "version": str(number), "yanked": reason, "changed": changed})
+    else:
+        word = "yanked" if reason else "unyanked"
+        click.echo(f"{word} {name} {number}" if changed else f"{name} {number} was {word} already")

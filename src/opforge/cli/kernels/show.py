@@ -1,0 +1,231 @@
+"""`opforge list`, `info`, `resolve` and `verify`: what is installed, what there is, and what would be chosen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opforge.cli.guard import FAILED, Guarded, json_option
+from opforge.cli.output import emit_json, show_table, size_text
+
+from .options import remote_option
+
+if TYPE_CHECKING:
+    from opforge.packages.choose.candidate import Candidate
+    from opforge.packages.choose.environment import Environment
+    from opforge.packages.installed.releases import Installed
+
+
+def _installed(name: str = "") -> list[Installed]:
+    from opforge.packages.form import version
+    from opforge.packages.installed import layout, releases
+
+    return [
+        release
+        for root in layout.roots()
+        for package in releases.names(root)
+        if not name or package == name
+        for release in releases.matching(root, package, version.ANY)
+    ]
+
+
+@click.command("list", cls=Guarded)
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the installed kernel packages.
+
+    \b
+    Example:
+      opforge list --json
+    """
+    from .install import to_json
+
+    releases = _installed()
+    if as_json:
+        emit_json({"kernels": [to_json(release) for release in releases]})
+        return
+    rows = [
+        (
+            release.name,
+            release.version,
+            ", ".join(part.candidate.label for part in release.variants),
+            size_text(sum(part.size for part in release.variants)),
+            release.root.scope,
+            release.source,
+        )
+        for release in releases
+    ]
+    show_table(("KERNEL", "VERSION", "VARIANTS", "SIZE", "WHERE", "FROM"), rows, numbers=("SIZE",), optional="FROM")
+
+
+@click.command("info", cls=Guarded)
+@click.argument("name")
+@remote_option
+@json_option
+def info(name: str, urls: Sequence[str], as_json: bool) -> None:
+    """Show the releases of a package: those that remotes have, and those that are installed.
+
+    \b
+    Example:
+      opforge info acme/relu
+    """
+    from opforge.packages.form import names
+    from opforge.packages.registry import index
+    from opforge.packages.registry.install import sources
+
+    from .install import to_json
+
+    names.check(name, "NAME")
+    listed = []
+    for source in sources(urls):
+        entry, _version = index.read(source.store, name)
+        listed += [
+            {
+                "version": str(number),
+                "remote": str(source.remote),
+                "digest": entry.releases[number].digest,
+                "yanked": entry.releases[number].yanked,
+            }
+            for number in sorted(entry.releases if entry else (), reverse=True)
+            if entry
+        ]
+    installed = [to_json(release) for release in _installed(name)]
+    if as_json:
+        emit_json({"name": name, "releases": listed, "installed": installed})
+    else:
+        here = {release["version"]: release["scope"] for release in installed}
+        rows = [
+            (entry["version"], here.get(entry["version"], ""), entry["yanked"], entry["remote"], entry["digest"][:12])
+            for entry in listed
+        ]
+        remote_versions = {entry["version"] for entry in listed}
+        rows += [
+            (release["version"], release["scope"], release["yanked"], release["source"], release["digest"][:12])
+            for release in installed
+            if release["version"] not in remote_versions
+        ]
+        show_table(("VERSION", "INSTALLED", "YANKED", "FROM", "RELEASE"), rows)
+    sys.exit(0 if listed or installed else FAILED)
+
+
+@click.command("resolve", cls=Guarded)
+@click.argument("kernel")
+@click.option(
+    "--for",
+    "machine",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Another machine: a file of opforge report --machine.",
+)
+@remote_option
+@json_option
+def resolve(kernel: str, machine: str | None, urls: Sequence[str], as_json: bool) -> None:
+    """Show which variant of a package is chosen, and why each other is not.
+
+    KERNEL is ORG/NAME with a version or a range if wanted, or a folder with variants.
+
+    \b
+    Examples:
+      opforge resolve acme/relu@2
+      opforge resolve kernels/relu --for cluster.json
+    """
+    from opforge.packages.choose import environment, order
+
+    where, candidates = _candidates(kernel, urls)
+    here = _environment(machine) if machine else environment.here(["all"])
+    decisions = order.decide(candidates, here)
+    chosen = decisions[0].candidate.label if decisions and not decisions[0].problem else ""
+    if as_json:
+        variants = [
+            {
+                "label": choice.candidate.label,
+                "fits": not choice.problem,
+                "problem": choice.problem,
+                "properties": choice.candidate.properties.to_json(),
+            }
+            for choice in decisions
+        ]
+        emit_json({"kernel": kernel, "where": where, "chosen": chosen, "variants": variants})
+    else:
+        rows = []
+        for place, choice in enumerate(decisions, 1):
+            state = "chosen" if place == 1 and not choice.problem else "fits" if not choice.problem else "rejected"
+            rows.append((choice.candidate.label, state, choice.problem))
+        show_table(("VARIANT", "STATE", "REASON"), rows)
+        click.echo(where, err=True)
+    sys.exit(0 if chosen else FAILED)
+
+
+def _environment(path: str) -> Environment:
+    from opforge.cache.filesystem.files import read_file
+    from opforge.packages.choose import environment
+    from opforge.packages.form.json_text import parse_object
+
+    expected = "a file of opforge report --machine"
+    return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
+
+
+def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]:
+    """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
+    from opforge.errors import KernelFormatError, KernelNotFoundError
+    from opforge.packages.load import checkout
+    from opforge.packages.registry import index, install
+
+    if os.path.isdir(kernel):
+        variants, problems = checkout.variants(os.path.abspath(kernel))
+        if problems:
+            raise KernelFormatError(kernel, problems[0], "folders of variants")
+        return f"in {kernel}", [choice.candidate for choice in variants]
+    name, numbers = install.parse_requirement(kernel)
+    searched = []
+    for source in install.sources(urls):
+        listed, _version = index.read(source.store, name)
+        usable = listed.usable(numbers) if listed else []
+        if listed and usable:
+            verified = install.fetch_release(source, listed, usable[0])
+            where = f"release {usable[0]} of {source.remote}, signed by {verified.signer or 'nobody'}"
+            return where, [part.candidate for part in verified.release.variants]
+        searched.append(str(source.remote))
+    for release in _installed(name):
+        if release.version in numbers:
+            return f"release {release.version} in {release.root.path}", [part.candidate for part in release.variants]
+    raise KernelNotFoundError(kernel, [*searched, "what is installed"], "Name a remote with --remote.")
+
+
+@click.command("verify", cls=Guarded)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--deep", is_flag=True, help="Hash every file, and check signatures against today's trust file.")
+@json_option
+def verify(names: Sequence[str], deep: bool, as_json: bool) -> None:
+    """Check installed packages: that no file has changed since it was installed.
+
+    \b
+    Examples:
+      opforge verify
+      opforge verify acme/relu --deep
+    """
+    from opforge.packages.registry import verification
+
+    releases = [release for release in _installed() if not names or release.name in names]
+    results: list[dict[str, Any]] = [
+        {
+            "name": release.name,
+            "version": str(release.version),
+            "folder": release.root.path,
+            "problems": verification.problems(release, deep),
+        }
+        for release in releases
+    ]
+    missing = sorted(set(names) - {release.name for release in releases})
+    if as_json:
+        emit_json({"kernels": results, "missing": missing})
+    else:
+        for result in results:
+            what = f"{result['name']} {result['version']} in {result['folder']}"
+            click.echo(f"{what}: {'; '.join(result['problems']) or 'intact'}")
+        for name in missing:
+            click.echo(f"error: {name} is not installed", err=True)
+    sys.exit(FAILED if missing or any(result["problems"] for result in results) else 0)

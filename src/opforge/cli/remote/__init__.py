@@ -1,0 +1,1 @@
+"""The commands about remotes: `opforge remote`, `key`, `fetch` and `mirror`."""

@@ -1,0 +1,121 @@
+"""`opforge fetch`: brings what a job will need into the cache before its processes start."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from opforge.accelerator.target import Target
+from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
+from opforge.cli.output import emit_json
+from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
+from opforge.errors import OpIncompatibleError
+
+if TYPE_CHECKING:
+    from opforge.builders.spec.op_spec import OpSpec
+    from opforge.cache.records.entry import Entry
+    from opforge.remote.source import Remotes
+
+
+class Outcome(NamedTuple):
+    """The result for one op. `state` is fetched, present, missing, skipped or failed."""
+
+    name: str
+    target: str
+    state: str
+    seconds: float = 0.0
+    path: str = ""
+    origin: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+@click.command("fetch", cls=Guarded)
+@click.argument("ops", nargs=-1, metavar="[OP]...")
+@target_option
+@mode_options
+@click.option("--remote", "urls", multiple=True, metavar="URL", help="Ask this remote. Default: OPFORGE_REMOTES.")
+@json_option
+def command(
+    ops: Sequence[str],
+    targets: Sequence[Target],
+    levels: Sequence[str],
+    debug: bool,
+    sanitize: str,
+    urls: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Fetch the ops that are not built here yet. OP is as for build-ops; without OP, all ops that are offered here.
+
+    Nothing is compiled, and nothing that is remembered of a remote is used. The exit code is 1 if an op is missing.
+
+    \b
+    Examples:
+      opforge fetch CPUAdam FusedAdam
+      opforge fetch --remote https://cache.example/ops my_package.ops:ReluBuilder
+    """
+    from opforge.remote import remotes
+    from opforge.remote.source import Remotes
+
+    named = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
+    if not named:
+        raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
+    source, outcomes = Remotes(named, is_fresh=True), list[Outcome]()
+    for selected in select(ops, all_targets(targets, levels)):
+        outcomes.append(fetched(selected, source, debug, sanitize))
+        if not as_json:
+            _print(outcomes[-1])
+    if as_json:
+        emit_json({"ops": [outcome._asdict() for outcome in outcomes]})
+    sys.exit(FAILED if any(outcome.state in ("missing", "failed") for outcome in outcomes) else OK)
+
+
+def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str) -> Outcome:
+    """Returns the outcome for one op: its entry is here already, or was fetched, or why not."""
+    from opforge.builders.lookup import finder, remotes
+    from opforge.cache.current import current_store, writable_store
+    from opforge.cache.store import Rejected
+
+    began, outcome, rejected = time.perf_counter(), Outcome(op.name, str(op.target or ""), "failed"), list[Rejected]()
+    try:
+        spec = op.builder(debug, sanitize).spec()
+        outcome = outcome._replace(target=str(spec.target))
+        entry, state = _present(spec), "present"
+        if entry is None:
+            request = remotes.request_for(spec, writable_store(current_store()))
+            if source.fetch(request, rejected):
+                entry, state = finder.search(spec, request.store, False, None, rejected), "fetched"
+    except OpIncompatibleError as error:
+        state = "failed" if op.named else "skipped"
+        return outcome._replace(state=state, reasons=tuple(error.reasons))
+    except Exception as error:  # a broken builder must not stop the other ops
+        return outcome._replace(reasons=(error_text(error),))
+    reasons = tuple(dict.fromkeys(map(str, rejected)))
+    if entry is None:
+        return outcome._replace(state="missing", reasons=reasons)
+    seconds = round(time.perf_counter() - began, 3)
+    return outcome._replace(state=state, seconds=seconds, path=entry.library, origin=entry.origin)
+
+
+def _present(spec: OpSpec) -> Entry | None:
+    """Returns the entry that is here already; None also if there is no compiler that could say which it would be."""
+    from opforge.builders.lookup import finder
+    from opforge.errors import ToolchainError
+
+    try:
+        return finder.find(spec).entry
+    except (ToolchainError, OpIncompatibleError):
+        return None
+
+
+def _print(outcome: Outcome) -> None:
+    if outcome.state in ("fetched", "present"):
+        where = f" from {outcome.origin}" if outcome.state == "fetched" else ""
+        return click.echo(f"{outcome.state} {outcome.name} for {outcome.target}{where}: {outcome.path}")
+    click.echo(f"{outcome.state} {outcome.name} for {outcome.target}", err=outcome.state != "skipped")
+    for reason in outcome.reasons:
+        click.echo(f"  {reason}", err=True)
+    return None

@@ -1,0 +1,113 @@
+"""`opforge key`: makes keys, and says whose signatures are accepted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from opforge.cli.guard import Guarded, GuardedGroup, json_option
+from opforge.cli.output import emit_json, show_table
+
+if TYPE_CHECKING:
+    from opforge.remote.signatures.trust import TrustedKey
+
+
+@click.group("key", cls=GuardedGroup)
+def group() -> None:
+    """Make keys that sign what is published, and choose the keys that are trusted."""
+
+
+@group.command("new", cls=Guarded)
+@click.argument("name")
+@json_option
+def new_command(name: str, as_json: bool) -> None:
+    """Make the key NAME, and print its public key: give that to those who fetch.
+
+    The secret key is a file that only you can read. Keys that publish belong to CI or to one builder.
+    """
+    from opforge.remote.signatures import keys
+
+    public = keys.create(name)
+    if as_json:
+        return emit_json({"name": name, "public": str(public), "path": keys.path_of(name)})
+    click.echo(public)
+    return click.echo(f"note: the secret key is {keys.path_of(name)}; keep it secret, and back it up", err=True)
+
+
+@group.command("list", cls=Guarded)
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the keys that are trusted, and your own secret keys."""
+    from opforge.remote.signatures import keys, trust
+
+    trusted, own = trust.read(), keys.names()
+    if as_json:
+        fields = [entry._asdict() | {"key": str(entry.key)} for entry in trusted.keys]
+        return emit_json({"path": trusted.path, "trusted": fields, "secret": own})
+    rows = [
+        (entry.key.name, " ".join(entry.namespaces), entry.until or "-", entry.problem(time.time()) or "trusted")
+        for entry in trusted.keys
+    ]
+    show_table(("KEY", "NAMESPACES", "UNTIL", "STATE"), rows)
+    for name in own:
+        click.echo(f"secret key {name}: {keys.path_of(name)}", err=True)
+    return None
+
+
+@group.command("trust", cls=Guarded)
+@click.argument("key")
+@click.option("--namespace", "namespaces", multiple=True, help="Only for ops whose names match this glob. Repeatable.")
+@click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
+@json_option
+def trust_command(key: str, namespaces: Sequence[str], until: str, as_json: bool) -> None:
+    """Trust KEY, a public key as `opforge key new` prints it, or a file that holds one.
+
+    What it signs is loaded into your processes. Get it from its holder, not from the remote.
+    """
+    from opforge.remote.signatures import signing, trust
+
+    if os.path.isfile(key):
+        with open(key, encoding="utf-8", errors="replace") as file:
+            key = file.read(4096)
+    try:
+        public = signing.parse(key, signing.PUBLIC_BYTES)
+    except ValueError as error:
+        raise click.UsageError(f"{key[:80]!r} is no public key: {error}.") from error
+    try:
+        until = trust.check_date(until)
+    except ValueError as error:
+        raise click.UsageError(f"--until {until!r} is no day: expected one such as 2027-06-30.") from error
+    content = trust.read()
+    entry = trust.TrustedKey(public, tuple(namespaces) or ("*",), until)
+    kept = [other for other in content.keys if other.key != public]
+    trust.write(content._replace(keys=(*kept, entry)))
+    return _show(entry, "trusted", content.path, as_json)
+
+
+@group.command("revoke", cls=Guarded)
+@click.argument("name")
+@json_option
+def revoke_command(name: str, as_json: bool) -> None:
+    """Accept nothing more that the key NAME signed, also of what was fetched already."""
+    from opforge.remote.signatures import trust
+
+    content, day = trust.read(), time.strftime(trust.DATE, time.gmtime())
+    if name not in [entry.key.name for entry in content.keys]:
+        others = ", ".join(entry.key.name for entry in content.keys) or "no key"
+        raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {others}.")
+    changed = [
+        entry._replace(revoked=entry.revoked or day) if entry.key.name == name else entry for entry in content.keys
+    ]
+    trust.write(content._replace(keys=tuple(changed)))
+    return _show(next(entry for entry in changed if entry.key.name == name), "revoked", content.path, as_json)
+
+
+def _show(entry: TrustedKey, verb: str, path: str, as_json: bool) -> None:
+    if as_json:
+        return emit_json({verb: entry._asdict() | {"key": str(entry.key)}, "path": path})
+    scope = f" for {' '.join(entry.namespaces)}" if verb == "trusted" else ""
+    return click.echo(f"{verb} {entry.key.name}{scope}: {path}")

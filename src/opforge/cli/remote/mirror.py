@@ -1,0 +1,48 @@
+"""`opforge mirror`: copies a remote to another store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from opforge.cli.guard import FAILED, OK, Guarded, json_option
+from opforge.cli.output import counted, emit_json, size_text
+from opforge.cli.selection import normalized
+
+from .commands import opened
+
+
+@click.command("mirror", cls=Guarded)
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@json_option
+def command(source: str, target: str, names: Sequence[str], as_json: bool) -> None:
+    """Copy what the remote FROM offers and TO lacks, with signatures and blobs: all, or some ops and packages.
+
+    NAME is an op, or a package as ORG/NAME. No key is needed: those who fetch from TO trust the keys that signed.
+    """
+    from opforge.packages.registry import mirror as packages
+    from opforge.remote import mirror
+
+    kernels = [name for name in names if "/" in name]
+    ops = {normalized(name) for name in names if "/" not in name}
+    there, here = opened(source)[1], opened(target)[1]
+    copied = list(mirror.copy(there, here, lambda op: not ops or normalized(op) in ops)) if ops or not names else []
+    packed = list(packages.copy(there, here, kernels)) if kernels or not names else []
+    problems = [f"{entry.description}: {entry.problem}" for entry in copied if entry.problem]
+    problems += [problem for entry in packed for problem in entry.problems]
+    if as_json:
+        emit_json({"copied": [entry._asdict() for entry in copied], "packages": [entry._asdict() for entry in packed]})
+    else:
+        for problem in problems:
+            click.echo(f"error: {problem}", err=True)
+        size = size_text(sum(entry.size for entry in copied) + sum(entry.size for entry in packed))
+        offers = counted(sum(entry.offers for entry in copied), "offer", "offers")
+        releases = counted(sum(entry.releases for entry in packed), "release", "releases")
+        click.echo(
+            f"{offers} and {releases} copied, {size} of blobs" if packed else f"{offers} copied, {size} of blobs"
+        )
+    sys.exit(FAILED if problems else OK)

@@ -1,0 +1,49 @@
+"""Errors about remotes: a store that fails, a signature that is not accepted, a result that cannot be published."""
+
+from __future__ import annotations
+
+from .base import OpforgeError
+
+
+class RemoteError(OpforgeError, RuntimeError):
+    """Base class of the errors about remotes. A `load()` warns about them and builds the op instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class StoreError(RemoteError):
+    """A store did not do what it was asked for. `url` holds no credentials, and neither does the message."""
+
+    def __init__(self, url: str, operation: str, reason: str, hint: str) -> None:
+        super().__init__(f"{url}: {operation} failed: {reason}. {hint}.")
+        self.url, self.operation, self.reason, self.hint = url, operation, reason, hint
+
+
+class SignatureError(RemoteError):
+    """Something from a remote has no signature that is accepted for it; it is not used."""
+
+    def __init__(self, what: str, reason: str, hint: str) -> None:
+        super().__init__(f"{what} is rejected: {reason}. {hint}.")
+        self.what, self.reason, self.hint = what, reason, hint
+
+
+class PublishError(RemoteError):
+    """A result was not published to a remote."""
+
+    def __init__(self, what: str, url: str, reason: str, hint: str) -> None:
+        super().__init__(f"{what} was not published to {url}: {reason}. {hint}.")
+        self.what, self.url, self.reason, self.hint = what, url, reason, hint
+
+
+class KeyFileError(RemoteError):
+    """A secret key is missing, can be read by others, or does not sign."""
+
+
+class TrustFileError(RemoteError):
+    """The file that says whose signatures are accepted cannot be used."""
+
+    def __init__(self, path: str, reason: str, hint: str) -> None:
+        super().__init__(f"The trust file {path} cannot be used: {reason}. {hint}.")
+        self.path, self.reason, self.hint = path, reason, hint

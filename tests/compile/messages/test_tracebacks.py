@@ -1,0 +1,161 @@
+"""The tracebacks of opforge's errors: the caller's line is followed by the error, wherever it is printed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support import child_processes, text_files
+
+BROKEN = """
+#include <torch/csrc/stable/library.h>
+int value() { retrun 1; }
+STABLE_TORCH_LIBRARY(broken, m) { m.def("f() -> ()"); }
+"""
+SCRIPT = """\
+import threading
+import opforge
+
+class Broken(opforge.OpBuilder):
+    name, sources = "broken", ["broken.cpp"]
+
+def train():
+    CALL
+
+WAY
+"""
+CALLS = {
+    "load": "opforge.load('broken', 'broken.cpp')",
+    "load_inline": "opforge.load_inline('broken', open('broken.cpp').read())",
+    "build": "Broken().build()",
+    "load_op": "opforge.get_accelerator().load_op('CPUAdm')",
+    "accelerator": "opforge.get_accelerator()",
+}
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A function that writes the script with a call in it, and runs it; returns its path and what it printed."""
+    text_files.write(tmp_path, "broken.cpp", BROKEN)
+
+    def run(call, way="train()", **env):
+        path = text_files.write(tmp_path, "script.py", SCRIPT.replace("CALL", call).replace("WAY", way))
+        process = subprocess.run(
+            [sys.executable, path], cwd=tmp_path, env=child_processes.environment(**env), capture_output=True, text=True
+        )
+        return path, process.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_script_shows_its_own_lines_and_the_error(script, name):
+    env = {"OPFORGE_ACCELERATOR": "cudda"} if name == "accelerator" else {}
+    path, printed = script(CALLS[name], **env)
+    lines = [line for line in printed.splitlines() if set(line.strip()) != {"^"}]
+    assert lines[:5] == [
+        "Traceback (most recent call last):",
+        f'  File "{path}", line 10, in <module>',
+        "    train()",
+        f'  File "{path}", line 8, in train',
+        f"    {CALLS[name]}",
+    ]
+    assert lines[5].startswith("opforge.errors."), printed
+    assert printed.count("File ") == 2
+
+
+def test_a_thread_shows_its_own_lines_and_the_error(script):
+    path, printed = script(CALLS["load"], "threading.Thread(target=train).start()")
+    assert "site-packages" not in printed.partition("opforge.errors.")[0]
+    assert f'  File "{path}", line 8, in train\n    opforge.load' in printed
+    assert "/opforge/" not in printed.partition("opforge.errors.")[0]
+
+
+def test_a_variable_brings_the_frames_back(script):
+    _, printed = script(CALLS["load"], OPFORGE_FULL_TRACEBACK="1")
+    assert "/executor.py" in printed and "/pipeline.py" in printed
+
+
+def test_the_users_own_error_is_still_the_context(script):
+    way = "try:\n    {}['x']\nexcept KeyError:\n    train()"
+    path, printed = script(CALLS["load"], way)
+    assert "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:" in printed
+    assert printed.count(f'File "{path}"') == 3 and "/opforge/" not in printed.partition("opforge.errors.")[0]
+
+
+def test_the_frames_of_a_users_builder_and_other_exceptions_are_kept(script):
+    gate = "Broken.gate = lambda self, capabilities: 1 // 0; Broken().load()"
+    _, printed = script(gate)
+    assert printed.endswith("ZeroDivisionError: integer division or modulo by zero\n")
+    assert "/base.py" in printed, "the cause of another exception has to be found"
+    nested = "Broken.gate = lambda self, capabilities: [opforge.load('broken', 'broken.cpp')]; Broken().load()"
+    path, printed = script(nested)
+    assert "in <lambda>" in printed and printed.count(f'File "{path}"') == printed.count("File ") == 3
+
+
+def test_an_interrupt_of_a_build_shows_the_users_line(tmp_path):
+    source = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/ops.h>\n"
+    text_files.write(tmp_path, "slow.cpp", source + 'STABLE_TORCH_LIBRARY(slow, m) { m.def("f() -> ()"); }\n')
+    code = "import opforge\nprint('go', flush=True)\nopforge.load('slow', 'slow.cpp', extra_cflags=['-DN=1'])\n"
+    path = text_files.write(tmp_path, "script.py", code)
+    process = subprocess.Popen(
+        [sys.executable, path],
+        cwd=tmp_path,
+        env=child_processes.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout and process.stdout.readline() == "go\n"
+    time.sleep(0.7)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=60)
+    assert printed.splitlines()[0] == "Traceback (most recent call last):" and printed.endswith("KeyboardInterrupt\n")
+    assert printed.count("File ") == 1 and f'File "{path}", line 3' in printed
+
+
+def test_ipython_shows_the_cell_and_the_error(tmp_path):
+    pytest.importorskip("IPython", reason="needs IPython (pip install ipython)")
+    text_files.write(tmp_path, "broken.cpp", BROKEN)
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance(colors='NoColor')\n"
+        "shell.run_cell('import opforge')\n"
+        "shell.run_cell(\"opforge.load('broken', 'broken.cpp')\")\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=child_processes.environment(), capture_output=True, text=True
+    )
+    assert "----> 1 opforge.load('broken', 'broken.cpp')" in process.stdout
+    assert "CompileError: broken: compile broken.cpp failed" in process.stdout
+    assert "jit.py" not in process.stdout and "base.py" not in process.stdout
+
+
+@pytest.mark.parametrize("variable", ["", "NO_COLOR"])
+def test_the_interpreter_prints_colours_on_a_terminal_and_nobody_else_gets_them(tmp_path, variable):
+    text_files.write(tmp_path, "broken.cpp", BROKEN)
+    code = (
+        "import opforge, traceback\n"
+        "try: opforge.load('broken', 'broken.cpp')\n"
+        "except opforge.errors.CompileError as error:\n"
+        "    assert '\\x1b' not in str(error) + traceback.format_exc() + repr(error)\n"
+        "    raise\n"
+    )
+    reader, writer = os.openpty()
+    env = child_processes.environment(TERM="xterm", **({variable: "1"} if variable else {"NO_COLOR": None}))
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=writer, stderr=writer)
+    os.close(writer)
+    printed = b""
+    try:
+        while part := os.read(reader, 4096):
+            printed += part
+    except OSError:  # Linux: the other end is closed
+        pass
+    os.close(reader)
+    assert process.wait(timeout=60) == 1 and b"AssertionError" not in printed, printed
+    assert b"'retrun'" in printed and (b"\x1b[1;31merror:\x1b[0m" in printed) is not bool(variable)
+    assert (b"\x1b[1;32m" in printed) is not bool(variable)

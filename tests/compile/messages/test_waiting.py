@@ -1,0 +1,99 @@
+"""What a program notices of a build that it waits for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support import child_processes, sample_ops, text_files
+
+import opforge
+from opforge.builders.waiting import build_notices as waiting
+from opforge.errors import BuildForbiddenError, OpNotFoundError
+
+SLOW = """
+import opforge
+from opforge.builders.waiting import build_notices as waiting
+waiting.SILENT_SECONDS = waiting.REFRESH_SECONDS = 0.05
+print("loaded", opforge.load("value", "value.cpp", signatures={}, abi="c").value())
+"""
+
+
+@pytest.mark.parametrize("place", ["terminal", "pipe", "notebook"])
+def test_a_build_that_takes_long_shows_one_line_that_is_replaced_and_removed(tmp_path, place):
+    text_files.write(tmp_path, "value.cpp", sample_ops.EXPORT + " int value() { return 7; }\n")
+    reader, writer = os.openpty() if place == "terminal" else os.pipe()
+    start = (
+        "import sys, types; sys.modules['ipykernel'] = types.ModuleType('ipykernel')\n" if place == "notebook" else ""
+    )
+    command = [sys.executable, "-c", start + SLOW]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=child_processes.environment(), stdout=subprocess.PIPE, stderr=writer, text=True
+    )
+    os.close(writer)
+    printed = b""
+    try:
+        while part := os.read(reader, 4096):
+            printed += part
+    except OSError:  # Linux: the other end of the terminal is closed
+        pass
+    os.close(reader)
+    assert process.communicate(timeout=60)[0] == "loaded 7\n" and process.returncode == 0
+    lines = printed.decode().split("\r")
+    if place == "pipe":
+        assert printed == b""
+    else:
+        assert lines[0] == "" and lines[1].startswith("opforge: building value: ") and "s of about 3 s" in lines[1]
+        assert lines[-2].strip() == "" and lines[-1] == "" and "\n" not in printed.decode(), "the line is removed"
+
+
+def test_a_build_is_an_error_inside_no_builds_and_a_stored_op_is_not(tmp_path):
+    first, second = sample_ops.plain_op(tmp_path / "a"), sample_ops.plain_op(tmp_path / "b", value=2)
+    first().build()
+    with opforge.no_builds():
+        assert first().load().value() == 1
+        with (
+            opforge.no_builds(),
+            pytest.raises(BuildForbiddenError, match=r"opforge.no_builds\(\) forbids building one"),
+        ):
+            second().load()
+        with pytest.raises(BuildForbiddenError, match=r"Build it before, with opforge\.prepare or build-ops"):
+            second().build()
+    assert second().load().value() == 2
+
+
+def test_prepare_builds_what_it_is_called_with_and_loads_nothing(tmp_path):
+    first, second = (
+        sample_ops.plain_op(tmp_path / "a", name="first"),
+        sample_ops.plain_op(tmp_path / "b", name="second"),
+    )
+    opforge.prepare([first, second()])
+    with opforge.no_builds():
+        assert first().load().origin == second().load().origin == "cache"
+
+
+@pytest.mark.parametrize("name", ["CPULion", "CPULionBuilder", "cpu_lion"])
+def test_prepare_takes_names(builds_are_shared, name):
+    opforge.prepare([name])
+    with opforge.no_builds():
+        opforge.prepare([name])
+    with pytest.raises(OpNotFoundError, match="Did you mean 'CPULionBuilder'"):
+        opforge.prepare(["CPULionn"])
+
+
+def test_a_build_while_other_ranks_wait_is_a_warning(tmp_path, caplog, monkeypatch):
+    distributed = pytest.importorskip("torch.distributed", reason="pip install torch")
+    builder = sample_ops.plain_op(tmp_path)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    try:
+        builder().build()
+        assert caplog.messages == [], "there is no other rank"
+        monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+        sample_ops.plain_op(tmp_path / "other", value=2)().build()
+    finally:
+        distributed.destroy_process_group()
+    (text,) = caplog.messages
+    assert text.startswith("plain: a build of about ") and "opforge.prepare or build-ops" in text
+    assert waiting.UNIT_SECONDS > 0

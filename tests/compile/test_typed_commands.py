@@ -1,0 +1,138 @@
+"""Types the commands in the documents as a reader would. What is not typed is listed with its reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import group
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
+)
+NOT_TYPED = {
+    "make ": "it is what runs these tests",
+    "pip ": "it downloads, or installs into the environment of these tests",
+    "apt ": "it installs a package of the system",
+    "cuda:": "needs nvcc; tests/compile/cli/test_build_devices.py builds for devices",
+    "hip:": "needs hipcc",
+    "xpu:": "needs icpx",
+    "--portable": "needs zig; tests/compile/compilers builds portable ops",
+    "build-ops [OP ...]": "the form of the command",
+    "--cpu-level x86-64-v2": "the same line with one level is in README.md; three take long",
+    "build-ops      ": "builds every op: takes long",
+    "deepspeed ": "needs DeepSpeed; tests/compile/compat/test_deepspeed.py trains under it",
+    "opforge.compat.cpp_extension ": "takes long; tests/compile/compat/test_setup.py runs it",
+    "--hostfile": "needs other hosts; tests/unit/launch has stand-ins",
+    "--launcher": "needs an MPI or Slurm; tests/unit/launch has stand-ins",
+    "dpcpp": "downloads Intel's compiler",
+    "opforge key ": "writes keys; tests/unit/cli runs it",
+    "opforge remote ": "needs a remote and a key; tests/unit/remote has them",
+    "opforge fetch": "needs a remote; tests/unit/remote has one",
+    "opforge mirror ": "needs two remotes; tests/unit/remote has them",
+    "--shard": "needs other machines, or builds every op",
+    "-k acme": "needs a package of the reader's",
+    "build-ops --debug": "an option in a sentence, which builds every op",
+    "build-ops --force": "an option in a sentence, which builds every op",
+    "build-ops -j 8": "an option in a sentence, which builds every op",
+    "build-ops --out DIR": "an option in a sentence, which builds every op",
+    "build-ops CPUAdam FusedAdam": "FusedAdam for the accelerator in use: takes long",
+}
+"""Part of a command line -> why it is not typed."""
+PLACES = {"/shared/ops": "shared/ops", "[OP]": "", "OP": "CPUAdam", "FILE": "moved.tar"}
+"""Words of the documents -> what the reader types in their place; ENTRY and KEY are those of `opforge cache ls`."""
+NEEDS_MORE = ("Missing argument", "nothing can be confirmed: expected --yes", "Commands:")
+"""What a command replies whose name alone is in a sentence."""
+
+
+def reason_not_to_type(line: str) -> str:
+    """Returns why a command line is not typed, or an empty string."""
+    return next((reason for part, reason in NOT_TYPED.items() if part in f"{line} "), "")
+
+
+def blocks(page: str) -> list[str]:
+    """Returns the blocks of commands of a page: those without a language."""
+    text = (ROOT / page).read_text()
+    fences = re.finditer(r"^ *```([^\n]*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(r" *\\\n *", " ", fence[2]) for fence in fences if not fence[1]]
+
+
+def inline(page: str) -> list[str]:
+    """Returns the commands in the sentences and tables of a page."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`((?:opforge|build-ops) [^`\n]+)`", prose)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the pages assume it: a package with ops, scripts, and a cache with one op."""
+    folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "examples" / "prebuilt_op", folder, dirs_exist_ok=True)
+    package = folder / "my_package"
+    shutil.copytree(folder / "prebuilt_op", package)
+    builder = (package / "builders.py").read_text()
+    names = "".join(f"class {name}(SquaredReluBuilder): pass\n" for name in ("MyBuilder", "ReluBuilder"))
+    (package / "ops.py").write_text(f"{builder}\n\n{names}")
+    (folder / "src").mkdir()
+    for script in ("train.py", "script.py", "src/model.py"):
+        (folder / script).write_text("import sys\nprint(sys.argv[1:])\n")
+    typed("build-ops CPUAdam", folder)
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Returns the environment of the reader's shell."""
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    own = {"OPFORGE_CACHE_DIR": "cache", "XDG_CACHE_HOME": "caches", "XDG_CONFIG_HOME": "config", "HOME": "home"}
+    return {**os.environ, "PATH": path, **{name: str(folder / value) for name, value in own.items()}}
+
+
+def typed(script: str, folder: Path) -> None:
+    """Types lines into a shell; fails with what was printed."""
+    process = subprocess.run(
+        ["bash", "-ec", script], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=180
+    )
+    assert process.returncode == 0, f"{script}\n{process.stdout}{process.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_every_block_can_be_typed(page: str, reader: Path) -> None:
+    for block in blocks(page):
+        lines = [line.strip() for line in block.splitlines() if line.strip() and not reason_not_to_type(line)]
+        if lines:
+            typed("\n".join(lines).replace("/shared/ops", f"{reader}/shared/ops"), reader)
+
+
+def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(reader).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(reader)
+    monkeypatch.syspath_prepend(str(reader))
+    typed("build-ops my_package.ops:MyBuilder", reader)
+    typed("build-ops CPUAdam --out shared/ops", reader)
+    key = os.listdir(reader / "cache" / "v2" / "entries")[0]
+    problems = {}
+    for line in sorted({line for page in PAGES for line in inline(page) if not reason_not_to_type(line)}):
+        for word, value in {**PLACES, "ENTRY|OP|PATH": "CPUAdam", "ENTRY": key, "KEY": key}.items():
+            line = re.sub(rf"(?<![\w/|.]){re.escape(word)}(?!\w)", value, line)
+        if "..." in line or "[options]" in line:
+            continue  # the form of a command, and not a command
+        result = CliRunner().invoke(group, line.removeprefix("opforge ").split())
+        if result.exit_code != 0 and not any(text in result.output for text in NEEDS_MORE):
+            problems[line] = result.output
+    assert problems == {}
+
+
+def test_the_table_of_what_is_not_typed_names_what_exists() -> None:
+    lines = [line for page in PAGES for line in [*inline(page), *"\n".join(blocks(page)).splitlines()]]
+    assert [part for part in NOT_TYPED if not any(part in f"{line} " for line in lines)] == []

@@ -1,0 +1,86 @@
+"""Installations that are killed at any moment, and many processes that install the same package."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+
+import pytest
+from support.kernels.registries import Registry
+
+from opforge.packages.form import version
+from opforge.packages.installed import releases
+from opforge.packages.registry import install, tree_blob, verification
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
+PROCESSES = 64
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    served = Registry(tmp_path)
+    # Of many files, so that there is much to be interrupted.
+    served.publish(text="VALUE = 1\n" + "# filler\n" * 20_000)
+    return served
+
+
+def forked(work):
+    """Runs work in a child process; returns its id. The child ends without running anything of pytest."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def state(registry):
+    """Returns what is installed: "nothing", or "intact"; anything else is a failure."""
+    for name in releases.names(registry.root):
+        for release in releases.matching(registry.root, name, version.ANY):
+            problems = verification.problems(release, deep=True)
+            assert problems == [] and release.variants
+            return "intact"
+    return "nothing"
+
+
+def test_an_installation_that_is_killed_at_any_moment_leaves_nothing_or_everything(registry):
+    began = time.monotonic()
+    registry.install()
+    seconds, chance, states = time.monotonic() - began, random.Random(3), []
+    from opforge.packages.installed import remove
+
+    for _number in range(25):
+        remove.remove(registry.root, "acme/plain", version.ANY)
+        child = forked(registry.install)
+        time.sleep(chance.uniform(0, seconds))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        states.append(state(registry))
+    assert set(states) <= {"nothing", "intact"}
+    registry.install()
+    assert state(registry) == "intact"
+
+
+def test_many_processes_that_install_the_same_download_it_once(registry, monkeypatch):
+    log = registry.scratch / "downloads"
+    unpack = tree_blob.unpack
+
+    def counted(*arguments):
+        with log.open("a") as file:
+            file.write("x")
+        unpack(*arguments)
+
+    monkeypatch.setattr(tree_blob, "unpack", counted)
+    choice = install.choose("acme/plain", version.ANY, registry.sources())
+    children = [forked(lambda: install.install(registry.root, choice)) for _number in range(PROCESSES)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert codes == [0] * PROCESSES
+    assert log.read_text() == "x" and state(registry) == "intact"

@@ -1,0 +1,112 @@
+"""Coverage-guided fuzzing of what a remote answers. Needs atheris (pip install atheris); the tests do not.
+
+    python tests/fuzz/fuzz_offers.py -runs=100000 [CORPUS_FOLDER]
+
+The first byte of an input chooses what the rest is: a file of offers; an offer that is signed by a trusted key; a list
+of revoked offers that is; a blob that its offer names; the seed of damage to a valid one of each. Whatever the input,
+what reads it returns, or raises ValueError, and writes nothing outside of its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from support.fuzzing import json_mutations, mutations
+from support.store.fake_store import FakeStore
+
+from opforge.cache.keys import bytes_digest, canonical
+from opforge.cache.records.entry import read_record
+from opforge.remote import blobs, offers, revocation
+from opforge.remote.signatures import signing
+
+FRAME, OFFER, LIST, BLOB = range(4)
+
+
+class OfferTarget:
+    """A valid file of offers, offer, list of revoked offers and blob, each with what reads it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        store = FakeStore(os.path.join(folder, "store"), os.path.join(folder, "src"))
+        entry = store.layout.entry(store.add("relu"))
+        record = read_record(entry)
+        assert record is not None
+        with open(os.path.join(folder, "valid"), "w+b") as file:
+            blob = blobs.pack(entry, record, file)
+            file.seek(0)
+            packed = file.read()
+        self.offer = offers.Offer(record, blob)
+        data = offers.offer_bytes(record, "d" * 32, blob)
+        signed = offers.Signed(data, (signing.Named("ci", bytes(64)),))
+        listed = revocation.to_bytes(revocation.Revocations("ci", 1e9, ("e" * 32,)))
+        self.valid = {FRAME: offers.frame([signed, signed]), OFFER: data, LIST: listed, BLOB: packed}
+
+    def content(self, data: bytes) -> tuple[int, bytes]:
+        """Returns what the input is, and its bytes."""
+        kind, how = divmod(data[0] if data else 0, 64)
+        chance = random.Random(data[1:])
+        if how < 16 or kind not in self.valid:
+            return kind % 4, data[1:]
+        if how < 40 and kind in (OFFER, LIST):
+            damaged = json_mutations.mutated(self.valid[kind], chance)
+            try:
+                return kind, canonical(json.loads(damaged))  # otherwise all would be refused for their form
+            except (ValueError, RecursionError):
+                return kind, damaged
+        return kind, chance.choice(mutations.KINDS)(self.valid[kind], chance)
+
+    def run(self, data: bytes) -> str:
+        """Reads an input; returns the problem, or an empty text. Raises AssertionError."""
+        kind, content = self.content(data)
+        before = sorted(os.listdir(self.folder))
+        try:
+            if kind == FRAME:
+                for item in offers.read_frame(content):
+                    assert len(item.data) <= offers.MAX_OFFER_BYTES
+            elif kind == OFFER:
+                offer = offers.parse(content, "d" * 32)
+                assert os.path.basename(offer.entry) == offer.entry
+                assert ".." not in offer.blob.name
+            elif kind == LIST:
+                revocation.parse(content).age_problem(30.0, 1e9)
+            else:
+                self._unpack(content)
+        except ValueError as error:
+            return str(error) or "refused"
+        finally:
+            shutil.rmtree(os.path.join(self.folder, "entry"), ignore_errors=True)
+            if os.path.exists(os.path.join(self.folder, "input")):
+                os.unlink(os.path.join(self.folder, "input"))
+        assert sorted(os.listdir(self.folder)) == before
+        return ""
+
+    def _unpack(self, content: bytes) -> None:
+        """Unpacks a blob whose digest is that of its offer: the signer has packed it."""
+        offer = self.offer._replace(blob=offers.Blob(bytes_digest(content), len(content), self.offer.blob.unpacked))
+        with open(os.path.join(self.folder, "input"), "w+b") as file:
+            file.write(content)
+            file.flush()
+            blobs.check(file, offer.blob)
+            blobs.unpack(file, offer, os.path.join(self.folder, "entry"))
+
+
+def main() -> None:
+    """Runs atheris until an input fails."""
+    import atheris
+
+    with tempfile.TemporaryDirectory(prefix="opforge-fuzz-") as folder:
+        target = OfferTarget(folder)
+        atheris.instrument_all()
+        atheris.Setup(sys.argv, lambda data: target.run(data) and None)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Errors, hints, warnings and notes of commands: one style, -q and -v, and names that are near."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from support import child_processes
+
+from opforge import variables
+from opforge.cli import COMMANDS, group
+
+
+@pytest.fixture(autouse=True)
+def level():
+    """The logger's level as it was."""
+    logger = logging.getLogger("opforge")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+def run(*words):
+    return CliRunner().invoke(group, words)
+
+
+def leaves(command, path=()):
+    """Yields the words of every command that is no group."""
+    for name in command.list_commands(None):
+        child = command.get_command(None, name)
+        if hasattr(child, "commands") or name in ("cache",):
+            yield from leaves(child, (*path, name))
+        else:
+            yield (*path, name), child
+
+
+def test_every_command_has_quiet_and_verbose():
+    commands = dict(leaves(group))
+    assert len(commands) > len(COMMANDS)
+    for path, command in commands.items():
+        options = {name for param in command.params for name in param.opts}
+        assert {"-q", "--quiet", "-v", "--verbose"} <= options, path
+
+
+def test_the_advice_of_an_error_is_a_hint(tmp_path):
+    done = run("inspect", str(tmp_path / "no" / "such"))
+    assert done.exit_code == 1 and done.stderr == (
+        f"error: {tmp_path}/no/such cannot be inspected: there is no such file or folder.\nhint: Correct the path\n"
+    )
+    assert "Traceback" in run("inspect", "-v", str(tmp_path / "no" / "such")).stderr
+
+
+def test_wrong_usage_begins_as_all_errors_do():
+    assert "\nerror: No such option" in run("report", "--jsn").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("OPFORGE_PREBUILD", "require", "OPFORGE_PREBUILD is no variable of opforge's, and is ignored. Did you mean "),
+        (
+            "OPFORGE_CACHE_LAYERS",
+            "FOLDER/prebuild",
+            "The layer FOLDER/prebuild, which OPFORGE_CACHE_LAYERS names, does",
+        ),
+    ],
+)
+def test_a_setting_that_does_nothing_is_a_warning_unless_quiet(tmp_path, monkeypatch, name, value, text):
+    (tmp_path / "prebuilt").mkdir()
+    monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    done = run("cache", "path")
+    near = "OPFORGE_PREBUILT?" if "PREBUILD" in name else f"does not exist. Did you mean {tmp_path}/prebuilt?"
+    assert done.exit_code == 0 and done.stderr.startswith("warning: " + text.replace("FOLDER", str(tmp_path)))
+    assert done.stderr.endswith(near + "\n")
+    assert run("cache", "path", "-q").stderr == "" and run("cache", "path", "--json").stderr == ""
+
+
+def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, caplog):
+    monkeypatch.setattr(variables, "_warned", set())
+    monkeypatch.setenv("OPFORGE_PREBUILD", "require")
+    monkeypatch.setenv("OPFORGE_BENCH_LONG", "1")  # another program's
+    variables.warn_of_useless_settings()
+    variables.warn_of_useless_settings()
+    assert caplog.messages == [
+        "OPFORGE_PREBUILD is no variable of opforge's, and is ignored. Did you mean OPFORGE_PREBUILT?"
+    ]
+
+
+@pytest.mark.parametrize("variable", ["", "NO_COLOR"])
+def test_labels_have_colours_on_a_terminal(tmp_path, variable):
+    reader, writer = os.openpty()
+    env = child_processes.environment(TERM="xterm", **({variable: "1"} if variable else {"NO_COLOR": None}))
+    command = [sys.executable, "-m", "opforge", "inspect", str(tmp_path / "no" / "such")]
+    process = subprocess.Popen(command, env=env, stderr=writer)
+    os.close(writer)
+    assert process.wait(timeout=60) == 1
+    printed = os.read(reader, 4096)
+    os.close(reader)
+    assert (b"\x1b[31m\x1b[1merror:\x1b[0m" in printed) is not bool(variable) and b"cannot be inspected" in printed

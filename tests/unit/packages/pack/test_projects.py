@@ -1,0 +1,218 @@
+"""kernel.toml and build.toml: what is read, and what is refused with its reason."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies
+from support.text_files import write
+
+from opforge.accelerator.target import Target
+from opforge.errors import KernelFormatError, OpforgeError
+from opforge.packages.form.version import Version
+from opforge.packages.pack import build_toml, project
+
+KERNEL = 'name = "acme/relu"\nversion = "2.3"\nlicense = "MIT"\n[op]\nsources = ["relu.cpp"]\n'
+HUB = {
+    "general": {
+        "name": "silu",
+        "version": 1,
+        "edition": 5,
+        "license": "Apache-2.0",
+        "backends": ["cpu", "cuda"],
+        "hub": {"repo-id": "acme/silu"},
+        "kernel-depends": [{"repo-id": "acme/base", "version": 1}],
+        "python-depends": ["einops"],
+    },
+    "torch": {"src": ["torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h"]},
+    "kernel": {
+        "silu_cpu": {"backend": "cpu", "depends": ["torch"], "src": ["silu_cpu/silu.cpp"], "cxx-flags": ["-O2"]},
+        "silu_cuda": {"backend": "cuda", "depends": ["torch"], "src": ["silu_cuda/silu.cu"], "include": ["silu_cuda"]},
+    },
+}
+
+
+@pytest.fixture
+def hub(tmp_path):
+    for name in ("torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h", "torch-ext/silu/__init__.py"):
+        write(tmp_path, name, "")
+    for name in ("silu_cpu/silu.cpp", "silu_cuda/silu.cu"):
+        write(tmp_path, name, "")
+    return str(tmp_path)
+
+
+class TestKernelToml:
+    def test_it_is_read(self, tmp_path):
+        write(tmp_path, "kernel.toml", 'targets = ["cpu:x86-64-v3"]\npython-depends = ["einops>=0.8"]\n' + KERNEL)
+        write(tmp_path, "relu.cpp", "")
+        described = project.read(str(tmp_path))
+        assert (described.name, described.version, described.targets) == (
+            "acme/relu",
+            Version(2, 3),
+            ("cpu:x86-64-v3",),
+        )
+        spec = described.builder(Target.parse("cpu"), False).spec()
+        assert (spec.name, spec.abi, spec.sources) == ("relu", "torch-stable", ("relu.cpp",))
+
+    def test_the_name_and_the_version_can_be_replaced(self, tmp_path):
+        write(tmp_path, "kernel.toml", KERNEL)
+        described = project.read(str(tmp_path / "kernel.toml"), "other/relu", "4")
+        assert (described.name, described.version) == ("other/relu", Version(4))
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("", "'name' is missing"),
+            ('nam = "a/bc"\n' + KERNEL, "'nam' is not a field that is read; did you mean 'name'?"),
+            (KERNEL.replace("acme/relu", "../x"), "'../x' is not a name that can be used"),
+            (KERNEL.replace("2.3", "2.3.4"), "'2.3.4' cannot be used. Expected a version such as 2 or 2.3"),
+            (KERNEL.replace('"MIT"', "3"), "'license' is 3, and no text"),
+            ('builder = "ops:B"\n' + KERNEL, "it has both 'builder' and [op]"),
+            ('targets = ["cpu:x86-64-v9"]\n' + KERNEL, "cpu:x86-64-v9"),
+            ('python = "../other"\n' + KERNEL, "'../other' does not stay inside the package"),
+            ('python = "missing"\n' + KERNEL, "'missing' does not exist in"),
+            ('python-depends = ["a b c"]\n' + KERNEL, "'a b c' is no requirement"),
+            (KERNEL.replace("sources", "source"), "'source' is not a field that is read; did you mean 'sources'?"),
+            (KERNEL.partition("[op]")[0], "there is nothing to pack"),
+            (KERNEL + '[depends]\n"acme/base" = "~1"\n', "'~1' cannot be used. Expected a version or a range"),
+            ("name = \n", "it is no TOML"),
+            ("<<<<<<< HEAD\n" + KERNEL, "line 1 is a mark of a merge conflict"),
+            ("a = [" * 5000, "it is n"),
+        ],
+    )
+    def test_a_wrong_file_is_refused(self, tmp_path, text, problem):
+        write(tmp_path, "kernel.toml", text)
+        with pytest.raises(OpforgeError) as error:
+            project.read(str(tmp_path))
+        assert problem in str(error.value)
+
+    def test_a_folder_without_a_description_is_refused(self, tmp_path):
+        with pytest.raises(KernelFormatError, match=r"Expected a folder with kernel\.toml or build"):
+            project.read(str(tmp_path))
+
+
+class TestBuildToml:
+    def test_it_is_read_and_gives_a_builder_for_each_backend(self, hub):
+        described = build_toml.parse(HUB, "build.toml", hub)
+        assert (described.name, described.version, described.targets) == ("acme/silu", Version(1), ("cpu", "cuda"))
+        assert Path(described.python).name == "silu" and str(described.kernel_depends["acme/base"]) == "1"
+        builder = described.builder(Target.parse("cuda:sm_90"), False)
+        (group,) = builder.groups
+        assert (builder.sources, group["sources"]) == (["torch-ext/torch_binding.cpp"], ["silu_cuda/silu.cu"])
+        assert group["include_dirs"] == ("torch-ext", "silu_cuda")
+        assert ("CUDA_KERNEL", "1") in builder.define_macros and builder.abi == "torch"
+        (group,) = described.builder(Target.parse("cpu"), False).groups
+        assert (group["sources"], group["extra_compile_args"]) == (["silu_cpu/silu.cpp"], {"cxx": ["-O2"]})
+
+    def test_the_versions_of_torch_are_a_range_with_both_ends(self, hub):
+        table = copy.deepcopy(HUB)
+        table["torch"] |= {"minver": "2.11", "maxver": "2.13"}
+        builder = build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+        assert builder.requires_torch == ">=2.11,<2.14"
+        table["torch"]["minver"] = "new"
+        with pytest.raises(KernelFormatError, match="'new' is no version of torch such as 2"):
+            build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+
+    def test_the_stable_abi_of_a_backend_is_used(self, hub):
+        table = copy.deepcopy(HUB)
+        table["torch"]["stable-abi"] = {"cpu": "2.11"}
+        described = build_toml.parse(table, "build.toml", hub)
+        builder = described.builder(Target.parse("cpu"), False)
+        assert (builder.abi, builder.torch_target) == ("torch-stable", "2.11")
+        assert described.builder(Target.parse("cuda:sm_90"), False).abi == "torch"
+
+    @pytest.mark.parametrize("edition", [3, 4])
+    def test_older_editions_are_read(self, hub, edition):
+        table = copy.deepcopy(HUB)
+        del table["general"]["edition"], table["general"]["backends"]
+        if edition == 3:
+            table["general"]["universal"] = False
+            table["kernel"] = {"silu": {"language": "cuda-hipify", "src": ["silu_cuda/silu.cu"]}}
+        described = build_toml.parse(table, "build.toml", hub)
+        assert described.targets == (("hip",) if edition == 3 else ("cpu", "cuda"))
+
+    def test_a_kernel_without_a_library_is_for_its_backends(self, hub):
+        table = {"general": HUB["general"], "torch-noarch": {}}
+        described = build_toml.parse(table, "build.toml", hub)
+        assert described.builder is None and described.backends == ("cpu", "cuda")
+
+    @pytest.mark.parametrize(
+        ("path", "value", "problem"),
+        [
+            ("general/edition", 9, "'edition' is 9, and opforge reads 3, 4, 5"),
+            ("general/nme", "x", "'nme' is not a field that is read; did you mean 'name'?"),
+            ("general/name", "CON", "'CON' is not a name that can be used"),
+            ("general/hub/repo-id", "x", "'x' is not two parts with one '/'"),
+            ("torch/src", ["/etc/passwd"], None),
+            ("torch/src", ["../x.cpp"], "'../x.cpp' does not stay inside the package"),
+            ("torch/src", ["missing.cpp"], "'missing.cpp' does not exist"),
+            ("torch-noarch", {}, "it has 2 of [torch], [torch-noarch] and [tvm-ffi], and not exactly one"),
+            (
+                "kernel/silu_cpu/depends",
+                ["cutlass_4_0"],
+                "'depends' names 'cutlass_4_0', which opforge does not provide",
+            ),
+            ("kernel/silu_cpu/src", None, "'src' is missing"),
+            ("kernel", {"x": {"backend": "metal", "src": []}}, "its kernels are for metal, and opforge builds for cpu"),
+        ],
+    )
+    def test_a_wrong_field_is_refused(self, hub, path, value, problem):
+        table = copy.deepcopy(HUB)
+        *parents, last = path.split("/")
+        holder = table
+        for parent in parents:
+            holder = holder[parent]
+        holder[last] = value
+        if problem is None:
+            assert build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+            return
+        with pytest.raises(KernelFormatError) as error:
+            build_toml.parse(table, "build.toml", hub).builder(Target.parse("cpu"), False)
+        assert problem in str(error.value)
+
+    def test_a_kernel_for_tvm_ffi_is_refused(self, hub):
+        with pytest.raises(KernelFormatError, match="which opforge loads and does not build"):
+            build_toml.parse({"general": HUB["general"], "tvm-ffi": {}}, "build.toml", hub)
+
+
+VALUES = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(max_size=6),
+    lambda part: (
+        strategies.lists(part, max_size=2) | strategies.dictionaries(strategies.text(max_size=6), part, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    strategies.sampled_from(
+        [
+            *HUB,
+            "general/name",
+            "general/hub",
+            "general/kernel-depends",
+            "torch/src",
+            "kernel/silu_cpu/src",
+            "kernel/silu_cpu",
+        ]
+    ),
+    VALUES,
+)
+def test_any_value_in_any_field_of_build_toml_is_read_or_refused(tmp_path_factory, path, value):
+    folder = tmp_path_factory.getbasetemp() / "hub-fuzz"
+    write(folder, "torch-ext/silu/__init__.py", "")
+    table = copy.deepcopy(HUB)
+    *parents, last = path.split("/")
+    holder = table
+    for parent in parents:
+        holder = holder[parent]
+    holder[last] = value
+    try:
+        described = build_toml.parse(table, "build.toml", str(folder))
+        if described.builder:
+            described.builder(Target.parse("cpu"), False)
+    except OpforgeError:
+        return

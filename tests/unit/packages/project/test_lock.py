@@ -1,0 +1,288 @@
+"""A project's lock file: what is written, checked and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+import tomllib
+from hypothesis import given, settings, strategies
+from support.text_files import write
+
+from opforge.errors import KernelFormatError, KernelInstallError, KernelLockError
+from opforge.packages.form.version import Version
+from opforge.packages.installed import releases
+from opforge.packages.project import hub_locks, lock_file, locking, required
+from opforge.packages.project.install import install_locked
+from opforge.packages.registry import index, publish
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="reads its files with tomllib")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    return folder
+
+
+def requires(folder, **kernels):
+    lines = "".join(f'"acme/{name}" = "{numbers}"\n' for name, numbers in kernels.items())
+    write(folder, "pyproject.toml", f"[tool.opforge.kernels]\n{lines}")
+
+
+def locked(registry, folder, upgrade=None):
+    lock, changes = locking.make(str(folder), registry.sources(), upgrade)
+    lock_file.write(str(folder), lock)
+    return {kernel.name: str(kernel.version) for kernel in lock.kernels}, changes
+
+
+class TestMake:
+    def test_it_lists_every_release_with_every_variant_sorted(self, registry, project):
+        registry.publish("acme/base", "1")
+        registry.publish("acme/top", "2.3", depends={"acme/base": ">=1"})
+        requires(project, top=">=2,<3")
+        assert locked(registry, project) == (
+            {"acme/base": "1", "acme/top": "2.3"},
+            ["added acme/base 1", "added acme/top 2.3"],
+        )
+        lock = tomllib.loads((project / "opforge.lock").read_text())
+        base, top = lock["kernel"]
+        assert (base["name"], base["requires"]) == ("acme/base", ["acme/top >=1"])
+        assert (top["signer"], top["source"], top["state"]) == ("ci", registry.url, 1)
+        assert [part["label"] for part in top["variant"]] == ["torch-universal"]
+        assert locking.problems(str(project)) == []
+
+    def test_the_same_choice_gives_the_same_bytes(self, registry, project):
+        registry.publish()
+        requires(project, plain="1")
+        locked(registry, project)
+        before = (project / "opforge.lock").read_bytes()
+        assert locked(registry, project) == ({"acme/plain": "1"}, [])
+        assert (project / "opforge.lock").read_bytes() == before
+
+    def test_what_is_locked_stays_until_it_is_upgraded(self, registry, project):
+        registry.publish("acme/plain", "1")
+        registry.publish("acme/other", "1")
+        requires(project, plain=">=1", other=">=1")
+        locked(registry, project)
+        registry.publish("acme/plain", "1.1", text="VALUE = 2\n")
+        registry.publish("acme/other", "1.1", text="VALUE = 2\n")
+        assert locked(registry, project)[0] == {"acme/plain": "1", "acme/other": "1"}
+        assert locked(registry, project, ["acme/plain"])[1] == ["changed acme/plain 1 to 1.1"]
+        assert locked(registry, project, ())[0] == {"acme/plain": "1.1", "acme/other": "1.1"}
+
+    def test_a_locked_release_that_was_yanked_stays_with_a_warning(self, registry, project):
+        registry.publish("acme/plain", "1.2")
+        requires(project, plain="1")
+        locked(registry, project)
+        publish.yank(registry.store, "acme/plain", Version(1, 2), "wrong")
+        expected = ["warning: acme/plain 1.2 was yanked: wrong"]
+        assert locked(registry, project) == ({"acme/plain": "1.2"}, expected)
+
+    def test_an_index_of_yesterday_is_refused(self, registry, project):
+        registry.publish("acme/plain", "1")
+        with open(os.path.join(registry.path, index.file_name("acme/plain")), "rb") as file:
+            yesterday = file.read()
+        registry.publish("acme/plain", "2", text="VALUE = 2\n")
+        requires(project, plain="*")
+        locked(registry, project)
+        stored = registry.store.get(index.file_name("acme/plain"), index.MAX_BYTES)
+        assert registry.store.put_if_unchanged(index.file_name("acme/plain"), yesterday, stored.version)
+        with pytest.raises(KernelInstallError, match=r"has an index of state 1, older than the lock's 2\. Somebody"):
+            locked(registry, project)
+
+
+class TestCheck:
+    def test_every_difference_is_listed(self, registry, project):
+        for name in ("acme/plain", "acme/other"):
+            registry.publish(name, "1")
+        requires(project, plain="1", other="1")
+        locked(registry, project)
+        requires(project, plain="2", third="1")
+        assert locking.problems(str(project)) == [
+            "acme/plain 2 is required, and 1 is locked",
+            "acme/third 1 is required, and not in the lock file",
+            "acme/other is in the lock file, and not required any more",
+        ]
+        with pytest.raises(KernelLockError, match="Bring it up to date with: opforge lock"):
+            locking.check(str(project))
+
+    def test_a_project_without_a_lock_file(self, project):
+        requires(project, plain="1")
+        with pytest.raises(KernelFormatError, match=r"opforge\.lock: there is no such file\. Expected a lock"):
+            locking.problems(str(project))
+
+    def test_a_project_that_requires_nothing(self, project):
+        with pytest.raises(KernelFormatError, match=r"there is no \[tool\.opforge\.kernels\] in pyproject"):
+            locking.problems(str(project))
+
+
+class TestInstall:
+    def test_frozen_installs_what_is_locked_without_the_index(self, registry, project):
+        registry.publish("acme/plain", "1")
+        requires(project, plain=">=1")
+        locked(registry, project)
+        registry.publish("acme/plain", "2", text="VALUE = 2\n")
+        registry.store.delete(index.file_name("acme/plain"))
+        ((release, is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
+        assert (str(release.version), is_new) == ("1", True)
+
+    def test_a_release_that_was_yanked_is_still_installed_by_the_lock(self, registry, project):
+        registry.publish("acme/plain", "1")
+        requires(project, plain="1")
+        locked(registry, project)
+        publish.yank(registry.store, "acme/plain", Version(1), "wrong")
+        ((release, _is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
+        assert str(release.version) == "1"
+
+    def test_without_frozen_the_lock_file_is_made_first(self, registry, project):
+        registry.publish("acme/plain", "1")
+        requires(project, plain="1")
+        install_locked(registry.root, str(project), False, False, [registry.url])
+        assert releases.names(registry.root) == ["acme/plain"] and locking.problems(str(project)) == []
+
+    def test_everything_that_is_missing_is_listed_with_one_command(self, registry, project):
+        for name in ("acme/plain", "acme/other"):
+            registry.publish(name, "1")
+        requires(project, plain="1", other="1")
+        locked(registry, project)
+        for name in registry.files():
+            if name.startswith("v1/releases/"):
+                registry.store.delete(name)
+        with pytest.raises(KernelLockError) as error:
+            install_locked(registry.root, str(project), True, False, [registry.url])
+        assert "acme/plain 1: The kernel acme/plain 1 was not found" in str(error.value)
+        assert "acme/other 1: The kernel acme/other 1 was not found" in str(error.value)
+        assert "Get everything with: opforge install --frozen --remote URL" in str(error.value)
+
+    def test_the_lock_of_another_project_is_refused(self, registry, project, tmp_path):
+        registry.publish("acme/plain", "1")
+        requires(project, plain="1")
+        locked(registry, project)
+        other = tmp_path / "other"
+        write(other, "opforge.lock", (project / "opforge.lock").read_text())
+        requires(other, different="1")
+        with pytest.raises(KernelLockError, match="acme/different 1 is required, and not in the lock file"):
+            install_locked(registry.root, str(other), True, False, [registry.url])
+
+
+@pytest.fixture
+def content(registry, project):
+    registry.publish("acme/plain", "1")
+    requires(project, plain="1")
+    locked(registry, project)
+    return (project / "opforge.lock").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("format = 1", "format = 9", "its format is 9, and this opforge reads 1: update opforge"),
+        ("format = 1", "<<<<<<< ours\nformat = 1", "is a mark of a merge conflict"),
+        ("[[kernel]]", ">>>>>>> theirs\n[[kernel]]", "is a mark of a merge conflict"),
+        ('name = "acme/plain"', 'name = "../x"', "'../x' is not a name that can be used"),
+        ('version = "1"', 'version = "one"', "'one' cannot be used"),
+        ('digest = "', 'digest = "0', "its 'digest' is no SHA-256"),
+        ('label = "torch-universal"', 'label = "../torch"', "'../torch' is no label"),
+        ('blob = "', 'blob = "x', "a digest in it is no SHA-256"),
+        ("size = ", "size = -", "'size' is -"),
+        ('framework = "python"', 'framework = "jax"', "the properties of the variant have values that are not known"),
+        ("[[kernel]]", "[[kernel]", "it is no TOML"),
+        ("[required]", "[required]\n'../x' = '1'", "'../x' is not a name"),
+    ],
+)
+def test_a_lock_file_that_is_damaged_or_half_merged_is_refused(content, project, old, new, text):
+    assert old in content
+    write(project, "opforge.lock", content.replace(old, new, 1))
+    with pytest.raises(KernelFormatError) as error:
+        locking.problems(str(project))
+    assert text in str(error.value)
+
+
+def test_a_kernel_that_is_in_it_twice_is_refused(content, project):
+    kernel = content[content.index("[[kernel]]") :]
+    write(project, "opforge.lock", f"{content}\n{kernel}")
+    with pytest.raises(KernelFormatError, match="acme/plain is in it twice"):
+        locking.problems(str(project))
+
+
+@settings(max_examples=150, deadline=None)
+@given(strategies.binary(max_size=40), strategies.integers(0, 2000), strategies.integers(0, 60))
+def test_any_damage_is_read_or_refused(tmp_path_factory, data, at, removed):
+    base = b'format = 1\n[required]\n"acme/plain" = "1"\n[[kernel]]\nname = "acme/plain"\nversion = "1"\ndigest = "'
+    base += b"a" * 64 + b'"\n'
+    at %= len(base)
+    content = base[:at] + data + base[at + removed :]
+    path = tmp_path_factory.getbasetemp() / "damaged.lock"
+    path.write_bytes(content)
+    try:
+        lock_file.read(str(path))
+    except KernelFormatError:
+        return
+
+
+class TestRequired:
+    def test_kernels_toml_serves_without_a_pyproject(self, project):
+        write(project, "kernels.toml", '"acme/relu" = ">=2"\n"acme/any" = "*"\n')
+        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [
+            ("acme/any", "any"),
+            ("acme/relu", ">=2"),
+        ]
+
+    def test_the_hubs_own_table_is_read(self, project):
+        write(project, "pyproject.toml", '[tool.kernels.dependencies]\n"acme/relu" = 1\n')
+        assert [(name, str(numbers)) for name, numbers in required.read(str(project)).kernels] == [("acme/relu", "1")]
+
+    @pytest.mark.parametrize(
+        ("line", "text"), [('"x" = "1"', "'x' is not two parts"), ('"a/bc" = "~1"', "'~1' cannot")]
+    )
+    def test_a_wrong_line_is_refused(self, project, line, text):
+        write(project, "pyproject.toml", f"[tool.opforge.kernels]\n{line}\n")
+        with pytest.raises(KernelFormatError, match=text):
+            required.read(str(project))
+
+
+class TestHubLocks:
+    OLD = [{"repo_id": "Org/Relu", "sha": COMMIT, "variants": {"torch-cuda": {"hash": f"sha256-{'a' * 64}"}}}]
+    NEW = [{"dependency": {"repo-id": "org/relu", "version": 2}, "lock": {"commit": COMMIT}}]
+
+    def test_both_formats_are_read(self):
+        (old,) = hub_locks.parse(json.dumps(self.OLD).encode(), "kernels.lock")
+        assert (old.repository, old.commit, old.hashes) == ("Org/Relu", COMMIT, {"torch-cuda": f"sha256-{'a' * 64}"})
+        (new,) = hub_locks.parse(json.dumps(self.NEW).encode(), "kernels.lock")
+        assert (new.repository, str(new.numbers), new.revision) == ("org/relu", "2", "")
+        nix = [
+            {
+                "dependency": {"repo-id": "o/r", "revision": "main"},
+                "lock": {"commit": COMMIT, "hash": f"sha256-{'a' * 43}="},
+            }
+        ]
+        assert hub_locks.parse(json.dumps(nix).encode(), "kernels.lock")[0].revision == "main"
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ({}, "it is no list of kernels"),
+            ([3], "3 is no object"),
+            ([*NEW, *NEW], "org/relu is in it twice"),
+            ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
+            ([{"dependency": {"repo-id": "org/relu"}, "lock": {"commit": COMMIT}}], "not exactly one of 'version' and"),
+            (
+                [{"dependency": {"repo-id": "../relu", "version": 1}, "lock": {"commit": COMMIT}}],
+                "no name of a repository",
+            ),
+            (
+                [{"dependency": {"repo-id": "org/relu", "version": 1}, "lock": {"commit": "12"}}],
+                "not 40 or 64 hex digits",
+            ),
+            ([{**OLD[0], "variants": {"x": {"hash": "md5-1"}}}], "its hash is of a kind that is not read"),
+        ],
+    )
+    def test_another_file_is_refused(self, value, text):
+        with pytest.raises(KernelFormatError) as error:
+            hub_locks.parse(json.dumps(value).encode(), "kernels.lock")
+        assert text in str(error.value)

@@ -1,0 +1,224 @@
+"""Installing: what is checked, what is refused with its text, and that a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+from support.text_files import write
+
+from opforge.errors import (
+    KernelFormatError,
+    KernelIncompatibleError,
+    KernelInstallError,
+    KernelNotFoundError,
+    SignatureError,
+)
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.installed import add, releases, remove
+from opforge.packages.installed.layout import Root
+from opforge.packages.registry import index, install, release, tree_blob, verification
+
+
+def stored(registry, prefix):
+    """Returns the path of the only object of a kind."""
+    (path,) = [os.path.join(registry.path, name) for name in registry.files() if name.startswith(prefix)]
+    return path
+
+
+def leftovers(registry):
+    """Returns what is installed or left of an installation, but for locks."""
+    root = registry.root.join()
+    paths = [os.path.join(parent, name) for parent, folders, names in os.walk(root) for name in (*folders, *names)]
+    return [path for path in paths if "/locks" not in path and path.count("/") > root.rstrip("/").count("/") + 1]
+
+
+class TestInstall:
+    def test_every_file_is_there_read_only_with_a_receipt(self, registry):
+        registry.publish(number="2.3")
+        (part,) = registry.install().variants
+        assert sorted(os.listdir(part.folder)) == ["__init__.py", "__pycache__", "_ops.py", "metadata.json"]
+        assert os.path.basename(part.folder) == part.digest
+        assert {os.stat(os.path.join(part.folder, name)).st_mode & 0o222 for name in part.files} == {0}
+        release_file = releases.read(registry.root, "acme/plain", Version(2, 3))
+        assert (release_file.signer, release_file.source) == ("ci", registry.url)
+        assert verification.problems(release_file, deep=True) == []
+
+    def test_the_newest_in_the_range_is_taken(self, registry):
+        for number in ("1", "2.1", "2.2", "3"):
+            registry.publish(number=number, text=f"VALUE = '{number}'\n")
+        assert str(registry.install(numbers=">=2,<3").version) == "2.2"
+        assert str(registry.install().version) == "3"
+
+    def test_again_is_nothing_and_reads_no_blob(self, registry):
+        registry.publish()
+        registry.install()
+        os.unlink(stored(registry, "v1/blobs/"))
+        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        assert install.install(registry.root, choice)[1] is False
+
+    def test_removing_takes_it_and_nothing_else(self, registry):
+        registry.publish(number="1")
+        registry.publish("acme/other")
+        registry.install()
+        registry.install("acme/other")
+        write(registry.root.path, "mine.txt", "mine")
+        assert [str(gone.version) for gone in remove.remove(registry.root, "acme/plain", version.ANY)] == ["1"]
+        assert releases.names(registry.root) == ["acme/other"] and len(os.listdir(registry.root.join("trees"))) == 1
+        assert os.path.exists(os.path.join(registry.root.path, "mine.txt"))
+
+    def test_a_damaged_installation_is_replaced(self, registry):
+        registry.publish()
+        (part,) = registry.install().variants
+        path = os.path.join(part.folder, "__init__.py")
+        os.chmod(path, 0o644)
+        write(part.folder, "__init__.py", "raise SystemExit\n")
+        os.unlink(registry.root.release("acme/plain", "1"))
+        registry.install()
+        with open(path) as file:
+            assert file.read() == "VALUE = 1\n"
+
+    def test_a_folder_with_variants_is_installed_without_a_registry(self, registry):
+        folder = os.path.join(registry.packed(number="4.1"), "build", "torch-universal")
+        installed = add.from_folders(registry.root, "acme/plain", [folder])
+        assert (str(installed.version), installed.signer) == ("4.1", "")
+        assert os.path.isdir(folder)
+
+
+class TestRefused:
+    """Each leaves nothing behind."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_left(self, registry):
+        yield
+        assert leftovers(registry) == []
+
+    def test_a_name_that_is_not_there(self, registry):
+        registry.publish()
+        with pytest.raises(KernelNotFoundError) as error:
+            registry.install("acme/other")
+        assert f"{registry.url}: it has no package acme/other" in str(error.value)
+
+    def test_a_version_that_is_not_there_lists_the_newest(self, registry):
+        registry.publish(number="1.4")
+        with pytest.raises(KernelNotFoundError, match=r"acme/plain has no release in 2; its newest are: 1\.4"):
+            registry.install(numbers=2)
+
+    def test_no_remote(self):
+        with pytest.raises(KernelNotFoundError, match="Name one: --remote URL, or OPFORGE_REMOTES"):
+            install.choose("acme/plain", version.ANY, [])
+
+    def test_a_blob_that_was_changed(self, registry):
+        registry.publish()
+        path = stored(registry, "v1/blobs/")
+        os.chmod(path, 0o644)
+        with open(path, "r+b") as file:
+            file.seek(40)
+            file.write(b"x")
+        with pytest.raises(KernelInstallError, match="its blob is not the one that its release names"):
+            registry.install()
+
+    def test_a_release_that_was_changed(self, registry):
+        registry.publish()
+        path = stored(registry, "v1/releases/")
+        os.chmod(path, 0o644)
+        with open(path, "rb") as file:
+            content = file.read()
+        with open(path, "wb") as file:
+            file.write(content.replace(b'"license":"MIT"', b'"license":"BSD"'))
+        with pytest.raises(KernelFormatError, match="its bytes are not those that the index names"):
+            registry.install()
+
+    def test_the_signature_of_another_release(self, registry):
+        one_release = registry.publish(number="1")
+        other = registry.publish(number="2", text="VALUE = 2\n")
+        paths = [os.path.join(registry.path, release.file_name(done.digest)) for done in (one_release, other)]
+        with open(paths[0], "rb") as file:
+            signatures = file.read().split(b"\n")[1]
+        with open(paths[1], "rb") as file:
+            data = file.read().split(b"\n")[0]
+        os.chmod(paths[1], 0o644)
+        with open(paths[1], "wb") as file:
+            file.write(data + b"\n" + signatures + b"\n")
+        with pytest.raises(SignatureError, match="the signature by ci is not of these bytes"):
+            registry.install(numbers=2)
+
+    def test_a_release_under_another_name(self, registry):
+        done = registry.publish("acme/plain")
+        listed = index.Index("acme/other", 1, {Version(1): index.Listed(done.digest)})
+        registry.store.put_if_absent(index.file_name("acme/other"), listed.data())
+        with pytest.raises(KernelFormatError, match="it is acme/plain 1, and not acme/other 1"):
+            registry.install("acme/other")
+
+    def test_a_key_that_may_not_sign_the_name(self, registry):
+        registry.publish()
+        registry.trust("other/*")
+        with pytest.raises(SignatureError, match=r"no key that signed it may sign 'acme/plain': ci may sign other/\*"):
+            registry.install()
+
+    def test_an_index_of_yesterday(self, registry):
+        registry.publish()
+        with pytest.raises(KernelInstallError, match="has an index of state 1, older than the lock's 3"):
+            registry.install(at_least={"acme/plain": 3})
+
+    def test_a_variant_for_another_machine(self, registry):
+        folder = registry.packed()
+        build = os.path.join(folder, "build")
+        os.rename(os.path.join(build, "torch-universal"), os.path.join(build, "torch-rocm"))
+        path = os.path.join(build, "torch-rocm", "metadata.json")
+        with open(path) as file:
+            stated = json.load(file)
+        stated["x-opforge"]["properties"]["backend"] = stated["backend"]["type"] = "rocm"
+        write(os.path.dirname(path), "metadata.json", json.dumps(stated))
+        from opforge.packages.registry import publish
+        from opforge.remote.signatures import keys
+
+        publish.publish(registry.store, folder, keys.signer())
+        with pytest.raises(KernelIncompatibleError) as error:
+            registry.install()
+        assert "acme/plain 1, torch-rocm: it is for rocm, and the installed torch is for" in str(error.value)
+
+    def test_a_disk_that_fills(self, registry, monkeypatch):
+        registry.publish()
+
+        def full(*arguments):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(tree_blob, "_write", full)
+        with pytest.raises(KernelInstallError, match="the disk is full; nothing was installed"):
+            registry.install()
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_a_read_only_environment(self, registry):
+        registry.publish()
+        os.mkdir(registry.root.path, 0o500)
+        with pytest.raises(KernelInstallError, match=r"it cannot be written .*Install for the user"):
+            registry.install()
+
+    def test_a_root_that_is_a_file(self, registry):
+        registry.publish()
+        root = Root(write(registry.scratch, "file", ""), "folder")
+        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        with pytest.raises(KernelInstallError, match=r"it cannot be written .*Install for the user \(--user\)"):
+            install.install(root, choice)
+
+    @pytest.mark.parametrize("step", ["_download", "unpack", "_refuse", "_compile", "_seal", "_place", "add_release"])
+    def test_an_installation_that_is_killed_at_any_step_can_be_repeated(self, registry, monkeypatch, step):
+        registry.publish()
+        module = install if step == "_download" else tree_blob if step == "unpack" else add
+
+        def killed(*arguments, **more):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module, step, killed)
+            registry.install()
+        assert releases.names(registry.root) == []
+        registry.install()
+        remove.remove(registry.root, "acme/plain", version.ANY)
+        remove.sweep(registry.root)
+        for name in os.listdir(registry.root.join("releases")) if os.path.isdir(registry.root.join("releases")) else ():
+            os.unlink(registry.root.join("releases", name))

@@ -1,0 +1,70 @@
+"""Copying packages to another store, and that cleaning a store keeps what releases name."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.registry import index, install, mirror, publish
+from opforge.remote import maintenance
+from opforge.remote.stores import open_store
+
+
+@pytest.fixture
+def other(tmp_path):
+    (tmp_path / "other").mkdir()
+    return open_store(f"file://{tmp_path}/other")
+
+
+def installed_from(registry, store):
+    choice = install.choose("acme/plain", version.ANY, install.sources([store.url]))
+    return install.install(registry.root, choice)[0]
+
+
+def test_a_copy_serves_with_the_signatures_of_the_first(registry, other):
+    for number in ("1", "2"):
+        registry.publish(number=number, text=f"VALUE = {number}\n")
+    registry.publish("acme/other")
+    publish.yank(registry.store, "acme/plain", Version(1), "wrong")
+    copied = {entry.name: entry.releases for entry in mirror.copy(registry.store, other)}
+    assert copied == {"acme/plain": 2, "acme/other": 1}
+    release = installed_from(registry, other)
+    assert (str(release.version), release.signer) == ("2", "ci")
+    ours, theirs = (index.read(store, "acme/plain")[0] for store in (registry.store, other))
+    assert ours == theirs, "with the same state, so that a lock serves with both"
+
+
+def test_again_copies_what_is_new(registry, other):
+    registry.publish(number="1")
+    assert [entry.releases for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [1]
+    assert [entry[1:] for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [(0, 0, ())]
+    registry.publish(number="2", text="VALUE = 2\n")
+    assert [entry.releases for entry in mirror.copy(registry.store, other, ["acme/plain"])] == [1]
+
+
+def test_a_version_with_other_files_is_left_alone_and_reported(registry, other):
+    registry.publish(number="1")
+    folder = registry.packed(text="VALUE = 9\n")
+    from opforge.remote.signatures import keys
+
+    publish.publish(other, folder, keys.signer())
+    (entry,) = mirror.copy(registry.store, other)
+    assert (
+        entry.releases == 0 and "acme/plain 1: " in entry.problems[0] and "has other files of this" in entry.problems[0]
+    )
+
+
+def test_a_package_that_is_not_there_is_reported(registry, other):
+    (entry,) = mirror.copy(registry.store, other, ["acme/gone"])
+    assert entry.problems == (f"{registry.store.url} has no package acme/gone",)
+
+
+def test_cleaning_a_remote_keeps_the_blobs_of_packages(registry):
+    registry.publish()
+    (blob,) = [name for name in registry.files() if name.startswith("v1/blobs/")]
+    registry.store.put_if_absent(f"v1/blobs/sha256/aa/{'a' * 64}", b"nobody's")
+    later = os.stat(os.path.join(registry.path, blob)).st_mtime + 10 * 86400
+    assert [unused.name for unused in maintenance.unused(registry.store, later)] == [f"v1/blobs/sha256/aa/{'a' * 64}"]

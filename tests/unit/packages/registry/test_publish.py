@@ -1,0 +1,166 @@
+"""Publishing: what is put in which order, what is refused, and yanking."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support.text_files import write
+
+from opforge.errors import KernelFormatError, PublishError, StoreError
+from opforge.packages.form import version
+from opforge.packages.form.version import Version
+from opforge.packages.registry import index, publish, release
+from opforge.remote.signatures import keys
+
+
+class TestPublish:
+    def test_a_blob_a_release_and_an_index_are_there(self, registry):
+        done = registry.publish(number="2.3")
+        listed, _version = index.read(registry.store, "acme/plain")
+        assert (done.is_new, listed.sequence, listed.releases) == (True, 1, {Version(2, 3): (done.digest, "")})
+        names = registry.files()
+        assert "v1/packages/acme/plain.json" in names and release.file_name(done.digest) in names
+        assert len([name for name in names if name.startswith("v1/blobs/sha256/")]) == 1
+        assert registry.install().version == Version(2, 3)
+
+    def test_the_same_again_is_nothing(self, registry):
+        folder = registry.packed()
+        first = publish.publish(registry.store, folder, keys.signer())
+        before = registry.files()
+        again = publish.publish(registry.store, folder, keys.signer())
+        assert (again.is_new, again.digest, registry.files()) == (False, first.digest, before)
+
+    def test_the_same_version_with_other_files_is_refused_for_ever(self, registry):
+        registry.publish(number="2.3")
+        publish.yank(registry.store, "acme/plain", Version(2, 3), "wrong")
+        for _attempt in range(2):
+            with pytest.raises(PublishError) as error:
+                registry.publish(number="2.3", text="VALUE = 2\n")
+            assert "this version was published with other files" in str(error.value)
+            assert "A version never changes: raise it, to 2.4 for one" in str(error.value)
+
+    @pytest.mark.parametrize("step", ["blobs", "releases", "packages"])
+    def test_one_that_is_killed_leaves_nothing_visible_and_is_completed_later(self, registry, monkeypatch, step):
+        folder, put = registry.packed(), type(registry.store).put_if_absent
+
+        def dying(store, name, data):
+            if name.split("/")[1] == step:
+                raise KeyboardInterrupt
+            return put(store, name, data)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(type(registry.store), "put_if_absent", dying)
+            publish.publish(registry.store, folder, keys.signer())
+        assert index.read(registry.store, "acme/plain")[0] is None
+        assert publish.publish(registry.store, folder, keys.signer()).is_new
+
+    def test_two_publishers_at_once_lose_nothing(self, registry, monkeypatch):
+        registry.publish(number="1")
+        read, others = index.read, []
+
+        def overtaken(store, name):
+            answer = read(store, name)
+            if len(others) == 2:  # between the second publisher's read and its write
+                others.append(None)
+                current = answer[0]
+                other = current._replace(
+                    sequence=current.sequence + 1, releases={**current.releases, Version(5): index.Listed("a" * 64)}
+                )
+                assert store.put_if_unchanged(index.file_name(name), other.data(), answer[1])
+            others.append(None)
+            return answer
+
+        others.append(None)
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "read", overtaken)
+            registry.publish(number="2")
+        listed, _version = index.read(registry.store, "acme/plain")
+        assert sorted(listed.releases) == [Version(1), Version(2), Version(5)] and listed.sequence == 3
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            (lambda path: write(path, "__init__.py", "VALUE = 3\n"), "File hash mismatch for __init__.py"),
+            (lambda path: write(path, "added.py", ""), "Unknown file: added.py"),
+            (lambda path: os.unlink(os.path.join(path, "_ops.py")), "Missing file: _ops.py"),
+        ],
+    )
+    def test_a_file_that_was_changed_added_or_is_missing_is_refused(self, registry, change, text):
+        folder = registry.packed()
+        change(os.path.join(folder, "build", "torch-universal"))
+        with pytest.raises(PublishError) as error:
+            publish.publish(registry.store, folder, keys.signer())
+        assert text in str(error.value) and registry.files() == []
+
+    def test_a_dirty_tree_is_refused(self, registry):
+        folder = registry.packed()
+        path = os.path.join(folder, "build", "torch-universal", "metadata.json")
+        with open(path) as file:
+            stated = json.load(file)
+        stated["provenance"] = {"kernel": {"commit": "a" * 40, "dirty": True}}
+        write(os.path.dirname(path), "metadata.json", json.dumps(stated))
+        with pytest.raises(PublishError, match="its sources differed from their commit when it was packed"):
+            publish.publish(registry.store, folder, keys.signer())
+        assert publish.publish(registry.store, folder, keys.signer(), allow_dirty=True).is_new
+
+    def test_a_package_without_an_organization_is_refused(self, registry):
+        with pytest.raises(PublishError, match="its name has no organization"):
+            registry.publish("local/plain")
+
+    def test_a_folder_without_a_variant_is_refused(self, registry, tmp_path):
+        with pytest.raises(KernelFormatError, match="there is no variant in it"):
+            publish.publish(registry.store, str(tmp_path / "config"), keys.signer())
+
+
+class TestYank:
+    def test_a_yanked_release_is_not_chosen_and_an_exact_version_still_is(self, registry):
+        registry.publish(number="1")
+        registry.publish(number="2", text="VALUE = 2\n")
+        assert publish.yank(registry.store, "acme/plain", Version(2), "wrong for empty tensors")
+        assert registry.install().version == Version(1)
+        exact = registry.install(numbers="==2.0")
+        assert (exact.version, exact.yanked) == (Version(2), "wrong for empty tensors")
+        assert not publish.yank(registry.store, "acme/plain", Version(2), "wrong for empty tensors")
+        assert publish.yank(registry.store, "acme/plain", Version(2), "")
+        assert registry.install().version == Version(2)
+
+    def test_a_release_that_is_not_there_cannot_be_yanked(self, registry):
+        registry.publish(number="1")
+        with pytest.raises(PublishError, match=r"there is no such release\. There are: 1"):
+            publish.yank(registry.store, "acme/plain", Version(9), "x")
+
+
+class TestIndex:
+    def test_50_000_releases_are_one_file_that_is_read_in_a_moment(self, registry):
+        digest = "a" * 64
+        releases = {Version(number // 100, number % 100): index.Listed(digest) for number in range(50_000)}
+        data = index.Index("acme/plain", 7, releases).data()
+        assert len(data) < index.MAX_BYTES
+        parsed = index.parse(data, "acme/plain", "here")
+        assert parsed.usable(version.parse_range("3"))[0] == Version(3, 99)
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"name": "acme/other"}, "it is the index of 'acme/other', and not of acme/plain"),
+            ({"format": 2}, "its format is 2, and this opforge reads 1: update opforge"),
+            ({"sequence": -1}, "'sequence' is -1, which is out of range"),
+            ({"releases": []}, "'releases' is [], and no object"),
+            ({"releases": {"x": {"digest": "a" * 64}}}, "'x' cannot be used"),
+            ({"releases": {"1": {"digest": "../x"}}}, "what it says of '1' is no digest with a reason"),
+            ({"releases": {"1": {"digest": "a" * 64, "yanked": 3}}}, "what it says of '1' is no digest with a reason"),
+        ],
+    )
+    def test_another_index_is_refused(self, registry, change, text):
+        value = {"format": 1, "name": "acme/plain", "sequence": 1, "releases": {}} | change
+        registry.store.put_if_absent(index.file_name("acme/plain"), json.dumps(value).encode())
+        with pytest.raises(KernelFormatError) as error:
+            registry.install()
+        assert text in str(error.value)
+
+    def test_a_huge_index_is_not_read(self, registry):
+        registry.store.put_if_absent(index.file_name("acme/plain"), b" " * (index.MAX_BYTES + 1))
+        with pytest.raises(StoreError):
+            registry.install()

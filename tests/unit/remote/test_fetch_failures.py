@@ -1,0 +1,173 @@
+"""What a look-up does with a remote that has nothing, fails, or must not be asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+from support import sample_ops
+from support.remote.nodes import reasons
+
+from opforge.builders.lookup import finder
+from opforge.cache import current
+from opforge.cache.records.entry import with_record_key
+from opforge.errors import PrebuiltRequiredError, SettingError
+from opforge.remote import answers, offers
+
+
+def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
+    os.rename(nodes.offers_file(entry), nodes.folder / "kept")
+    assert nodes.fetch(builder)[0] is None
+    os.rename(nodes.folder / "kept", nodes.offers_file(entry))
+    match, rejected = nodes.fetch(builder)
+    assert match is None
+    assert "it is asked again after 10 minutes, or by opforge fetch" in reasons(rejected)
+    later = answers.time.time() + 601
+    monkeypatch.setattr(answers.time, "time", lambda: later)
+    assert nodes.fetch(builder)[0].key == entry.key
+
+
+def test_a_remote_that_fails_is_left_alone_and_costs_one_warning(nodes, builder, entry, monkeypatch, caplog):
+    monkeypatch.setenv("OPFORGE_REMOTES", f"file:///no/such/folder {nodes.url}")
+    with caplog.at_level(logging.WARNING, "opforge"):
+        assert nodes.fetch(builder)[0].key == entry.key
+        nodes.offers_file(entry).unlink()
+        match, rejected = nodes.fetch(sample_ops.plain_op(nodes.folder / "second", "second")())
+    assert match is None
+    assert "is left alone for a minute" in reasons(rejected)
+    assert len([record for record in caplog.records if "no/such/folder" in record.getMessage()]) == 1
+
+
+def test_the_build_goes_on_if_no_remote_can_be_used(nodes, builder, monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
+    nodes.enter("node")
+    assert builder.build().origin == "built"
+
+
+def test_garbage_in_place_of_offers_is_one_warning(nodes, builder, entry, caplog):
+    nodes.offers_file(entry).write_bytes(b"<html>it works</html>\n")
+    with caplog.at_level(logging.WARNING, "opforge"):
+        match, rejected = nodes.fetch(builder)
+    assert match is None
+    assert "it is no file of offers" in reasons(rejected)
+    assert len(caplog.records) == 1
+
+
+def test_offline_uses_folders_alone(nodes, builder, entry, monkeypatch):
+    monkeypatch.setenv("OPFORGE_OFFLINE", "1")
+    monkeypatch.setenv("OPFORGE_REMOTES", f"http://127.0.0.1:9/ops {nodes.url}")
+    match, rejected = nodes.fetch(builder)
+    assert match.origin == nodes.url
+    assert "http://127.0.0.1:9/ops: OPFORGE_OFFLINE=1 forbids the network" in reasons(rejected)
+
+
+def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
+    monkeypatch.setenv("OPFORGE_PREBUILT", "require")
+    nodes.enter("node")
+    with pytest.raises(PrebuiltRequiredError, match="it offers nothing for this description"):
+        finder.stored_entry(builder.spec(), None, False, False, [])
+
+
+def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTES", "/shared/ops")
+    with pytest.raises(SettingError, match="URLs separated by spaces"):
+        nodes.fetch(builder)
+
+
+def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file" / "store"))
+    monkeypatch.setenv("OPFORGE_PREBUILT", "require")
+    current.reset()
+    with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
+        finder.stored_entry(builder.spec(), None, False, False, [])
+
+
+class TestWhatCommandsShow:
+    """`explain`, `report` and `build-ops --dry-run` say what a remote would give, or why it gives nothing."""
+
+    def shown(self, nodes, *arguments):
+        import json
+
+        from support.child_processes import run_command
+
+        variables = {"OPFORGE_CACHE_DIR": str(nodes.folder / "node"), "PYTHONSAFEPATH": None}
+        done = run_command(*arguments, "--json", **variables)
+        return json.loads(done.stdout)
+
+    @pytest.fixture
+    def ops(self, tmp_path, monkeypatch):
+        """A module with the op, which the commands can import."""
+        folder = tmp_path / "op"
+        (folder / "my_ops.py").write_text(
+            "from opforge import OpBuilder\n"
+            "class PlainBuilder(OpBuilder):\n    name, sources, abi = 'plain', ['plain.cpp'], 'c'\n"
+        )
+        monkeypatch.chdir(folder)
+        return "my_ops:PlainBuilder"
+
+    def test_an_offer_that_would_be_fetched(self, nodes, builder, ops, entry):
+        nodes.push(entry)
+        explained = self.shown(nodes, "cache", "explain", ops)
+        assert explained["remote"].startswith(f"{nodes.url}: {entry.key} for cpu:")
+        assert explained["remote"].endswith("signed by ci")
+        (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
+        assert (op["state"], op["remote"]) == ("would be fetched", explained["remote"])
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert (op["state"], op["origin"]) == ("fetched", nodes.url)
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert op["state"] == "present"
+        assert self.shown(nodes, "cache", "explain", ops)["hit"]
+
+    def test_the_reason_of_an_offer_that_does_not_fit(self, nodes, builder, ops, entry):
+        blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+        record = with_record_key({**entry.record, "floors": {"GLIBC": "99.0"}})
+        nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+        rejected = self.shown(nodes, "cache", "explain", ops)["rejected"]
+        assert any("it needs glibc 99.0" in each["reason"] for each in rejected)
+        (op,) = self.shown(nodes, "build-ops", ops, "--dry-run")["ops"]
+        assert op["state"] == "would be built"
+        assert any("it needs glibc 99.0" in each["reason"] for each in op["rejected"])
+        (op,) = self.shown(nodes, "fetch", ops)["ops"]
+        assert op["state"] == "missing"
+        assert any("it needs glibc 99.0" in reason for reason in op["reasons"])
+
+
+def test_an_op_that_a_remote_has_is_compatible_without_a_compiler(nodes, builder, entry, monkeypatch):
+    nodes.enter("node")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert builder.is_compatible()
+    nodes.offers_file(entry).unlink()
+    assert "No C++ compiler" in str(builder.is_compatible())
+
+
+def test_the_report_names_the_remotes_and_what_failed(nodes, builder, monkeypatch):
+    from opforge.report import machine
+
+    nodes.enter("node")
+    monkeypatch.setenv("OPFORGE_REMOTES", f"file:///no/such/folder {nodes.url}?push=1 http://127.0.0.1:9/ops")
+    monkeypatch.setenv("OPFORGE_OFFLINE", "1")
+    nodes.fetch(builder)
+    failed, folder, server = machine.remotes()
+    assert "left alone for a minute" in failed["problem"]
+    assert folder == {"url": nodes.url, "publishes": True, "problem": ""}
+    assert server["problem"] == "OPFORGE_OFFLINE=1 forbids the network"
+    monkeypatch.setenv("OPFORGE_REMOTES", "nonsense")
+    assert "OPFORGE_REMOTES='nonsense' cannot be used" in machine.remotes()[0]["problem"]
+
+
+def test_a_miss_is_remembered_for_what_was_asked_alone(nodes, builder, entry):
+    """`build-ops` refuses an entry for a lower CPU level, and the next `load` takes it."""
+    level, lower = str(builder.target), "cpu:x86-64-v2"
+    if level == lower:
+        pytest.skip("this machine has the lowest level")
+    blob = offers.parse(offers.read_frame(nodes.offers_file(entry).read_bytes())[0].data).blob
+    record = with_record_key({**entry.record, "target": lower})
+    nodes.put_offer(entry, offers.offer_bytes(record, entry.record["description"], blob))
+    store, exact, any_level = nodes.enter("node"), [], []
+    assert finder.stored_entry(builder.spec(), store, True, False, exact) is None
+    assert f"it is built for {lower}, not for {level}" in reasons(exact)
+    finder.stored_entry(builder.spec(), store, False, False, any_level)
+    assert "ago" not in reasons(any_level)
+    assert "the record in the blob is not that of its offer" in reasons(any_level)

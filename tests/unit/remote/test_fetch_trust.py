@@ -1,0 +1,204 @@
+"""Whose offers a look-up takes: signatures, revoked keys and offers, and what was fetched before they were revoked."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+from support import sample_ops
+from support.remote.nodes import reasons
+
+from opforge.builders.lookup import finder
+from opforge.cache import current
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import listing
+from opforge.remote import fetch, offers, revocation
+from opforge.remote.signatures import keys, signing
+
+
+class TestSignatures:
+    def refused(self, nodes, builder, problem, caplog):
+        with caplog.at_level(logging.WARNING, "opforge"):
+            match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert problem in reasons(rejected)
+        assert sum(problem in record.getMessage() for record in caplog.records) == 1
+        assert not listing.entries(current.current_store().layout)
+
+    def test_no_signature(self, nodes, builder, entry, caplog):
+        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        nodes.put_offer(entry, item.data, signatures=())
+        self.refused(nodes, builder, "it has no signature", caplog)
+
+    def test_an_unknown_key(self, nodes, builder, entry, caplog):
+        nodes.trust(signing.public_of(signing.new_secret("lab")))
+        self.refused(nodes, builder, "the key ci is not in the trust file", caplog)
+
+    def test_a_flipped_byte_in_the_offer(self, nodes, builder, entry, caplog):
+        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        data = item.data.replace(b'"size":', b'"sizE":', 1)
+        nodes.put_offer(entry, data, signatures=item.signatures)
+        self.refused(nodes, builder, "the signature by ci is not of these bytes", caplog)
+
+    def test_the_signature_of_another_offer(self, nodes, builder, entry, tmp_path, caplog):
+        other = nodes.built(sample_ops.plain_op(tmp_path / "other", "other")(), "other")
+        (item,), (theirs,) = (offers.read_frame(nodes.offers_file(each).read_bytes()) for each in (entry, other))
+        nodes.put_offer(entry, item.data, signatures=theirs.signatures)
+        self.refused(nodes, builder, "the signature by ci is not of these bytes", caplog)
+
+    def test_a_key_that_has_ended(self, nodes, builder, entry, caplog):
+        nodes.trust(nodes.public, until="2020-01-01")
+        self.refused(nodes, builder, "the key ci ended on 2020-01-01", caplog)
+
+    def test_a_revoked_key(self, nodes, builder, entry, caplog):
+        nodes.trust(nodes.public, revoked="2026-01-01")
+        self.refused(nodes, builder, "the key ci was revoked", caplog)
+
+    def test_a_key_for_other_ops(self, nodes, builder, entry, caplog):
+        nodes.trust(nodes.public, namespaces=("other_*",))
+        self.refused(nodes, builder, "no key that signed it may sign 'plain'", caplog)
+
+    def test_a_trust_file_that_others_can_write(self, nodes, builder, entry, caplog):
+        os.chmod(nodes.folder / "config" / "opforge" / "trust.json", 0o666)
+        self.refused(nodes, builder, "so others can change it", caplog)
+
+    def test_a_second_signature_is_enough(self, nodes, builder, entry):
+        secret = signing.new_secret("lab")
+        nodes.push(entry, signer=lambda data: signing.sign(data, secret))
+        nodes.trust(signing.public_of(secret))
+        (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+        assert [signature.name for signature in item.signatures] == ["ci", "lab"]
+        assert nodes.fetch(builder)[0].key == entry.key
+
+
+class TestRevocation:
+    def test_a_revoked_offer_is_refused_and_what_was_fetched_is_no_longer_used(self, nodes, builder, entry):
+        assert nodes.fetch(builder)[0]
+        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        nodes.enter("other")
+        match, rejected = nodes.fetch(builder, "other")
+        assert match is None
+        assert "the key ci has revoked it" in reasons(rejected)
+        nodes.enter("node")  # which reads the list again when it next asks that remote, here for another op
+        store, request = current.current_store(), _request(builder)
+        judge = fetch._Judge(nodes.store, _remote(nodes), request, _trust(), is_fresh=True)
+        judge._list_of(_trust().keys[0])
+        assert finder.search(builder.spec(), store, False, None, []) is None or not os.listdir(
+            store.layout.fetched(entry.record["description"])
+        )
+
+    def test_a_list_that_is_too_old_stops_fetching(self, nodes, builder, entry, monkeypatch):
+        later = revocation.time.time() + 31 * 86400
+        with monkeypatch.context() as patch:
+            patch.setattr(revocation.time, "time", lambda: later)
+            match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert "more than 30 days ago" in reasons(rejected)
+
+    def test_a_list_from_the_future_is_refused(self, nodes, builder, entry, monkeypatch):
+        earlier = revocation.time.time() - 10 * 86400
+        with monkeypatch.context() as patch:
+            patch.setattr(revocation.time, "time", lambda: earlier)
+            match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert "this machine's clock is behind that" in reasons(rejected)
+
+    def test_without_a_list_nothing_is_fetched(self, nodes, builder, entry):
+        os.unlink(nodes.folder / "remote" / "v1" / "revoked" / "ci.json")
+        match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert "there is no list of revoked offers of the key ci" in reasons(rejected)
+
+    def test_an_older_list_does_not_take_back_what_was_revoked(self, nodes, builder, entry):
+        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        older = path.read_bytes()
+        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        assert nodes.fetch(builder)[0] is None
+        path.write_bytes(older)
+        judge = fetch._Judge(nodes.store, _remote(nodes), _request(builder), _trust(), is_fresh=True)
+        assert entry.key in judge._list_of(_trust().keys[0]).entries
+
+    def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
+        other = signing.new_secret("ci")
+        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        data = revocation.to_bytes(revocation.Revocations("ci", revocation.time.time()))
+        path.write_bytes(offers.frame([offers.Signed(data, (signing.sign(data, other),))]))
+        match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert "is not signed by that key" in reasons(rejected)
+
+    def test_a_publisher_does_not_sign_what_another_has_put_there(self, nodes, builder, entry):
+        other = signing.new_secret("ci")
+        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        data = revocation.to_bytes(revocation.Revocations("ci", 0.0))
+        path.write_bytes(offers.frame([offers.Signed(data, (signing.sign(data, other),))]))
+        with pytest.raises(Exception, match="the one there is not signed by this key"):
+            revocation.publish(nodes.store, keys.signer("ci"), "ci")
+
+
+def _remote(nodes):
+    from opforge.remote import remotes
+
+    return remotes.parse(nodes.url)
+
+
+def _trust():
+    from opforge.remote.signatures import trust
+
+    return trust.read()
+
+
+def _request(builder):
+    from opforge.builders.lookup import remotes
+
+    return remotes.request_for(builder.spec(), current.current_store())
+
+
+class TestTrustThatChanges:
+    def test_a_revoked_key_stops_what_was_fetched(self, nodes, builder, entry, monkeypatch):
+        assert nodes.fetch(builder)[0]
+        nodes.trust(nodes.public, revoked="2026-01-01")
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        match, rejected = nodes.fetch(builder)
+        assert match is None
+        assert "the key ci was revoked on 2026-01-01" in reasons(rejected)
+        assert not os.listdir(Layout(str(nodes.folder / "node")).fetched(entry.record["description"]))
+
+    def test_a_further_key_changes_nothing(self, nodes, builder, entry, monkeypatch):
+        assert nodes.fetch(builder)[0]
+        nodes.trust(nodes.public, signing.public_of(signing.new_secret("lab")))
+        monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
+        assert nodes.fetch(builder)[0].origin == nodes.url
+
+    def test_a_trust_file_that_is_gone_stops_what_was_fetched(self, nodes, builder, entry, monkeypatch):
+        assert nodes.fetch(builder)[0]
+        os.unlink(nodes.folder / "config" / "opforge" / "trust.json")
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        assert nodes.fetch(builder)[0] is None
+
+
+def test_a_trust_file_is_compared_by_a_remembered_look_up(nodes, builder, entry, monkeypatch):
+    """The second look-up is made in full, and remembered; the trust file changes after it."""
+    import time
+
+    nodes.fetch(builder)
+    monkeypatch.delenv("OPFORGE_REMOTES")
+    time.sleep(2.1)
+    assert nodes.fetch(builder)[0]
+    assert nodes.fetch(builder)[0]
+    nodes.trust(nodes.public, revoked="2026-01-01")
+    assert nodes.fetch(builder)[0] is None
+
+
+def test_unsigned_offers_only_if_the_remote_says_so(nodes, builder, entry, monkeypatch, caplog):
+    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    nodes.put_offer(entry, item.data, signatures=())
+    monkeypatch.setenv("OPFORGE_REMOTES", nodes.url + "?unsigned=1")
+    for _load in range(2):
+        with caplog.at_level(logging.WARNING, "opforge"):
+            caplog.clear()
+            assert nodes.fetch(builder)[0].origin == nodes.url + " (unsigned)"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"plain: its library came without a signature, from {nodes.url} (unsigned)"
+        ]

@@ -1,0 +1,185 @@
+"""Publishing: nothing is lost between two publishers, and what must not be published is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+import pytest
+from support import sample_ops
+from support.child_processes import run_command
+from support.remote.nodes import Nodes
+
+from opforge.cache.records.entry import with_record_key
+from opforge.errors import PublishError
+from opforge.remote import maintenance, mirror, offers, publish, remotes
+from opforge.remote.signatures import keys, signing
+from opforge.remote.stores import open_store
+
+
+def test_a_second_push_changes_nothing(nodes, entry):
+    before = nodes.offers_file(entry).read_bytes()
+    assert not nodes.push(entry).is_new
+    assert nodes.offers_file(entry).read_bytes() == before
+
+
+def test_the_signed_bytes_are_the_offers(nodes, entry):
+    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    assert signing.is_signed(item.data, item.signatures[0], nodes.public)
+    blob = offers.parse(item.data).blob
+    assert item.data == offers.offer_bytes(entry.record, entry.record["description"], blob)
+
+
+def test_two_publishers_at_once_lose_nothing(nodes, plain_entry):
+    items = [offers.Signed(offers.canonical({"kind": "offer", "number": number})) for number in range(12)]
+    store, remote = nodes.store, remotes.parse(nodes.url)
+    add = publish._add
+    threads = [
+        threading.Thread(target=add, args=(store, remote, "d" * 32, item, f"entry {number}", "it"))
+        for number, item in enumerate(items)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stored = offers.read_frame((nodes.folder / "remote" / offers.name_of("d" * 32)).read_bytes())
+    assert sorted(item.data for item in stored) == sorted(item.data for item in items)
+
+
+def test_two_libraries_of_one_result_are_two_offers(nodes, builder, entry):
+    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    offer = offers.parse(item.data)
+    other = with_record_key({**offer.record, "sha256": "0" * 64})
+    data = offers.offer_bytes(other, entry.record["description"], offer.blob)
+    merged = publish.merge([item], offers.Signed(data, item.signatures), offers.parse(data).entry)
+    assert [offers.parse(each.data).entry for each in merged] == [entry.key, offers.parse(data).entry]
+    nodes.offers_file(entry).write_bytes(offers.frame(merged[::-1]))
+    assert nodes.fetch(builder)[0].key == entry.key  # the blob of the other is not what its offer says
+
+
+def test_what_was_built_with_the_users_flags_is_refused(nodes, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+    monkeypatch.delenv("OPFORGE_REMOTES")
+    nodes.enter("flags")
+    entry = sample_ops.plain_op(tmp_path / "flags", "flagged")().build()
+    with pytest.raises(PublishError, match=r"it was built with CXXFLAGS='-O1'\. Build it without them, or add flags=1"):
+        nodes.push(entry)
+    assert nodes.push(entry, remotes.parse(nodes.url + "?flags=1")).is_new
+
+
+def test_a_description_has_a_bounded_number_of_offers(nodes, entry):
+    (item,) = offers.read_frame(nodes.offers_file(entry).read_bytes())
+    items = [item._replace(data=b'{"n":%d}' % number) for number in range(offers.MAX_OFFERS)]
+    nodes.offers_file(entry).write_bytes(offers.frame(items))
+    with pytest.raises(PublishError, match="has 256 offers already"):
+        nodes.push(entry)
+
+
+def test_a_damaged_file_of_offers_is_not_overwritten(nodes, entry):
+    nodes.offers_file(entry).write_bytes(b"garbage")
+    with pytest.raises(PublishError, match="it is no file of offers"):
+        nodes.push(entry)
+    assert nodes.offers_file(entry).read_bytes() == b"garbage"
+
+
+def test_gc_removes_a_blob_that_nothing_names_once_it_is_old(nodes, entry):
+    blob = nodes.blob_file(entry)
+    os.unlink(nodes.offers_file(entry))
+    assert not list(maintenance.unused(nodes.store, time.time()))
+    (unused,) = maintenance.unused(nodes.store, time.time() + 90_000)
+    assert unused.name.endswith(blob.name)
+
+
+def test_gc_removes_nothing_if_an_offer_cannot_be_read(nodes, entry):
+    nodes.offers_file(entry).write_bytes(b"garbage")
+    with pytest.raises(Exception, match="it is no file of offers"):
+        list(maintenance.unused(nodes.store, time.time() + 90_000))
+
+
+def test_gc_removes_descriptions_that_nobody_publishes_any_more(nodes, entry):
+    later = time.time() + 90 * 86400
+    names = [unused.name for unused in maintenance.unused(nodes.store, later, 30 * 86400.0)]
+    assert names[0] == offers.name_of(entry.record["description"])
+    assert len(names) == 2
+
+
+def test_a_mirror_has_the_same_offers_and_signatures(nodes, builder, entry, monkeypatch):
+    (nodes.folder / "mirror").mkdir()
+    url = f"file://{nodes.folder}/mirror"
+    (copied,) = mirror.copy(nodes.store, open_store(url))
+    assert (copied.offers, copied.problem) == (1, "")
+    assert not any(again.offers for again in mirror.copy(nodes.store, open_store(url)))
+    monkeypatch.setenv("OPFORGE_REMOTES", url)
+    assert nodes.fetch(builder)[0].origin == url
+
+
+def test_a_mirror_does_not_copy_a_damaged_blob(nodes, entry):
+    with nodes.blob_file(entry).open("r+b") as file:
+        file.write(b"xxxx")
+    (nodes.folder / "mirror").mkdir()
+    (copied,) = mirror.copy(nodes.store, open_store(f"file://{nodes.folder}/mirror"))
+    assert (copied.offers, copied.problem) == (0, "the blob's digest differs from its offer's")
+
+
+class TestCommands:
+    """The commands, in processes of their own."""
+
+    def run(self, *arguments, code=0, **env):
+        done = run_command(*arguments, "--json", **env)
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def test_from_a_new_key_to_a_verified_remote(self, nodes: Nodes, builder, built_entry, monkeypatch):
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(nodes.folder / "builder"))
+        (nodes.folder / "second").mkdir()
+        url = f"file://{nodes.folder}/second"
+        public = self.run("key", "new", "lab")["public"]
+        assert (
+            self.run("key", "trust", public, "--namespace", "pl*", "--until", "2099-01-01")["trusted"]["key"] == public
+        )
+        listed = self.run("key", "list")
+        assert [key["namespaces"] for key in listed["trusted"]] == [["*"], ["pl*"]]
+        assert listed["secret"] == ["ci", "lab"]
+        (pushed,) = self.run("remote", "push", url, "plain", "--key", "lab")["pushed"]
+        assert pushed["is_new"] and pushed["entry"] == built_entry.key
+        (offer,) = self.run("remote", "ls", url)
+        assert (offer["op"], offer["signers"], offer["problem"]) == ("plain", ["lab"], "")
+        assert self.run("remote", "verify", url) == {"checked": 1, "refused": []}
+        assert self.run("mirror", url, nodes.url)["copied"][0]["offers"] == 1
+        assert self.run("remote", "gc", url) == {"removed": [], "dry_run": False}
+        assert self.run("remote", "revoke", url, built_entry.key, "--key", "lab")["revoked"] == [built_entry.key]
+        assert self.run("key", "revoke", "lab")["revoked"]["revoked"]
+        (refused,) = self.run("remote", "verify", url, code=1)["refused"]
+        assert "the key lab was revoked" in refused["problem"]
+
+    def test_wrong_usage_says_what_was_expected(self, nodes):
+        for arguments, text in (
+            (("remote", "ls", "/shared"), "URLs separated by spaces"),
+            (("key", "trust", "nonsense"), "is no public key: expected name:base64"),
+            (("key", "revoke", "nobody"), "is not a key in"),
+            (("key", "trust", str(nodes.public), "--until", "soon"), "is no day: expected one such as"),
+            (("fetch", "--remote", "nonsense"), "URLs separated by spaces"),
+        ):
+            done = run_command(*arguments)
+            assert done.returncode in (1, 2)
+            assert done.stderr.splitlines()[-1].startswith("error:") or "error:" in done.stderr
+            assert text in done.stderr
+
+    def test_a_remote_that_does_not_exist_is_one_error(self, nodes):
+        done = run_command("remote", "ls", "file:///no/such/folder")
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: file:///no/such/folder")
+
+    def test_a_key_never_comes_to_light(self, nodes, built_entry, monkeypatch):
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(nodes.folder / "builder"))
+        secret = signing.new_secret("hidden")
+        log = nodes.folder / "log"
+        done = run_command(
+            "remote", "push", nodes.url, OPFORGE_SIGNING_KEY=str(secret), OPFORGE_LOG=str(log), OPFORGE_REMOTES=None
+        )
+        assert done.returncode == 0, done.stderr
+        shown = done.stdout + done.stderr + log.read_text()
+        assert str(secret).partition(":")[2][:20] not in shown
+        assert keys.names() == ["ci"]

@@ -1,0 +1,39 @@
+"""The setting OPFORGE_REMOTES."""
+
+from __future__ import annotations
+
+import pytest
+
+from opforge.errors import SettingError
+from opforge.remote.remotes import Remote, configured, parse
+
+
+def test_remotes_and_their_options(monkeypatch):
+    text = "https://cache.example/ops  file:///shared/ops?push=1&flags=1 http://127.0.0.1:8000/?unsigned=1"
+    monkeypatch.setenv("OPFORGE_REMOTES", text)
+    assert configured() == [
+        Remote("https://cache.example/ops"),
+        Remote("file:///shared/ops", pushes=True, takes_flags=True),
+        Remote("http://127.0.0.1:8000/", is_unsigned=True),
+    ]
+
+
+def test_options_of_the_store_stay_in_its_url():
+    remote = parse("https://cache.example/ops?token_env=TOKEN&push=1")
+    assert remote == Remote("https://cache.example/ops?token_env=TOKEN", pushes=True)
+
+
+def test_no_credentials_are_shown():
+    assert str(parse("https://me:secret@cache.example/ops?x=y")) == "https://cache.example/ops"
+
+
+@pytest.mark.parametrize("text", ["", "/shared/ops", "file://?push=maybe", "file:///x?push=maybe", "file:///x?flags="])
+def test_what_is_no_remote(text):
+    with pytest.raises(SettingError):
+        parse(text)
+
+
+@pytest.mark.parametrize("url", ["https://cache.example/ops", "s3://bucket/ops", "http://localhost.example/"])
+def test_unsigned_is_for_folders_and_this_machine_alone(url):
+    with pytest.raises(SettingError, match="unsigned=1 only with file:// or a server on this machine"):
+        parse(url + "?unsigned=1")
