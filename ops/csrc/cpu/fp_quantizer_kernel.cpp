@@ -96,17 +96,18 @@ constexpr bool kThroughHalves = cpu::kTruncatesHalves && Format::kExponentBits <
 constexpr int kHalfBias = 15;
 constexpr int kHalfMantissa = 10;
 
-// Encodes values to nearest, after a multiplication by `inverse`.
-template <typename Format>
+// Encodes values to nearest, after a multiplication by `inverse`. `Vec` is a parameter since not each has
+// store_truncated.
+template <typename Format, typename Vec = cpu::Vec>
 void encode(const float* x, int64_t count, float inverse, Lane<Format>* codes) {
     int64_t k = 0;
     if constexpr (kThroughHalves<Format>) {
         constexpr int kShift = kHalfMantissa - Format::kMantissaBits;
         constexpr float kFactor = 1.0f / (1 << (kHalfBias - Format::kBias));
-        const cpu::Vec first(inverse), second(kFactor);  // their product could be subnormal
+        const Vec first(inverse), second(kFactor);  // their product could be subnormal
         alignas(64) Float16 halves[cpu::kBlock];
-        for (; k + cpu::Vec::kWidth <= count; k += cpu::Vec::kWidth) {
-            cpu::store_truncated(halves + k, cpu::load(x + k) * first * second);
+        for (; k + Vec::kWidth <= count; k += Vec::kWidth) {
+            store_truncated(halves + k, Vec(cpu::load(x + k)) * first * second);
         }
         for (int64_t i = 0; i < k; ++i) {
             const uint16_t half = halves[i].bits;

@@ -20,10 +20,15 @@ def op():
     return FPQuantizerBuilder().load()
 
 
-@pytest.fixture(scope="module", params=["level", "portable"])
+@pytest.fixture(scope="module", params=["native", "x86-64", "x86-64-v3"])
 def each_op(request, op):
-    """The op for this CPU's level, and the one that any CPU runs."""
-    return op if request.param == "level" else FPQuantizerBuilder(portable=True).load()
+    """The op for this CPU's level, and for lower ones."""
+    if request.param == "native":
+        return op
+    builder = FPQuantizerBuilder(f"cpu:{request.param}")
+    if not builder.is_compatible():
+        pytest.skip(f"needs a CPU of the level {request.param}")
+    return builder.load()
 
 
 def values(groups, size, dtype, seed=0):
