@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "streaming.h"
+#include "simd/streaming.h"
 #include "update.h"
 
 namespace opforge {
