@@ -11,6 +11,7 @@ BENCHMARKS = {
     "accuracy": "optimizers",
     "fused_host": "optimizers",
     "fp_quantizer": "quantizers",
+    "files": "files",
     "single_flight": "building",
     "hit_scaling": "store",
     "gc_scaling": "store",

@@ -55,6 +55,7 @@ def nothing_of_the_machines(shared_store):
             if name not in os.environ:
                 patch.setenv(name, os.path.join(caches, folder))
         patch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
+        patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         yield
 
 
@@ -65,6 +66,7 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.delenv(LAYERS, raising=False)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
 

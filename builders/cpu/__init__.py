@@ -1,6 +1,7 @@
 """The CPU's ops, by the builder names that `create_op_builder` accepts."""
 
 BUILDERS: dict[str, str] = {
+    "AsyncIOBuilder": "opforge.builders.cpu.async_io:AsyncIOBuilder",
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
@@ -8,5 +9,18 @@ BUILDERS: dict[str, str] = {
     "FusedAdamBuilder": "opforge.builders.cpu.fused_adam:FusedAdamBuilder",
     "FusedLambBuilder": "opforge.builders.cpu.fused_lamb:FusedLambBuilder",
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
+    "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
+PRELOADED = (
+    "CPUAdagradBuilder",
+    "CPUAdamBuilder",
+    "CPULionBuilder",
+    "FusedAdamBuilder",
+    "FusedLambBuilder",
+    "FusedLionBuilder",
+    "QuantizerBuilder",
+)
+"""The builders that are imported with opforge if torch is imported already: most programs that load one load these.
+Importing the others too would cost each program half a millisecond."""

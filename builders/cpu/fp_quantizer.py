@@ -12,6 +12,6 @@ class FPQuantizerBuilder(OpBuilder):
     """
 
     name = "fp_quantizer"
-    sources = ["fused/fp_quantizer.cpp", "cpu/fp_quantizer_kernel.cpp", "cpu/optimizer.cpp"]
+    sources = ["fused/fp_quantizer.cpp", "cpu/quantizing/fp_quantizer_kernel.cpp", "cpu/optimizer.cpp"]
     python_functions = "opforge.ops.fp_quantizer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

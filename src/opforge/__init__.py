@@ -77,5 +77,6 @@ def __dir__() -> list[str]:
 if "torch" in sys.modules:
     for _module in ("opforge.accelerator.select", "opforge.builders.base", "opforge.builders.jit"):
         importlib.import_module(_module)
-    for _import_path in importlib.import_module("opforge.builders.cpu").BUILDERS.values():
-        importlib.import_module(_import_path.partition(":")[0])
+    _host = importlib.import_module("opforge.builders.cpu")
+    for _name in _host.PRELOADED:
+        importlib.import_module(_host.BUILDERS[_name].partition(":")[0])

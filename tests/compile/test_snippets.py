@@ -22,6 +22,15 @@ chunk_size, noop_flag, mode, bias_correction = 2048, torch.zeros(1, dtype=torch.
 lr, beta1, beta2, eps, step, weight_decay = 1e-3, 0.9, 0.999, 1e-8, 1, 0.0
 """
 QUANTIZER = 'op, groups, values = get_accelerator().load_op("QuantizerBuilder"), 4, torch.randn(64)\n'
+FILES = """
+import torch
+tensor, first, second, rows = torch.ones(2048), torch.ones(3), torch.ones(4), torch.ones(2, 3)
+offsets = torch.tensor([8, 0])
+for name in ("weights.bin", "a.bin", "b.bin", "table.bin"):
+    with open(name, "wb") as file:
+        file.write(bytes(1 << 14))
+"""
+TENSOR = "import torch\nfrom opforge import get_accelerator\ntensor = torch.ones(2048)\n"
 RANK = """
 import os
 os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -42,6 +51,9 @@ BEFORE = {
     ("docs/fused-ops.md", 0): MODEL,
     ("docs/fused-ops.md", 1): LISTS,
     ("docs/fused-ops.md", 2): QUANTIZER,
+    ("docs/host-ops.md", 0): FILES,
+    ("docs/host-ops.md", 1): TENSOR,
+    ("docs/host-ops.md", 2): TENSOR,
     ("docs/inside-torch.md", 0): INDUCTOR,
     ("docs/triton.md", 0): ROWS,
 }

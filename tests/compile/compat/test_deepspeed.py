@@ -13,13 +13,13 @@ import json, logging, os, abc, importlib.metadata
 import torch, deepspeed, opforge, opforge.compat.deepspeed as compat
 from deepspeed.accelerator import DeepSpeedAccelerator, get_accelerator
 from deepspeed.ops import op_builder
-from deepspeed.ops.op_builder import AsyncIOBuilder, CPUAdamBuilder, TransformerBuilder
+from deepspeed.ops.op_builder import AsyncIOBuilder, CPUAdamBuilder, ShareMemCommBuilder, TransformerBuilder
 from deepspeed.ops.op_builder import CPUAdamBuilder as Renamed
 from opforge.accelerator import Accelerator
 from opforge.builders.cpu.adam import CPUAdamBuilder as Ours
 from opforge.ops import reference
 
-messages, before, results = [], [get_accelerator(), CPUAdamBuilder, AsyncIOBuilder], {}
+messages, before, results = [], [get_accelerator(), CPUAdamBuilder, ShareMemCommBuilder], {}
 handler = logging.Handler(); handler.emit = lambda record: messages.append(record.getMessage())
 logging.getLogger("opforge").addHandler(handler)
 compat.install()
@@ -51,7 +51,12 @@ kinds = [getattr(op_builder, name) for name in compat.DROP_IN]
 results["identities"] = {kind.__name__: [kind.NAME, kind.BUILD_VAR, kind().absolute_name()] for kind in kinds}
 results["compatible"] = [bool(deepspeed.ops.__compatible_ops__[kind.NAME]) for kind in kinds]
 results["is a builder"] = all(isinstance(kind(), op_builder.OpBuilder) for kind in kinds)
-results["deepspeed keeps"] = AsyncIOBuilder is before[2] and AsyncIOBuilder.__module__
+results["deepspeed keeps"] = ShareMemCommBuilder is before[2] and ShareMemCommBuilder.__module__
+locked = op_builder.PinMemoryBuilder().load().pin_handle().new_cpu_locked_tensor(5, torch.empty(0))
+aio = AsyncIOBuilder().load().aio_handle(queue_depth=2)
+aio.async_pwrite(locked.fill_(3), "five")
+results["files"] = [aio.wait(), aio.is_pinned(locked), os.path.getsize("five")]
+results["bytes"] = op_builder.UtilsBuilder().load().cast_to_byte_tensor(locked[:1]).tolist()
 results["all callable"] = all(callable(value) for name, value in vars(op_builder).items() if name.endswith("Builder"))
 try:
     TransformerBuilder().load()
@@ -195,10 +200,17 @@ def test_builders_are_opforges_in_modules_imported_before_and_under_other_names(
 def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results):
     families = {"Adam": "adam", "Adagrad": "adagrad", "Lion": "lion", "Lamb": "lamb"}
     families |= {"FPQuantizer": "fp_quantizer", "Quantizer": "quantizer"}
+    others = {
+        "AsyncIOBuilder": ["async_io", "DS_BUILD_AIO", "deepspeed.ops.aio.async_io_op"],
+        "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
+    }
     for kind, (name, variable, module) in results["identities"].items():
-        family = next(family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder"))
+        if kind in others:
+            assert [name, variable, module] == others[kind]
+            continue
+        family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 8
+    assert len(results["identities"]) == len(results["compatible"]) == 11
     assert all(results["compatible"]) and results["is a builder"]
 
 
@@ -208,10 +220,15 @@ def test_loads_share_one_op_and_its_optimizers(results):
 
 
 def test_a_builder_that_opforge_lacks_is_deepspeeds_and_never_none(results):
-    assert results["deepspeed keeps"] == "deepspeed.ops.op_builder.cpu.async_io"
+    assert results["deepspeed keeps"] == "deepspeed.ops.op_builder.cpu.comm"
     assert results["all callable"] is True
     assert results["neither has"] == "This op had not been implemented on CPU backend."
     assert results["opforge itself"] is None
+
+
+def test_host_ops_share_their_locked_memory(results):
+    assert results["files"] == [1, True, 20]
+    assert results["bytes"] == [0, 0, 64, 64]
 
 
 def test_cpu_optimizers_compute_the_reference_steps(results):

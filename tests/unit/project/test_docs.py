@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import pkgutil
 import re
 import shlex
 import textwrap
@@ -144,8 +145,11 @@ class TestPage:
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "opforge":
                     module = importlib.import_module(node.module or "")
+                    parts = {part.name for part in pkgutil.iter_modules(getattr(module, "__path__", ()))}
                     missing += [
-                        f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)
+                        f"{node.module}.{alias.name}"
+                        for alias in node.names
+                        if alias.name not in parts and not hasattr(module, alias.name)
                     ]
         assert missing == []
 

@@ -24,7 +24,16 @@ DEVICE_BUILDERS = (
     "QuantizerBuilder",
 )
 """The builders whose ops DeepSpeed calls with tensors of the device."""
-DROP_IN = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", *DEVICE_BUILDERS)
+HOST_BUILDERS = (
+    "AsyncIOBuilder",
+    "CPUAdagradBuilder",
+    "CPUAdamBuilder",
+    "CPULionBuilder",
+    "PinMemoryBuilder",
+    "UtilsBuilder",
+)
+"""The builders whose ops work on the host, whatever the accelerator is."""
+DROP_IN = (*HOST_BUILDERS, *DEVICE_BUILDERS)
 """The builders whose ops have the functions that DeepSpeed calls, with the same arguments."""
 
 log = logging.getLogger("opforge")

@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
-#include "simd/streaming.h"
-#include "update.h"
+#include "../simd/streaming.h"
+#include "../update.h"
 
 namespace opforge {
 namespace {

@@ -1,0 +1,1 @@
+"""Benchmarks of the ops that move tensors to and from files."""

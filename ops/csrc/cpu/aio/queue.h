@@ -1,0 +1,70 @@
+// Requests in the order in which they came, and the threads that move their blocks.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "request.h"
+
+namespace opforge::aio {
+
+class Queue {
+public:
+    struct Options {
+        std::string engine;
+        unsigned depth, workers;
+        int64_t block_bytes;
+        bool direct;
+    };
+
+    // Raises std::system_error or std::bad_alloc; returns false with `problem` if the engine cannot be used.
+    bool start(const Options& options, std::string& problem);
+    ~Queue();
+    // Finishes the writes, drops the reads and ends the threads. Every wait ends; later requests fail.
+    void stop();
+
+    void submit(Request* request);
+    void cancel(Request* request);
+    // Returns whether it has finished within the time; a negative time is without end.
+    bool wait(Request* request, double seconds);
+    // Sets the requests that finished since the last call, which the queue forgets. Returns how many.
+    int finished(Request** out, int limit);
+
+private:
+    struct Worker {
+        std::unique_ptr<Engine> engine;
+        std::vector<Block> blocks;
+        std::thread thread;
+        char* bounce = nullptr;  // of all blocks; the kernel gives memory for what is used of it
+        size_t bounce_bytes = 0;
+
+        void make_blocks(const Options& options);
+        ~Worker();
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    void work(Worker& worker);
+    bool next(Lock& lock, Block& block);
+    bool open(Lock& lock);
+    bool settle(Lock& lock, Block& block);
+    void finish(Lock& lock, Request* request);
+    void end_if_idle(Lock& lock, Request* request);
+
+    Options options_;
+    std::mutex mutex_;
+    std::condition_variable work_, ended_;
+    std::deque<Request*> fresh_, active_;
+    std::vector<Request*> finished_;
+    size_t unfinished_ = 0;
+    bool stopping_ = false;
+    std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+std::unique_ptr<Engine> make_engine(const std::string& name, unsigned depth, std::string& problem);
+
+}  // namespace opforge::aio

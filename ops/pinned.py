@@ -1,0 +1,152 @@
+"""Tensors in locked memory, which is never swapped out. All ops of a process share one account of it.
+
+The memory is page-aligned, and belongs to the tensor's storage: it is unlocked and freed with the last view.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
+_locked: dict[int, int] = {}
+"""What is locked: the bytes by address."""
+_lock = threading.RLock()  # a finalizer may run within a thread that holds it
+HUGE_PAGE = 2 << 20
+
+
+def _forget() -> None:
+    """Empties the account in a forked child, which inherits the memory, but not its locks."""
+    global _lock
+    _lock = threading.RLock()
+    _locked.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def new(lock: Callable[[int, int], int], elements: int, kind: dtype) -> Tensor:
+    """Returns a one-dimensional tensor of zeros in locked memory.
+
+    `lock` is an op's `pin_lock`. Raises ValueError for a negative number of elements, and OSError if the memory cannot
+    be had or locked: the text then has the limit, what is in use, and how to raise it.
+    """
+    import torch
+
+    if elements < 0:
+        raise ValueError(f"{elements} elements of locked memory: expected 0 or more")
+    content = max(1, elements * torch.empty(0, dtype=kind).element_size())
+    size = -(-content // mmap.PAGESIZE) * mmap.PAGESIZE
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None) or 12
+        raise OSError(number, f"{size} bytes of locked memory: {os.strerror(number)}") from error
+    if size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without huge pages
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    address = tensor.data_ptr()
+    if number := lock(address, size):
+        raise OSError(number, f"{size} bytes of memory cannot be locked: {_limit(number)}")
+    with _lock:
+        _locked[address] = size
+    weakref.finalize(memory, _unlocked, address).atexit = False
+    return tensor[: content if elements else 0].view(kind)
+
+
+def free(unlock: Callable[[int, int], int], address: int) -> bool:
+    """Unlocks the memory that begins at `address`. Returns False if none of the account does.
+
+    The memory itself is freed with its last view.
+    """
+    with _lock:
+        size = _locked.pop(address, None)
+    if size is None:
+        return False
+    unlock(address, size)
+    return True
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Returns whether all of a tensor's memory is locked, by this account or by torch."""
+    if tensor.device.type != "cpu":
+        return False
+    begin = tensor.data_ptr()
+    end = begin + tensor.nbytes
+    with _lock:
+        if any(address <= begin and end <= address + size for address, size in _locked.items()):
+            return True
+    return tensor.is_pinned()
+
+
+def locked_bytes() -> int:
+    """Returns how many bytes this account has locked."""
+    with _lock:
+        return sum(_locked.values())
+
+
+def _unlocked(address: int) -> None:
+    with _lock:
+        _locked.pop(address, None)
+
+
+def _limit(number: int) -> str:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return f"{os.strerror(number)}. No limit is set (RLIMIT_MEMLOCK): the machine's memory is exhausted"
+    limits = f"{soft} bytes" + ("" if hard == soft else f" (at most {_bytes(hard)} for `ulimit -l`)")
+    return (
+        f"this process may lock {limits}, and {_in_use()} are locked, {locked_bytes()} of them by opforge. "
+        "Raise the limit (RLIMIT_MEMLOCK): `ulimit -l`, memlock in /etc/security/limits.conf, LimitMEMLOCK= of a "
+        "systemd unit, or `docker run --ulimit memlock=-1`"
+    )
+
+
+def _bytes(limit: int) -> str:
+    return "without limit" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
+
+
+def _in_use() -> str:
+    """Returns what the kernel counts as locked by this process."""
+    with open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"VmLck:"):
+                return f"{int(line.split()[1]) * 1024} bytes"
+    return "an unknown number of bytes"
+
+
+class PinHandle:
+    """Allocates tensors in locked memory; DeepSpeed's `pin_handle`."""
+
+    _op: Any
+
+    def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Tensor) -> Tensor:
+        """Returns a tensor of `num_elem` zeros of the example's dtype, in locked memory. Raises OSError, ValueError."""
+        return new(self._op.pin_lock, num_elem, example_tensor.dtype)
+
+    def free_cpu_locked_tensor(self, locked_tensor: Tensor) -> bool:
+        """Unlocks a tensor's memory; it is freed with its last view. Returns False if it is not the account's."""
+        return free(self._op.pin_unlock, locked_tensor.data_ptr())
+
+    def free_cpu_locked_tensor_by_ptr(self, address: int) -> bool:
+        """Unlocks the memory that begins at `address`. Returns False if it is not the account's."""
+        return free(self._op.pin_unlock, address)
+
+    def is_pinned(self, buffer: Tensor) -> bool:
+        """Returns whether all of the buffer's memory is locked, through any handle or by torch."""
+        return is_pinned(buffer)
+
+
+def functions(op: Any) -> dict[str, Any]:
+    """Returns the op's Python functions."""
+    return {"pin_handle": type("pin_handle", (PinHandle,), {"_op": op})}
