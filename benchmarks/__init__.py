@@ -10,6 +10,7 @@ BENCHMARKS = {
     "adamw": "optimizers",
     "accuracy": "optimizers",
     "fused_host": "optimizers",
+    "fp_quantizer": "quantizers",
     "files": "files",
     "single_flight": "building",
     "hit_scaling": "store",

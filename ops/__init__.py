@@ -1,4 +1,4 @@
-"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels.
+"""The op library's front ends: torch optimizers whose steps run in opforge's own kernels, and a quantizer.
 
 Importing this package imports nothing else. A front end, and torch with it, is imported when its name is first used.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opforge import lazy
 
 if TYPE_CHECKING:
+    from .fp_quantizer import FPQuantizer
     from .optimizers.cpu_adagrad import CPUAdagrad
     from .optimizers.cpu_adam import CPUAdam
     from .optimizers.cpu_lion import CPULion
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from .optimizers.fused_lamb import FusedLamb
     from .optimizers.fused_lion import FusedLion
 
-__all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FusedAdam", "FusedLamb", "FusedLion"]
+__all__ = ["CPUAdagrad", "CPUAdam", "CPULion", "FPQuantizer", "FusedAdam", "FusedLamb", "FusedLion"]
 
 _MODULES = {
     "CPUAdagrad": "optimizers.cpu_adagrad",
     "CPUAdam": "optimizers.cpu_adam",
     "CPULion": "optimizers.cpu_lion",
+    "FPQuantizer": "fp_quantizer",
     "FusedAdam": "optimizers.fused_adam",
     "FusedLamb": "optimizers.fused_lamb",
     "FusedLion": "optimizers.fused_lion",

@@ -1,40 +1,10 @@
 #include <opforge/quantizing.h>
 #include <torch/csrc/stable/library.h>
 
-#include "current_device.h"
+#include "values.h"
 
 namespace opforge::fused {
 namespace {
-
-// What a kernel needs of a contiguous tensor on this library's device.
-struct Tensor {
-    void* data;
-    int64_t numel;
-    DType dtype;
-};
-
-enum class Kind { Values, Codes, Params };
-
-Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written, AtenTensorHandle out) {
-    check_same_device(handle, name, -1, device_index(out), "out");
-    const Operand in = operand(handle, written);
-    if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
-    int32_t dtype;
-    check_shim(aoti_torch_get_dtype(handle, &dtype), "the dtype");
-    const bool is_byte = dtype == aoti_torch_dtype_int8() || dtype == aoti_torch_dtype_uint8();
-    if (kind == Kind::Values) return {in.data, in.numel, check_dtype(in, name, -1, true)};
-    if (kind == Kind::Codes && !is_byte) refuse(std::string(name) + " is " + in.dtype + ", expected int8");
-    if (kind == Kind::Params && dtype != aoti_torch_dtype_float32()) {
-        refuse(std::string(name) + " is " + (is_byte ? "int8" : in.dtype) + ", expected float32");
-    }
-    return {in.data, in.numel, DType::Float32};
-}
-
-void check_size(const char* name, int64_t numel, int64_t expected, const char* what) {
-    if (numel == expected) return;
-    refuse(std::string(name) + " has " + std::to_string(numel) + " elements, expected " + std::to_string(expected) +
-           ": " + what);
-}
 
 // Splits `elements` values into `count` groups.
 Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
@@ -54,15 +24,6 @@ Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
 int64_t params_of(const Groups& groups) { return groups.symmetric ? groups.count : 2 * groups.count; }
 constexpr const char* kOneByte = "one byte for each code of 8 bits, or for two of 4 bits";
 constexpr const char* kParams = "a scale for each group, with an offset where it is asymmetric";
-
-// The first `count` arguments, which must be tensors.
-struct Tensors {
-    Arguments arguments;
-    Tensors(const StableIValue* stack, size_t count) : arguments(stack) {
-        for (size_t i = 0; i < count; ++i) arguments.tensor();
-    }
-    AtenTensorHandle operator[](size_t i) const { return arguments.handles()[i]; }
-};
 
 void quantize(StableIValue* stack, uint64_t, uint64_t) {
     Tensors tensors(stack, 3);
@@ -139,12 +100,6 @@ void reduce(StableIValue* stack, uint64_t, uint64_t) {
                  launch_reduce({groups, static_cast<const uint8_t*>(input.data),
                                 static_cast<const float*>(input_params.data), ways, in.count, in.elements,
                                 static_cast<uint8_t*>(out.data), static_cast<float*>(params.data), guard.executor()}));
-}
-
-template <size_t kCount>
-void check_meta(StableIValue* stack, uint64_t, uint64_t) {
-    const Tensors tensors(stack, kCount);
-    for (size_t i = 0; i < kCount; ++i) check_device(device_name(tensors[i]), "meta", "a tensor", -1);
 }
 
 }  // namespace

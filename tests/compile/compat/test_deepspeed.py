@@ -198,7 +198,8 @@ def test_builders_are_opforges_in_modules_imported_before_and_under_other_names(
 
 
 def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results):
-    families = {"Adam": "adam", "Adagrad": "adagrad", "Lion": "lion", "Lamb": "lamb", "Quantizer": "quantizer"}
+    families = {"Adam": "adam", "Adagrad": "adagrad", "Lion": "lion", "Lamb": "lamb"}
+    families |= {"FPQuantizer": "fp_quantizer", "Quantizer": "quantizer"}
     others = {
         "AsyncIOBuilder": ["async_io", "DS_BUILD_AIO", "deepspeed.ops.aio.async_io_op"],
         "UtilsBuilder": ["utils", "DS_BUILD_UTILS", "deepspeed.ops.utils_op"],
@@ -209,7 +210,7 @@ def test_builders_have_deepspeeds_names_also_those_that_its_device_lacks(results
             continue
         family = next((family for suffix, family in families.items() if kind.endswith(f"{suffix}Builder")), name)
         assert (variable, module) == (f"DS_BUILD_{name.upper()}", f"deepspeed.ops.{family}.{name}_op")
-    assert len(results["identities"]) == len(results["compatible"]) == 10
+    assert len(results["identities"]) == len(results["compatible"]) == 11
     assert all(results["compatible"]) and results["is a builder"]
 
 

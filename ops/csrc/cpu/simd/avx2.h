@@ -17,6 +17,8 @@ struct Vec {
     explicit Vec(float x) : v(_mm256_set1_ps(x)) {}
 };
 
+constexpr bool kTruncatesHalves = true;  // whether there is store_truncated
+
 inline Vec set_bits(uint32_t bits) { return {_mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)))}; }
 
 inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -57,6 +59,11 @@ inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
 inline Vec load(const Float16* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 inline void store(Float16* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+// Rounds towards zero.
+inline void store_truncated(Float16* p, Vec x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_ZERO));
 }
 
 inline Vec load(const BFloat16* p) {

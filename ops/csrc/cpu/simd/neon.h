@@ -20,6 +20,8 @@ struct Vec {
 inline uint32x4_t bits_of(Vec a) { return vreinterpretq_u32_f32(a.v); }
 inline Vec of_bits(uint32x4_t bits) { return {vreinterpretq_f32_u32(bits)}; }
 
+constexpr bool kTruncatesHalves = false;  // whether there is store_truncated
+
 inline Vec set_bits(uint32_t bits) { return of_bits(vdupq_n_u32(bits)); }
 
 inline Vec operator+(Vec a, Vec b) { return {vaddq_f32(a.v, b.v)}; }

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator
     from opforge.builders.spec.op_spec import OpSpec
 
-DEVICE_BUILDERS = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "QuantizerBuilder")
+DEVICE_BUILDERS = (
+    "FPQuantizerBuilder",
+    "FusedAdamBuilder",
+    "FusedLambBuilder",
+    "FusedLionBuilder",
+    "QuantizerBuilder",
+)
 """The builders whose ops DeepSpeed calls with tensors of the device."""
 HOST_BUILDERS = (
     "AsyncIOBuilder",
