@@ -60,6 +60,8 @@ BEFORE = {
 """(page, number of the piece) -> code that runs before the piece: what the text around it assumes."""
 NOT_RUN = {
     ("docs/compat.md", 0): "tests/compile/compat/test_deepspeed.py trains in this way",
+    ("docs/packages.md", 0): "a part of a package; tests/compile/packages loads such packages",
+    ("docs/packages.md", 1): "needs an installed package; tests/compile/packages/test_get_kernel.py has some",
     ("docs/toolchains.md", 0): "needs a torch with CUDA; tests/compile/ops/test_device_builds.py builds it",
 }
 """(page, number of the piece) -> the reason why it is not run."""

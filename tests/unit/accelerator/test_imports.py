@@ -74,7 +74,7 @@ def test_another_packages_accelerator_is_chosen_without_a_scan(tmp_path):
     (info / "entry_points.txt").write_text("[opforge.accelerators]\nquick = quick_device:Quick\n")
     (site / "quick_device.py").write_text(
         "from opforge.accelerator.devices.null import NullAccelerator\n\n\n"
-        "class Quick(NullAccelerator):\n    name = 'quick'\n"
+        "class Quick(NullAccelerator):\n    name = 'quick'\n    interface_version = 1\n"
     )
     os.utime(site, (1, 1))
     code = f"import sys; sys.path.insert(0, {str(site)!r}); sys.path.remove('')\n" + CHOOSE.format(heavy=HEAVY)

@@ -20,7 +20,9 @@ def project(tmp_path, monkeypatch):
 
     def create(text):
         (tmp_path / "pyproject.toml").write_text(text)
-        return Distribution({"name": "mine", "version": "1", "packages": ["mine"]})
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        attributes = {"name": "mine", "version": "1", "packages": ["mine"], "script_name": "setup.py"}
+        return Distribution(attributes)
 
     return create
 

@@ -39,7 +39,8 @@ with accelerator.device(torch.device("cpu", rank)):
 value = torch.full((4,), rank + 1.0, device=accelerator.current_device_name())
 accelerator.synchronize(rank)
 distributed.all_reduce(value)
-print(f"rank {rank} on device {accelerator.current_device()} has {value.sum().item()}")
+# One write: print() may write the line's end by itself, after the other rank's line.
+os.write(1, f"rank {rank} on device {accelerator.current_device()} has {value.sum().item()}\\n".encode())
 distributed.destroy_process_group()
 """
 
