@@ -146,7 +146,7 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
         (
             "CPUAdam",
             1,
-            "no built entry fits it as it is declared now.\nhint: Build it first: build-ops CPUAdamBuilder. To see what is",
+            "no built entry fits it as it is declared now.\nhint: Build it first: build-ops CPUAdamBuilder. To see",
         ),
         (
             "CPUAdam --target cpu:x86-64",
