@@ -27,7 +27,7 @@ PARTS = {
     "opforge.accelerator.host": "cpuid",
     "opforge.accelerator.interface": "accelerator device dtypes environment memory op_builders rng streams",
     "opforge.builders": "base jit loader",
-    "opforge.builders.cpu": "adagrad adam fp_quantizer fused_adam fused_lamb fused_lion lion quantizer",
+    "opforge.builders.cpu": "adagrad adam fused_adam fused_lamb fused_lion lion quantizer",
     "opforge.builders.lookup": "finder memory",
     "opforge.builders.spec": "abi machine kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",

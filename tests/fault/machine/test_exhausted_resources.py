@@ -69,7 +69,9 @@ def test_too_few_processes_are_reported_at_every_step(load_with_limits):
         attempt = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
         if attempt.returncode:
             pytest.skip(f"cannot become another user here: {attempt.stderr.strip()}")
-    for line in load_with_limits("RLIMIT_NPROC", (0, 3, 5, 6), prefix):
+    # gcc tries for 15 seconds to start a process.
+    numbers = (0, 3, 5, 6) if os.environ.get("OPFORGE_LONG_TESTS") else (0, 5)
+    for line in load_with_limits("RLIMIT_NPROC", numbers, prefix):
         assert line == "loaded 1" or (line.startswith("BuildResourceError ") and "`ulimit -u`" in line)
 
 
