@@ -6,7 +6,7 @@
     ]}
 
 The signed bytes are those of OFFER, no more and no less. Each line is split by its first and last words, so that
-nothing of an offer is parsed before its signature is verified. The whole is also valid JSON, for other readers.
+no part of an offer is parsed before its signature is verified. The whole is also valid JSON, for other readers.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _parse(data: bytes, description: str) -> Offer:
 
 
 def read_frame(data: bytes) -> list[Signed]:
-    """Returns what a file of offers, or of one list of revoked offers, holds. Parses nothing of the signed bytes.
+    """Returns what a file of offers, or of one list of revoked offers, holds. Does not parse the signed bytes.
 
     Raises ValueError for what `frame` would not write.
     """

@@ -68,7 +68,7 @@ class RemoteSource(Protocol):
     def claim(self, request: Request, identity: Sequence[object], seconds: float) -> bool:
         """Claims a build in the cluster, or waits for the node that has claimed it.
 
-        Returns whether an entry was brought into the store meanwhile; otherwise it is to be built here. `identity` is
+        Returns whether an entry was brought into the store meanwhile; otherwise it must be built here. `identity` is
         what the build is for besides the description; `seconds` is what the last build took, or 0.
         """
         ...

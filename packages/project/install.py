@@ -43,7 +43,7 @@ def install_locked(
 
 
 def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
-    """Returns what is to be installed of a locked release. Its digest is the lock's, so the index need not be read."""
+    """Returns what a locked release installs. Its digest is the lock's, so the index need not be read."""
     for source in among:
         name = release.file_name(kernel.digest)
         where = f"{source.remote}/{name}"

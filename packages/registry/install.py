@@ -90,7 +90,7 @@ def verified_signer(remote: Remote, signed: SignedRelease, name: str, where: str
 
 
 class Choice(NamedTuple):
-    """What is to be installed of a release."""
+    """What a release installs."""
 
     verified: Verified
     variants: tuple[Variant, ...]

@@ -20,6 +20,7 @@ from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
 from opforge.packages.form.json_text import Fields, canonical, is_sha256, parse_object
 from opforge.packages.form.version import Version
+from opforge.remote.offers import Blob as Blob
 from opforge.remote.signatures import signing
 
 FORMAT = 1
@@ -27,20 +28,6 @@ MAX_BYTES, MAX_VARIANTS, MAX_SIGNATURES = 8 << 20, 1000, 8
 MAX_BLOB_BYTES, MAX_UNPACKED_BYTES = 2 << 30, 4 << 30
 EXPECTED = "a release as opforge publish writes it"
 LABEL = re.compile(r"[a-z0-9][a-z0-9._+-]{0,299}")
-
-
-class Blob(NamedTuple):
-    """The packed files of a variant."""
-
-    sha256: str
-    size: int
-    unpacked: int
-    """Bytes of what it unpacks to."""
-
-    @property
-    def name(self) -> str:
-        """Its name in a store."""
-        return f"v1/blobs/sha256/{self.sha256[:2]}/{self.sha256}"
 
 
 class Variant(NamedTuple):

@@ -12,8 +12,7 @@ from opforge.cache.transfer.tar_reader import TarReader, open_regular, zstd
 from opforge.errors import KernelInstallError
 from opforge.packages.form import digests, metadata
 from opforge.remote.blobs import LEVEL, Counted
-
-from .release import Blob
+from opforge.remote.offers import Blob
 
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 

@@ -60,7 +60,7 @@ class KernelLockError(OpforgeError, RuntimeError):
 
 
 class KernelInstallError(OpforgeError, RuntimeError):
-    """A package, or a variant of it, was not installed; nothing of it is left."""
+    """A package, or a variant of it, was not installed; no file of it is left."""
 
     def __init__(self, what: str, problem: str, advice: str) -> None:
         super().__init__(f"{what} was not installed: {problem}. {advice}.")

@@ -37,7 +37,7 @@ class Backend(NamedTuple):
             folder = os.path.dirname(path)
             os.makedirs(folder, exist_ok=True)
             while folder != self.root:
-                os.chmod(folder, 0o777)  # the server may have another user id, and is to be able to write
+                os.chmod(folder, 0o777)  # the server may have another user id, and must be able to write
                 folder = os.path.dirname(folder)
             with open(path, "wb") as file:
                 file.write(data)

@@ -31,7 +31,7 @@ def test_an_accepted_name_is_a_plain_path_below_the_root(name):
         assert name.isascii() and not any(
             part.startswith(".") or part.endswith(LOCK_SUFFIX) for part in name.split("/")
         )
-        assert os.path.join("/root", name).startswith("/root/") and check_prefix("store", name + "/")
+        assert os.path.join("/store", name).startswith("/store/") and check_prefix("store", name + "/")
     assert accepts(name) == is_name(name)
 
 

@@ -190,7 +190,7 @@ void Queue::work(Worker& worker) {
     }
 }
 
-// Sets `block` to what is to be moved next. Returns false if there is nothing.
+// Sets `block` to what must be moved next. Returns false if there is nothing.
 bool Queue::next(Lock& lock, Block& block) {
     for (;;) {
         if (active_.empty()) {
@@ -241,7 +241,7 @@ bool Queue::open(Lock& lock) {
     return true;
 }
 
-// Returns whether the block is done with; false if the rest of it is to be submitted again.
+// Returns whether the block is done with; false if the rest of it must be submitted again.
 bool Queue::settle(Lock& lock, Block& block) {
     Request* request = block.request;
     const int64_t result = block.result;

@@ -1,4 +1,4 @@
-// The engine that needs nothing of the kernel: threads that call preadv and pwritev.
+// The engine that needs no kernel feature: threads that call preadv and pwritev.
 
 #include "engine.h"
 
