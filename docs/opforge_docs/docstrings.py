@@ -13,7 +13,7 @@ def prepare(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: 
     """Changes the lines of a docstring in place. Sphinx calls it for each."""
     lines[:] = marked_examples(lines)
     if what in ATTRIBUTES:
-        lines.insert(0, "")  # otherwise napoleon takes the words before a colon for the attribute's type
+        lines[:0] = ["..", ""]  # an empty comment: napoleon takes the words before a first line's colon for the type
 
 
 def marked_examples(lines: list[str]) -> list[str]:

@@ -18,8 +18,16 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
+    for path in [
+        *(ROOT / "README.md", ROOT / "SECURITY.md"),
+        *(
+            path
+            for pattern in ("docs/*.md", "docs/reference/*.md", "examples/*/README.md")
+            for path in ROOT.glob(pattern)
+        ),
+    ]
 )
+"""The tutorials are in test_tutorials.py, which types them from top to bottom."""
 NOT_TYPED = {
     "make ": "it is what runs these tests",
     "pip ": "it downloads, or installs into the environment of these tests",
