@@ -188,7 +188,7 @@ def _working_folder() -> str:
     starts = _folders("PATH", os.defpath)
     if "/" in compiler:
         starts.append(compiler)
-    return "" if all([path[0] == "/" for path in starts]) else os.getcwd()
+    return "" if all(path[0] == "/" for path in starts) else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
