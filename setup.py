@@ -28,7 +28,8 @@ if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
     from opforge.builders.setuptools import commands
 
     targets = os.environ.get("OPFORGE_BUILD_TARGETS", "").split()
-    cmdclass = commands(ops=() if ops == ["1"] else ops, targets=targets, package="opforge")
+    portable = os.environ.get("OPFORGE_BUILD_PORTABLE", "") not in ("", "0")
+    cmdclass = commands(ops=() if ops == ["1"] else ops, targets=targets, portable=portable, package="opforge")
 
 setup(
     cmdclass=cmdclass,
