@@ -1,4 +1,4 @@
-"""What comes with a release: a CycloneDX SBOM for each wheel, and the provenance of all files as an in-toto statement."""
+"""What comes with a release: an SBOM (CycloneDX) for each wheel, and the provenance of all files (in-toto)."""
 
 from __future__ import annotations
 
