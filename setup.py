@@ -25,6 +25,9 @@ cmdclass = {}
 ops = os.environ.get("OPFORGE_BUILD_OPS", "").split()
 if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
     sys.path.insert(0, "src")
+    import opforge
+
+    opforge.__path__.append(os.getcwd())  # an sdist has the parts' folders, but not the symlinks to them
     from opforge.builders.setuptools import commands
 
     targets = os.environ.get("OPFORGE_BUILD_TARGETS", "").split()
