@@ -20,7 +20,6 @@ from . import worker
 ENGINES = {"tcp": "opforge.remote.farm.engines:Dask", "tls": "opforge.remote.farm.engines:Dask"}
 """Schemes of URLs -> engine, as "module:class"."""
 EXPECTED = "the URL of a Dask scheduler, such as tcp://scheduler:8786, or module:function that returns an executor"
-CONNECT_SECONDS = 15
 
 
 class Engine(Protocol):
@@ -101,7 +100,7 @@ class Dask:
         except ImportError as error:
             raise ExtraNotInstalledError("build-ops --on with Dask", "distributed", "farm") from error
         try:
-            self._client = Client(url, timeout=CONNECT_SECONDS, set_as_default=False)
+            self._client = Client(url, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             hint = "Check that the scheduler runs, and for tls:// that Dask's TLS settings name the certificates"
             raise FarmError(url, f"no connection to the scheduler: {error}", hint) from error

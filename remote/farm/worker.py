@@ -117,7 +117,7 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
         flags = " and ".join(settings.user_flags())
         raise PublishError(unit.name, str(remote), f"{flags} is set on this machine", publish.FLAGS_HINT)
     plan = make_plan(spec, find_toolchain(spec, layout))
-    check_toolchain(unit, toolchain_of(plan))
+    check_toolchain(unit, toolchain_of(plan, outcome))
     slots = unit.jobs or threads or parallelism.compiler_jobs(None, plan, layout.layout)
     with session.of(store, unit.run, slots):
         entry = pipeline.build(spec, force=unit.force, jobs=unit.jobs)
@@ -130,10 +130,10 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
 def _identity_of(unit: Unit, outcome: Outcome, _threads: int | None) -> Outcome:
     spec = unit.make().spec()
     plan = make_plan(spec, find_toolchain(spec, writable_store(current_store())))
-    return outcome._replace(state="cached", reason=json.dumps(toolchain_of(plan)))
+    return outcome._replace(state="cached", reason=json.dumps(toolchain_of(plan, outcome)))
 
 
-def toolchain_of(plan: BuildPlan) -> dict[str, str]:
+def toolchain_of(plan: BuildPlan, outcome: Outcome) -> dict[str, str]:
     """Returns who the compilers, torch and the system's libraries are, on this machine."""
     programs = dict(plan.toolchain)
     versions = [text for name, text in programs.items() if name == "version" or name.endswith(" version")]
@@ -142,7 +142,7 @@ def toolchain_of(plan: BuildPlan) -> dict[str, str]:
         "compiler": f"{', '.join(versions) or 'a compiler'} ({key_of(sorted(programs.items()))[:12]})",
         "torch": f"torch {torch_version(folder)}" if folder else "no torch",
         "sysroot": f"{libc() or 'an unknown C library'} on {os.uname().machine}",
-        "host": socket.gethostname(),
+        "worker": outcome.host if outcome.worker == outcome.host else f"{outcome.host} ({outcome.worker})",
     }
 
 
@@ -156,5 +156,5 @@ def difference(first: Any, second: Any) -> str:
     """Returns what differs between two toolchains, with both; empty if nothing does."""
     for part in ("compiler", "torch", "sysroot"):
         if first[part] != second[part]:
-            return f"{first['host']} has {first[part]}, and {second['host']} has {second[part]}"
+            return f"{first['worker']} has {first[part]}, and {second['worker']} has {second[part]}"
     return ""

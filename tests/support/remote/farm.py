@@ -99,10 +99,9 @@ class Farm:
         return [event for event in found if event["event"] == kind]
 
     def close(self) -> None:
-        """Ends every process, by its id."""
-        for process in self.processes.values():
+        """Ends every process, by its id; the workers first, which would wait for the scheduler."""
+        for _name, process in sorted(self.processes.items(), key=lambda item: item[0] == "scheduler"):
             process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:

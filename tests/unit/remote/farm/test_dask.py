@@ -120,7 +120,7 @@ def test_other_files_on_the_worker_are_refused(farm, remote, tmp_path):
 def test_no_scheduler_is_an_error(remote, tmp_path):
     names = farms.ops_module(tmp_path, ["alone"], module="alone_ops")
     port = farms.free_port()
-    env = {**remote.asking, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
+    env = {**remote.asking, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
     done = farms.build_ops(f"tcp://127.0.0.1:{port}", *names, folder=tmp_path, **env)
     assert done.returncode == 1
     assert f"tcp://127.0.0.1:{port}: no connection to the scheduler" in done.stderr, done.stderr
