@@ -53,7 +53,7 @@ def build_on(
         on: An executor of concurrent.futures, or of a library whose executors have `submit` too; a function that makes
             one, which is called again if the executor breaks; or what `build-ops --on` takes.
         builders: Builders whose classes the workers can import. A builder's target is its unit's.
-        remote: The URL of the remote; by default the first of OPFORGE_REMOTES with push=1. Workers sign with their keys.
+        remote: The URL of the remote; by default the first of OPFORGE_REMOTES with push=1. The workers' keys sign.
         force: Builds what the remote has, too.
         jobs: Run at most this many compilers at once in one worker's process; by default the worker's own cores.
         same_toolchain: Refuse machines whose compilers, torch or C library differ from the first one's.
@@ -90,5 +90,7 @@ def bring(builder: OpBuilder, remote: str) -> Entry:
         match = request.fetched()
     if match is None:
         reasons = "; ".join(map(str, rejected)) or "it has no offer"
-        raise FarmError(spec.name, f"the result cannot be fetched: {reasons}", "Trust the workers' key: opforge key trust")
+        raise FarmError(
+            spec.name, f"the result cannot be fetched: {reasons}", "Trust the workers' key: opforge key trust"
+        )
     return match.entry

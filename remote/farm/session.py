@@ -55,14 +55,16 @@ class Session:
             time.sleep(POLL_SECONDS)
         self.jobserver.__exit__(None, None, None)
 
+
 _sessions: dict[str, Session] = {}
 _lock = threading.Lock()
 
 
 @contextmanager
 def of(store: ObjectStore, claim: str, slots: int) -> Iterator[None]:
-    """Lets this thread build with the budget of its run. Raises KeyboardInterrupt if the run has ended, and the errors
-    of `Session`.
+    """Lets this thread build with the budget of its run.
+
+    Raises KeyboardInterrupt if the run has ended, and the errors of `Session`.
     """
     with _lock:
         session = _sessions.get(claim) or _sessions.setdefault(claim, Session(store, claim, slots))

@@ -1,4 +1,4 @@
-"""A farm on this machine: a real Dask scheduler and workers, each worker with a cache folder of its own; and its ops."""
+"""A farm on this machine: a real Dask scheduler, workers with a cache folder each, and the ops that they build."""
 
 from __future__ import annotations
 
@@ -127,6 +127,4 @@ def build_ops(farm: str, *arguments: str, folder: Any, **env: str | None) -> sub
     code = "from opforge.cli import build_ops as command; command()"
     words = [sys.executable, "-c", code, *arguments, "--on", farm]
     settings = child_processes.environment(**env)
-    return subprocess.run(
-        words, env=settings, cwd=folder, capture_output=True, text=True, timeout=200, check=False
-    )
+    return subprocess.run(words, env=settings, cwd=folder, capture_output=True, text=True, timeout=200, check=False)

@@ -15,7 +15,6 @@ from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
-
 from opforge.remote.farm.unit import Outcome
 
 from . import shards

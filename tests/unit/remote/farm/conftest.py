@@ -33,7 +33,7 @@ class RemoteOfFarm:
 
     def claims(self):
         """Returns the claims that the remote has."""
-        return [path for path in (self.folder / "remote").rglob("v1/claims/*.json")]
+        return [*(self.folder / "remote").rglob("v1/claims/*.json")]
 
 
 @pytest.fixture(scope="module")

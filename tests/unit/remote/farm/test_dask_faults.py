@@ -38,7 +38,7 @@ def start(farm, names, folder, remote, *arguments):
 
 
 def test_ctrl_c_ends_the_compilers_of_all_workers(farm, remote, tmp_path):
-    names = farms.ops_module(tmp_path / "ops", [f"slow{n}" for n in range(4)], farms.SLOW * 1, "slow_ops")
+    names = farms.ops_module(tmp_path / "ops", [f"slow{n}" for n in range(4)], farms.SLOW, "slow_ops")
     process = start(farm, names, tmp_path / "ops", remote)
     wait_for(lambda: len(child_processes.compilers_in(farm.folder)) >= 2, 60, "two compilers")
     process.send_signal(signal.SIGINT)
@@ -107,7 +107,7 @@ def test_one_of_two_workers_is_killed_at_a_random_moment_twenty_times(tmp_path, 
             states = Counter(outcome["state"] for outcome in outcomes)
             assert {*states} <= {"built", "cached", "prebuilt"}, (turn, states, err)
             assert {offer.op for offer in remote.offers()} >= {f"op{turn}x{n}" for n in range(8)}
-            all_workers = [name for name in [f"a{n}" for n in range(turn + 2)] + [f"b{n}" for n in range(turn + 2)]]
+            all_workers = [f"{place}{n}" for place in "ab" for n in range(turn + 2)]
             built = Counter(event["op"] for event in farm.events(*all_workers))
             assert max(built.values()) <= 2, (turn, built)
             runs = max(outcome["runs"] for outcome in outcomes)
@@ -119,10 +119,8 @@ def test_one_of_two_workers_is_killed_at_a_random_moment_twenty_times(tmp_path, 
 
 @long
 def test_compilers_end_when_who_asked_is_killed(tmp_path, farm, remote):
-    text = farms.SLOW.replace("800", "890") * 1
-    text += "".join(text.replace(f"T{n}", f"U{n}x").replace(f"g{n}()", f"h{n}()") for n in range(0))
     folder = tmp_path / "ops"
-    names = farms.ops_module(folder, [f"dead{n}" for n in range(40)], text, "dead_ops")
+    names = farms.ops_module(folder, [f"dead{n}" for n in range(40)], farms.SLOW, "dead_ops")
     process = start(farm, names, folder, remote)
     wait_for(lambda: child_processes.compilers_in(farm.folder), 60, "a compiler")
     process.send_signal(signal.SIGKILL)
