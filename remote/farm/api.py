@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def build_on(
     return [outcomes[number] for number in range(len(units))]
 
 
-def sent(on: Any, units: Sequence[Unit], same_toolchain: bool) -> Iterator[tuple[int, Outcome]]:
+def sent(on: Any, units: Sequence[Unit], same_toolchain: bool) -> Generator[tuple[int, Outcome], None, None]:
     """Sends units, the ones to begin first before the others; yields the number and the outcome of each as it ends.
 
     Close it, or let it end: that ends the compilers on the other machines. Raises what `build_on` raises.

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class Dispatch:
         self._noticed = time.monotonic()
         self._has_own_queue = False
 
-    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
+    def outcomes(self) -> Generator[tuple[int, Outcome], None, None]:
         """Yields the number and the outcome of each unit as it ends.
 
         Left by an exception, such as Ctrl-C, it ends the compilers on all machines. Raises StoreError if the remote

@@ -94,13 +94,13 @@ class Dask:
     """The workers of a Dask scheduler."""
 
     def __init__(self, url: str) -> None:
-        """Connects. TLS is configured as Dask has it. Raises ExtraNotInstalledError, FarmError."""
+        """Opens a connection; TLS is configured as Dask has it. Raises ExtraNotInstalledError, FarmError."""
         try:
-            from distributed import Client
+            distributed: Any = importlib.import_module("distributed")
         except ImportError as error:
             raise ExtraNotInstalledError("build-ops --on with Dask", "distributed", "farm") from error
         try:
-            self._client = Client(url, set_as_default=False)
+            self._client = distributed.Client(url, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             hint = "Check that the scheduler runs, and for tls:// that Dask's TLS settings name the certificates"
             raise FarmError(url, f"no connection to the scheduler: {error}", hint) from error
@@ -118,7 +118,7 @@ class Dask:
 
     def slots(self) -> int | None:
         """Returns the threads of all workers: a unit that waits on a worker that dies would count as lost."""
-        return sum(self._client.nthreads().values())
+        return int(sum(self._client.nthreads().values()))
 
     def workers(self) -> Collection[str]:
         """Returns the workers' addresses."""
@@ -129,7 +129,7 @@ class Dask:
         return False
 
     def close(self) -> None:
-        """Disconnects."""
+        """Ends the connection."""
         self._client.close(timeout=2)
 
 

@@ -92,10 +92,8 @@ def _outcome(text: str, action: Any) -> Outcome:
 def _place() -> tuple[str, int | None]:
     """Returns the worker's address and its threads, if an engine says them; else the host and None."""
     if "distributed" in sys.modules:
-        from distributed import get_worker
-
         try:
-            worker = get_worker()
+            worker = sys.modules["distributed"].get_worker()
             return str(worker.address), int(worker.state.nthreads)
         except ValueError:
             pass  # in no worker of Dask

@@ -89,14 +89,14 @@ class Farm:
 
     def events(self, *names: str, kind: str = "build") -> list[dict[str, Any]]:
         """Returns the events of these workers."""
-        found = []
+        events = []
         for name in names:
             try:
                 with open(os.path.join(self.folder, f"{name}.events"), encoding="utf-8") as file:
-                    found += [json.loads(line) for line in file]
+                    events += [json.loads(line) for line in file]
             except FileNotFoundError:
                 continue
-        return [event for event in found if event["event"] == kind]
+        return [event for event in events if event["event"] == kind]
 
     def close(self) -> None:
         """Ends every process, by its id; the workers first, which would wait for the scheduler."""

@@ -1,4 +1,4 @@
-"""Fetching for another machine: what this machine has is no reason to refuse an entry for a target that it cannot run."""
+"""Fetching for another machine: what this one has is no reason to refuse an entry for a target that it cannot run."""
 
 from __future__ import annotations
 
