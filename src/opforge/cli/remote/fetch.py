@@ -51,7 +51,7 @@ def command(
     """Fetch the ops that are not built here yet. OP is as for build-ops; without OP, all ops that are offered here.
 
     Nothing is compiled, and nothing that is remembered of a remote is used. The exit code is 1 if an op is missing.
-    With --target or --cpu-level it fetches for other machines too, for instance to ship with `opforge cache export`.
+    With --target or --cpu-level it fetches for other machines too, for instance to ship with `build-ops --out`.
 
     \b
     Examples:
