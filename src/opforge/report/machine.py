@@ -82,7 +82,7 @@ def compilers() -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     factories: dict[str, Callable[[], Any]] = {
-        name: partial(_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
+        name: partial(find_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
     }
     factories["portable"] = partial(find_portable, (), settings.sysroot(), store_layout, Disk())
     for name, make in factories.items():
@@ -131,7 +131,8 @@ def _linker(host: Any) -> tuple[str, str]:
     return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
-def _toolchain(import_path: str, store_layout: layout.Layout) -> Any:
+def find_toolchain(import_path: str, store_layout: layout.Layout) -> Any:
+    """Returns the toolchain of this class, "module:Class", as it is found here. Raises what finding it raises."""
     module, _, attribute = import_path.partition(":")
     return getattr(importlib.import_module(module), attribute)(store_layout, Disk())
 

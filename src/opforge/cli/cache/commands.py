@@ -14,8 +14,9 @@ from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from opforge.cli.units import age, size
 
+from .entries import matching_entries, names_argument
 from .explain import command as explain
-from .transfer import export_command, import_command, matching_entries, names_argument, pin_command, unpin_command
+from .transfer import export_command, import_command, pin_command, unpin_command
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
@@ -182,7 +183,7 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     if old and (names or pinned):
         raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")
     layout = own_store().layout
-    keys = {entry.key for entry in matching_entries(layout, names)} if names else None
+    keys = {entry.key for entry in matching_entries(layout, names, readable=False)} if names else None
     evictions = gc.old_stores(layout) if old else gc.everything(layout, keys, pinned)
     kept = 0 if old or names or pinned else pins.kept_entries(layout)
     if evictions and not yes:
@@ -192,6 +193,20 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
         stores = " and ".join(f"{item.path}, {size_text(item.size)}" for item in evictions if old)
         click.confirm(f"Remove {stores}?" if old else f"Remove {entries} from {layout}?", abort=True)
     _remove(layout, evictions, False, as_json, kept)
+
+
+@group.command("rm", cls=Guarded)
+@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@json_option
+def rm_command(names: Sequence[str], dry_run: bool, as_json: bool) -> None:
+    """Remove the entries of these ops or keys, pinned or not, without asking. The next load builds them again."""
+    from opforge.cache.current import own_store
+    from opforge.cache.maintenance import gc
+
+    layout = own_store().layout
+    keys = {entry.key for entry in matching_entries(layout, names, readable=False)}
+    _remove(layout, gc.everything(layout, keys, True), dry_run, as_json)
 
 
 def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool, kept: int = 0) -> None:
