@@ -16,6 +16,7 @@ from opforge.cli.units import age, size
 
 from .entries import matching_entries, names_argument
 from .explain import command as explain
+from .stats import command as stats
 from .transfer import export_command, import_command, pin_command, unpin_command
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def group() -> None:
     """Show, check and limit the cache of built ops, and explain why an op is not in it."""
 
 
-for _command in (explain, export_command, import_command, pin_command, unpin_command):
+for _command in (explain, stats, export_command, import_command, pin_command, unpin_command):
     group.add_command(_command)
 
 
@@ -72,36 +73,6 @@ def ls_command(as_json: bool) -> None:
     ]
     columns = ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH")
     show_table(columns, rows, numbers=("SIZE", "AGE", "USED"), optional="PATH")
-    return None
-
-
-@group.command("stats", cls=Guarded)
-@json_option
-def stats_command(as_json: bool) -> None:
-    """Count what the cache holds, in files and bytes, by kind and by op."""
-    from opforge.cache.current import own_store
-    from opforge.cache.maintenance import listing
-
-    layout = own_store().layout
-    areas, entries = listing.areas(layout), listing.entries(layout)
-    ops: dict[str, tuple[int, int, float]] = {}
-    for entry in entries:
-        count, size, seconds = ops.get(entry.op, (0, 0, 0.0))
-        ops[entry.op] = (count + 1, size + entry.size, seconds + entry.seconds)
-    total = sum(area.size for area in areas)
-    if as_json:
-        by_op = {op: dict(zip(("entries", "bytes", "seconds"), row, strict=True)) for op, row in ops.items()}
-        folders = {area.name: {"files": area.files, "bytes": area.size} for area in areas}
-        return emit_json(
-            {"path": str(layout), "bytes": total, "entries": len(entries), "folders": folders, "ops": by_op}
-        )
-    click.echo(f"{layout}: {counted(len(entries), 'entry', 'entries')}, {size_text(total)} in all")
-    folder_rows = [(area.name, area.files, size_text(area.size)) for area in areas]
-    show_table(("FOLDER", "FILES", "BYTES"), folder_rows, ("FILES", "BYTES"))
-    op_rows = [
-        (op or "(unreadable)", count, size_text(size), f"{seconds:.1f} s") for op, (count, size, seconds) in ops.items()
-    ]
-    show_table(("OP", "ENTRIES", "BYTES", "BUILT IN"), op_rows, ("ENTRIES", "BYTES", "BUILT IN"))
     return None
 
 
