@@ -47,8 +47,7 @@ def reset() -> None:
 
 def folders() -> list[str]:
     """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
-    base = settings.variable("XDG_CACHE_HOME")
-    bases = [base if base[:1] == "/" else os.path.expanduser("~/.cache"), settings.variable("XDG_RUNTIME_DIR")]
+    bases = [settings.user_folder("XDG_CACHE_HOME", ".cache"), settings.variable("XDG_RUNTIME_DIR")]
     return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
 
 
