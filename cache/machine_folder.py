@@ -31,7 +31,8 @@ MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
 COUNTS = "counts"
 """The file to which each process appends what it has counted, when it ends."""
 MAX_COUNTS_BYTES = 256 << 10
-"""The length of that file above which its lines are added up. At 16 times that nothing more is counted."""
+"""The length of that file above which its lines are added up: see maintenance/counts.py. At 16 times that nothing more
+is counted."""
 _machine_id = ""
 _counts: dict[str, dict[str, float]] = {}
 """What this process has counted, by store, and not written yet."""
@@ -195,15 +196,10 @@ def write_counts() -> None:
         except OSError:
             continue
         try:
-            length = os.fstat(handle).st_size
-            if length < 16 * MAX_COUNTS_BYTES:
+            if os.fstat(handle).st_size < 16 * MAX_COUNTS_BYTES:
                 os.write(handle, lines.encode())
         except OSError:
             continue
         finally:
             os.close(handle)
-        if length > MAX_COUNTS_BYTES:
-            from .maintenance import counts as log  # not on the path of a hit
-
-            log.fold(folder)
         return

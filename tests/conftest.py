@@ -70,15 +70,18 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    from opforge import settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current, machine_folder
 
     current.reset()
     probe.reset()
+    settings.reset()
     yield folder
     current.reset()
     probe.reset()
     machine_folder.reset()
+    settings.reset()
 
 
 @pytest.fixture

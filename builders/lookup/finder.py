@@ -18,10 +18,10 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import machine_folder
 from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import can_write
-from opforge.cache.filesystem.trust import folder_problem
 from opforge.cache.layout import FETCHED, PACKAGE_LAYER, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.trust import folder_problem
 
 from . import memory
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge.builders import toolchains
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import FindToolchain, sources_of
@@ -140,7 +140,7 @@ def _build(
         built, output = time.time(), result.build["output"]
         return result
 
-    limits = settings.cache_max_size(), settings.cache_max_age()
+    limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
         with nullcontext() if on_progress else line:
@@ -153,7 +153,7 @@ def _build(
                 execute=run,
                 look_again=look_again,
                 state=key_of([store.disk.stamp(path) for path in sources]),
-                timeout=settings.lock_timeout(),
+                timeout=limit_settings.lock_timeout(),
             )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None

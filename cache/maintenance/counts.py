@@ -4,8 +4,8 @@
     counts.NUMBER   the same, set aside: a process that had opened it before may still append to it
     counts.json     the sums of what was set aside, by store and by day
 
-Each process appends its line when it ends (`machine_folder.count`). Once the file is long, the process that notices
-sets it aside, and adds up what was set aside before.
+Each process appends its line when it ends (`machine_folder.count`). Once the file is long, a process
+that enforces the store's limits sets it aside, and adds up what was set aside before.
 """
 
 from __future__ import annotations
@@ -109,17 +109,19 @@ def zero(store: str) -> bool:
     return False
 
 
-def fold(folder: str) -> None:
-    """Sets the file of counts aside if it is long, and adds up what was set aside before.
+def fold() -> None:
+    """If the file of counts is long, sets it aside, and adds up what was set aside before.
 
     Nothing is done while another process does it, or if it fails: the next process tries again.
     """
-    try:
-        with _locked(folder) as is_locked:
-            if is_locked:
-                _fold(folder)
-    except OSError:
-        return
+    for folder in _folders():
+        try:
+            if os.stat(os.path.join(folder, COUNTS)).st_size > MAX_COUNTS_BYTES:
+                with _locked(folder) as is_locked:
+                    if is_locked:
+                        _fold(folder)
+        except OSError:
+            continue
 
 
 def _fold(folder: str) -> None:
@@ -139,8 +141,7 @@ def _fold(folder: str) -> None:
         for path in old:
             os.unlink(path)
     path = os.path.join(folder, COUNTS)
-    if os.stat(path).st_size > MAX_COUNTS_BYTES:
-        os.rename(path, f"{path}.{time.time_ns()}")
+    os.rename(path, f"{path}.{time.time_ns()}")
 
 
 class _Sums:

@@ -135,7 +135,7 @@ def _value(name: str, value: Any) -> str:
 
 def _print_cache(cache: Mapping[str, Any]) -> None:
     heading("cache")
-    source = "OPFORGE_CACHE_DIR" if cache["chosen"] else "the default"
+    source = cache["source"] or "the default"
     content = "does not exist yet"
     if cache["exists"]:
         content = f"{counted(cache['entries'], 'entry', 'entries')}, {size_text(cache['bytes'])}"

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from opforge import settings
+from opforge import settings, trust
 from opforge.builders.spec import machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
-from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
@@ -161,6 +160,7 @@ def cache() -> dict[str, Any]:
     problem = trust.folder_problem(root, trust.trusted_ids())
     store_layout = layout.Layout(root)
     record: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
+    record |= {"source": settings.first("OPFORGE_CACHE_DIR")[1]}
     record |= {"layers": list(settings.cache_layers()), "problem": f"{problem[0]}. {problem[1]}." if problem else ""}
     try:
         size = sum(area.size for area in listing.areas(store_layout))

@@ -125,14 +125,14 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 
     Pinned entries stay, and so does what was built or used within the last seconds.
     """
-    from opforge import settings
+    from opforge import limit_settings
     from opforge.cache.current import own_store
     from opforge.cache.filesystem.files import now_in
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    max_size = settings.cache_max_size() if max_size is None else max_size
-    max_age = settings.cache_max_age() if max_age is None else max_age
+    max_size = limit_settings.cache_max_size() if max_size is None else max_size
+    max_age = limit_settings.cache_max_age() if max_age is None else max_age
     _remove(layout, gc.over_limit(layout, now_in(layout.path()), max_size, max_age), dry_run, as_json)
 
 

@@ -140,39 +140,43 @@ def test_damaged_sums_count_as_none(private, text):
 
 
 def test_a_long_file_is_set_aside_and_added_up_later(private, monkeypatch):
-    monkeypatch.setattr(counts, "GRACE_SECONDS", 0.0)
-    count = machine_folder.MAX_COUNTS_BYTES // 40 + 1
-    write("counts", *([time.time(), STORE, {"cached": 1, "saved": 0.5}] for _ in range(count)))
-    machine_folder.count(STORE, cached=1)
-    machine_folder.write_counts()
-    assert not os.path.exists(os.path.join(private, "counts")) and all_of().hits == count + 1
-    machine_folder.count(STORE, cached=1)
-    machine_folder.write_counts()
-    time.sleep(0.01)
-    counts.fold(private)
-    assert sorted(os.listdir(private)) == ["counts", "counts.json", "counts.lock"] and len(lines()) == 1
-    assert all_of().hits == count + 2 and counts.read(STORE).today.hits == count + 2
-    counts.fold(private)
-    assert all_of().hits == count + 2
+    monkeypatch.setattr(counts, "GRACE_SECONDS", -1.0), monkeypatch.setattr(counts, "MAX_COUNTS_BYTES", 400)
+    for number in range(1, 4):  # each is added up when the next is set aside
+        write("counts", *([time.time(), STORE, {"cached": 1, "saved": 0.5}] for _ in range(10)))
+        counts.fold()
+        assert not os.path.exists(os.path.join(private, "counts")) and all_of().hits == 10 * number
+    assert len([name for name in os.listdir(private) if name[-1].isdecimal()]) == 1
+    machine_folder.count(STORE, cached=1), machine_folder.write_counts()
+    counts.fold()
+    assert len(lines()) == 1 and counts.read(STORE).today.hits == 31 and all_of().amounts["saved"] == 15
+
+
+def test_a_file_that_nobody_adds_up_stays_bounded(private, monkeypatch):
+    monkeypatch.setattr(machine_folder, "MAX_COUNTS_BYTES", 20)
+    for _ in range(20):
+        machine_folder.count(STORE, cached=1), machine_folder.write_counts()
+    assert os.stat(os.path.join(private, "counts")).st_size < 16 * 20 + 100
 
 
 def test_a_file_that_a_killed_process_has_added_up_is_not_added_twice(private, monkeypatch):
-    monkeypatch.setattr(counts, "GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(counts, "GRACE_SECONDS", -1.0), monkeypatch.setattr(counts, "MAX_COUNTS_BYTES", 0)
     write("counts.1", [time.time(), STORE, {"cached": 4}])
     write("counts", [time.time(), STORE, {"cached": 1}])
     with monkeypatch.context() as patch:
         patch.setattr(counts.os, "unlink", lambda path: (_ for _ in ()).throw(OSError("killed here")))
-        counts.fold(private)
+        counts.fold()
     assert os.path.exists(os.path.join(private, "counts.1")) and all_of().hits == 5
-    counts.fold(private)
+    write("counts", [time.time(), STORE, {}])
+    counts.fold()
     assert not os.path.exists(os.path.join(private, "counts.1")) and all_of().hits == 5
 
 
 def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private, monkeypatch):
     monkeypatch.setattr(counts, "GRACE_SECONDS", -1.0), monkeypatch.setattr(counts, "MAX_STORES", 2)
+    monkeypatch.setattr(counts, "MAX_COUNTS_BYTES", 0)
     write("counts.1", *([time.time() - number, f"/{number}", {"cached": 1}] for number in range(4)))
     write("counts", [time.time(), STORE, {}])
-    counts.fold(private)
+    counts.fold()
     assert [counts.read(f"/{number}").all.hits for number in range(4)] == [1, 1, 0, 0]
 
 
