@@ -82,10 +82,11 @@ def first(*names: str) -> tuple[str, str]:
 
 def user_folder(name: str, default: str) -> str:
     """Returns the folder that an XDG variable names or, if it names no absolute one, `default` in the user's home."""
-    chosen = variable(name)
+    variables = environment()
+    chosen = os.fsdecode(variables.get(name.encode(), b""))
     if chosen[:1] == "/":
         return chosen
-    home = variable("HOME").rstrip("/")
+    home = os.fsdecode(variables.get(b"HOME", b"")).rstrip("/")
     # os.path.expanduser looks a missing HOME up. It takes ten times as long as the rest of this function.
     return f"{home}/{default}" if home[:1] == "/" else os.path.expanduser(f"~/{default}")
 

@@ -192,6 +192,15 @@ def test_the_guides_example_is_valid(user):
     assert settings.cache_layers() == ("/shared/ops",) and settings.trusted_owners() == ("builder",)
 
 
+def test_without_xdg_folders_the_users_file_is_in_the_home_folder(tmp_path):
+    path = write(tmp_path / "home" / ".config" / "opforge" / "config.toml", "jobs = 4")
+    path.parent.parent.chmod(0o755), path.parent.parent.parent.chmod(0o755)
+    env = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None}
+    code = "from opforge import limit_settings, settings; print(limit_settings.jobs(), settings.cache_dir()[0])"
+    env["OPFORGE_CACHE_DIR"] = None
+    assert child_processes.run_python(code, env=env) == f"4 {tmp_path}/home/.cache/opforge\n"
+
+
 def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
     for name in ("config.toml", "opforge.toml", "opforge/config.toml", ".config/opforge/config.toml", "pyproject.toml"):
         write(tmp_path / "work" / name, "jobs = 4")
