@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes
 
-from opforge import config_files, limit_settings, settings
+from opforge import config_keys, limit_settings, settings
 from opforge.accelerator.devices import cpu
 from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
@@ -101,14 +101,14 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("key", config_files.KEYS)
+@pytest.mark.parametrize("key", config_keys.KEYS)
 def test_each_key_has_its_variables_effect_and_another_type_is_refused(user, key):
     text, effect, value = EXAMPLES[key]
     user(f"{key} = {text}\n")
     assert effect() == value
-    for wrong in ("1979-05-27", "[[1]]", '"relative/path"' if "path" in config_files.KEYS[key].expected else "[{}]"):
+    for wrong in ("1979-05-27", "[[1]]", '"relative/path"' if "path" in config_keys.KEYS[key].expected else "[{}]"):
         path = user(f"{key} = {wrong}\n")
-        expected = f"cannot be used: {key} = .*Expected {re.escape(config_files.KEYS[key].expected)}"
+        expected = f"cannot be used: {key} = .*Expected {re.escape(config_keys.KEYS[key].expected)}"
         with pytest.raises(ConfigFileError, match=re.escape(str(path)) + " " + expected):
             settings.offline()
 
@@ -125,8 +125,8 @@ def test_a_setting_of_a_file_is_part_of_keys_as_its_variable_is(user, monkeypatc
 
 
 def test_every_variable_is_a_key_or_of_the_environment_alone():
-    names = {*map(config_files.variable_of, (*config_files.KEYS, *config_files.OF_ENVIRONMENT))}
-    assert names == set(KNOWN) and not {*config_files.KEYS} & {*config_files.OF_ENVIRONMENT}
+    names = {*map(config_keys.variable_of, (*config_keys.KEYS, *config_keys.OF_ENVIRONMENT))}
+    assert names == set(KNOWN) and not {*config_keys.KEYS} & {*config_keys.OF_ENVIRONMENT}
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_file_that_others_can_write_or_replace_is_refused(user, monkeypatch, t
     with pytest.raises(ConfigFileError, match=rf"can be written by everybody. Run: chmod go-w {path.parent}\."):
         limit_settings.jobs()
     path.parent.chmod(0o755), settings.reset()
-    monkeypatch.setattr(config_files.os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(config_files.trust, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
-    monkeypatch.setattr(config_files.trust, "folder_problem", lambda path, owners: None)
+    monkeypatch.setattr(config_keys.os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(config_keys.trust, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
+    monkeypatch.setattr(config_keys.trust, "folder_problem", lambda path, owners: None)
     if os.getuid() == 0:
         with pytest.raises(ConfigFileError, match=r"it belongs to user 0, not to you \(user 4711\)"):
             limit_settings.jobs()
@@ -240,7 +240,7 @@ def test_a_damaged_memory_is_not_used(user, tmp_path, damage):
 
 def test_without_a_parser_the_error_says_what_to_install(user, monkeypatch):
     user("jobs = 4")
-    monkeypatch.setattr(config_files.sys, "version_info", (3, 10))
+    monkeypatch.setattr(config_keys.sys, "version_info", (3, 10))
     imported = importlib.import_module
 
     def fail(name):

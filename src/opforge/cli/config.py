@@ -73,7 +73,7 @@ def settings_in_force() -> list[dict[str, Any]]:
     Raises ConfigFileError.
     """
     from opforge import settings
-    from opforge.config_files import KEYS, OF_ENVIRONMENT, variable_of
+    from opforge.config_keys import KEYS, OF_ENVIRONMENT, variable_of
 
     rows, checks = [], _checks()
     for name in sorted({*KEYS, *OF_ENVIRONMENT}):
