@@ -82,5 +82,5 @@ if "torch" in sys.modules:
         importlib.import_module(_host.BUILDERS[_name].partition(":")[0])
     # Where no look-up can be remembered, each first load of an op searches the layers and the store.
     if not importlib.import_module("opforge.cache.machine_folder").kept_folders():
-        for _module in ("opforge.builders.lookup.fit", "opforge.builders.spec.description", "opforge.cache.records.validity"):
-            importlib.import_module(_module)
+        for _module in ("builders.lookup.fit", "builders.spec.description", "cache.records.validity"):
+            importlib.import_module(f"opforge.{_module}")
