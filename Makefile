@@ -6,10 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
-LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks examples setup.py .ci
-# The public modules: the reference documents them, and a test requires docstrings of their names.
-PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.aio opforge.ops.triton opforge.builders.setuptools \
-	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
+LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks docs examples setup.py .ci
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
 FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive offers
@@ -65,7 +62,8 @@ fuzz: $(STAMP)
 	done
 
 docs: $(STAMP)
-	$(BIN)/python -W error::UserWarning -m pdoc --docformat google --output-directory docs/_build $(PUBLIC)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir .cache/doctrees . docs/_build
+	$(BIN)/python docs/opforge_docs/links.py docs/_build
 
 # The files of a release, in dist/: docs/releasing.md. `dist-check` makes them twice and compares every byte.
 dist: $(STAMP)

@@ -44,24 +44,25 @@ def main() -> None:
     os.makedirs(options.folder, exist_ok=True)
     for name in os.listdir(options.folder):
         os.unlink(os.path.join(options.folder, name))
-    release(options.folder, options.processors)
+    commit = git("rev-parse", "HEAD")
+    release(commit, options.folder, options.processors)
     if options.twice:
         with tempfile.TemporaryDirectory() as second:
-            release(second, options.processors)
+            release(commit, second, options.processors)
             compare(options.folder, second)
     for name in sorted(os.listdir(options.folder)):
         print(f"{os.path.getsize(os.path.join(options.folder, name)):>9} {name}")
 
 
-def release(into: str, processors: list[str]) -> None:
-    """Makes every file of the release in a folder."""
-    commit, epoch = git("rev-parse", "HEAD"), git("log", "-1", "--format=%ct")
+def release(commit: str, into: str, processors: list[str]) -> None:
+    """Makes every file of the release of a commit in a folder."""
+    epoch = git("log", "-1", "--format=%ct", commit)
     env = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "ZIG_GLOBAL_CACHE_DIR") if name in os.environ}
     env |= {"SOURCE_DATE_EPOCH": epoch, "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
     with tempfile.TemporaryDirectory() as work:
         env["OPFORGE_CACHE_DIR"] = os.path.join(work, "cache")
         source = os.path.join(work, "source")
-        unpack(subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], check=True, capture_output=True).stdout, source)
+        unpack(subprocess.run(["git", "-C", ROOT, "archive", commit], check=True, capture_output=True).stdout, source)
         build(source, "--sdist", into, env)
         sdist = only(into, ".tar.gz")
         repack(sdist, int(epoch))
