@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, InspectionError, PortError
+    from .commands import ArchiveError, BenchFileError, InspectionError, PortError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "ArchiveError": "commands",
+    "BenchFileError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
     "CoresError": "launch",
@@ -83,6 +84,7 @@ __all__ = [
     "AcceleratorInUseError",
     "AcceleratorUnavailableError",
     "ArchiveError",
+    "BenchFileError",
     "BuildError",
     "BuildForbiddenError",
     "BuildResourceError",
