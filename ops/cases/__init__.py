@@ -12,7 +12,17 @@ from .form import OURS, Call, Case, MissingError, Place, Seconds
 __all__ = ["CASES", "OURS", "Call", "Case", "MissingError", "Place", "Seconds", "load_cases"]
 
 CASES: dict[str, str] = {
+    "AsyncIOBuilder": "opforge.ops.aio.cases:ASYNC_IO",
+    "CPUAdagradBuilder": "opforge.ops.optimizers.cases:CPU_ADAGRAD",
     "CPUAdamBuilder": "opforge.ops.optimizers.cases:CPU_ADAM",
+    "CPULionBuilder": "opforge.ops.optimizers.cases:CPU_LION",
+    "FPQuantizerBuilder": "opforge.ops.fp_quantizer_cases:FP_QUANTIZER",
+    "FusedAdamBuilder": "opforge.ops.optimizers.cases:FUSED_ADAM",
+    "FusedLambBuilder": "opforge.ops.optimizers.cases:FUSED_LAMB",
+    "FusedLionBuilder": "opforge.ops.optimizers.cases:FUSED_LION",
+    "PinMemoryBuilder": "opforge.ops.pinned_cases:PIN_MEMORY",
+    "QuantizerBuilder": "opforge.ops.quantizer_cases:QUANTIZER",
+    "UtilsBuilder": "opforge.ops.byte_tensor_cases:UTILS",
 }
 """Builder -> "module:name" of its cases, a tuple of Case. The modules import torch only when a case runs."""
 

@@ -81,8 +81,8 @@ class Case:
     """GB/s, 1000/s, or us if only the time of a call counts."""
     size_unit: str = "elements"
     dtypes: tuple[str, ...] = ("float32",)
-    quick: tuple[int, ...] = ()
-    """The sizes that --quick measures, with the first dtype only. By default the middle one."""
+    quick: tuple[int, ...] | None = None
+    """The sizes that --quick measures, with the first dtype only. By default the middle one; () for none."""
     goals: Mapping[str, float | Mapping[int, float]] = field(default_factory=dict)
     """Contender, or "ceiling" -> how many times as fast ours must be; by size, if it depends on it."""
     processor_goals: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Case:
 
     def quick_sizes(self) -> tuple[int, ...]:
         """Returns the sizes that --quick measures."""
-        return self.quick or (self.sizes[len(self.sizes) // 2],)
+        return (self.sizes[len(self.sizes) // 2],) if self.quick is None else self.quick
 
     def goal(self, contender: str, size: int) -> float | None:
         """Returns how many times as fast as a contender ours must be at a size. None if there is no goal."""

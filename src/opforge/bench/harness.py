@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 
 Timer = Callable[[Callable[[], object], int], float]
 """(call, number of calls) -> seconds of one call."""
+FEWEST = 5
+"""Rounds that are kept of contenders that take longer than planned."""
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "median": statistics.median,
@@ -40,6 +43,8 @@ def take_turns(
     warmup: int = 1,
     inner: int | Mapping[str, int] = 1,
     pause: float = 0.0,
+    mirrored: bool = False,
+    seconds: float = math.inf,
     timer: Timer | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, list[float]]:
@@ -52,6 +57,8 @@ def take_turns(
         inner: Calls per turn, for a call that is too short for the clock; one number for all, or by contender.
         pause: Seconds of sleep before each turn. Threads of the previous contender may still spin while they wait for
             work; they fall asleep in the meantime.
+        mirrored: Whether every second round is in the reverse order, so that none always follows the same other.
+        seconds: After this time no round begins, once there are FEWEST.
         timer: Runs a call a number of times and returns the seconds of one call. By default host_timer().
         sleep: Sleeps for a number of seconds.
 
@@ -61,16 +68,19 @@ def take_turns(
     timer = timer or host_timer()
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     calls = {name: inner if isinstance(inner, int) else inner[name] for name in contenders}
+    order, ends = list(contenders), time.perf_counter() + seconds
     collects = gc.isenabled()
     gc.disable()
     try:
         for turn in range(-warmup, rounds):
-            for name, call in contenders.items():
+            if turn >= FEWEST and time.perf_counter() > ends:
+                break
+            for name in order[:: -1 if mirrored and turn % 2 else 1]:
                 if pause:
                     sleep(pause)
-                seconds = timer(call, calls[name])
+                sample = timer(contenders[name], calls[name])
                 if turn >= 0:
-                    samples[name].append(seconds)
+                    samples[name].append(sample)
     finally:
         if collects:
             gc.enable()

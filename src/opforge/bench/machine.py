@@ -24,6 +24,7 @@ def describe(device: str = "cpu") -> dict[str, Any]:
         "opforge": _version("opforge"),
         "compiler": _compiler_version(),
         "device": _device_name(device),
+        "threads": _threads(),
         "load_average": list(os.getloadavg()),
     }
 
@@ -60,6 +61,12 @@ def _device_name(device: str) -> str:
     import torch
 
     return str(torch.cuda.get_device_name(0))
+
+
+def _threads() -> int:
+    """Returns the threads that torch uses for one operator, if this process has imported torch; otherwise 0."""
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch else 0
 
 
 def _cpu() -> str:

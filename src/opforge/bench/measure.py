@@ -32,7 +32,9 @@ class Effort(NamedTuple):
     """Seconds that a sample takes at least: short calls are repeated within it."""
 
 
-FULL, QUICK = Effort(4.0, 15, 61, 2e-3), Effort(0.4, 7, 31, 5e-4)
+LATE = 4
+"""After this many times the planned seconds no further round begins: other programs may slow a run down."""
+FULL, QUICK = Effort(4.0, 15, 61, 2e-3), Effort(0.25, 7, 31, 5e-4)
 MEMORY_FACTOR = 3
 """A case needs at most this many times the bytes that a call moves: inputs, the ceiling's buffers, the rivals' own."""
 
@@ -54,14 +56,21 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
     with tempfile.TemporaryDirectory(prefix=".opforge-bench-", dir=os.getcwd()) as folder, ExitStack() as stack:
         place = Place(size, dtype, device, folder, quick, stack)
         clock = clock_for(device)
-        calls = _calls(case, place, clock, result.missing)
-        result.inner, seconds = _repetitions(calls, clock, effort)
+        calls, measuring = _calls(case, place, clock, result.missing)
+        result.inner, seconds = _repetitions(calls, measuring, clock, effort)
         rounds = max(effort.fewest, min(effort.most, int(effort.seconds / sum(seconds.values()))))
         clock.processor.clear()
-        result.samples = take_turns(calls, rounds, inner=result.inner, pause=PAUSE, timer=clock)
-        for name, call in calls.items():
-            if times := clock.processor.get(call):
-                result.processor[name] = times[-rounds:]
+        result.samples = take_turns(
+            calls,
+            rounds,
+            warmup=0,
+            inner=result.inner,
+            pause=PAUSE,
+            mirrored=True,
+            seconds=LATE * effort.seconds,
+            timer=clock,
+        )
+        result.processor = {name: clock.processor[call] for name, call in calls.items() if call in clock.processor}
         result.own_work = max(_own_work(clock, result, name) for name in calls) if device == "cpu" else 0.0
     return result
 
@@ -99,15 +108,25 @@ def _check_memory(case: Case, amount: float) -> None:
         raise MissingError(f"it needs about {needed / 2**30:.1f} GiB of memory, and {left / 2**30:.1f} GiB are free")
 
 
-def _calls(case: Case, place: Place, clock: HostClock | DeviceClock, missing: dict[str, str]) -> dict[str, Call]:
-    """Returns the calls of the contenders that could be prepared and called once. The others go to `missing`."""
+def _calls(
+    case: Case, place: Place, clock: HostClock | DeviceClock, missing: dict[str, str]
+) -> tuple[dict[str, Call], dict[str, float]]:
+    """Prepares the contenders and calls each once. Those that cannot take part go to `missing`.
+
+    Returns:
+        The calls, and for those that measure themselves how long one took as a whole.
+    """
     inputs = case.setup(place)
     calls: dict[str, Call] = {}
+    measuring: dict[str, float] = {}
     for name, prepare in case.contenders.items():
         try:
             call = _distinct(prepare(inputs))
-            call()
+            began = time.perf_counter()
+            outcome = call()
             clock.wait()  # an error on the device is raised here
+            if isinstance(outcome, Seconds):
+                measuring[name] = time.perf_counter() - began
         except MissingError as error:
             if name == OURS:
                 raise
@@ -119,7 +138,7 @@ def _calls(case: Case, place: Place, clock: HostClock | DeviceClock, missing: di
             missing[name] = f"it failed: {type(error).__name__}: {lines[0][:200] if lines else ''}"
         else:
             calls[name] = call
-    return calls
+    return calls, measuring
 
 
 def _distinct(call: Callable[[], Any]) -> Call:
@@ -128,20 +147,19 @@ def _distinct(call: Callable[[], Any]) -> Call:
 
 
 def _repetitions(
-    calls: Mapping[str, Call], clock: HostClock | DeviceClock, effort: Effort
+    calls: Mapping[str, Call], measuring: Mapping[str, float], clock: HostClock | DeviceClock, effort: Effort
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Returns the calls in a sample, and the seconds that a sample takes, by contender."""
-    inner, seconds = {}, {}
+    """Runs a round that is not kept. Returns the calls in a sample, and the seconds that a sample takes."""
+    inner = dict.fromkeys(measuring, 1)
     for name, call in calls.items():
-        began = time.perf_counter()
-        alone = clock(call, 1)
-        whole = time.perf_counter() - began
-        measures_itself = isinstance(call(), Seconds)
-        if alone < effort.sample and not measures_itself:
-            # The first call of a row may be slower than the others: a second estimate, from more of them.
-            alone = clock(call, max(1, min(1000, math.ceil(effort.sample / 4 / alone))))
-        inner[name] = 1 if measures_itself else max(1, math.ceil(effort.sample / alone))
-        seconds[name] = (whole if measures_itself else alone * inner[name]) + PAUSE
+        if name not in inner:
+            inner[name] = max(1, min(1000, math.ceil(effort.sample / clock(call, 1))))
+    rehearsal = take_turns(calls, 1, warmup=0, inner=inner, pause=PAUSE, timer=clock)
+    seconds = {name: whole + PAUSE for name, whole in measuring.items()}
+    for name, (alone,) in rehearsal.items():
+        if name not in measuring:
+            inner[name] = max(1, math.ceil(effort.sample / alone))
+            seconds[name] = alone * inner[name] + PAUSE
     return inner, seconds
 
 

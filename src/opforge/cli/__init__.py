@@ -14,6 +14,7 @@ import opforge
 from .guard import GuardedGroup
 
 COMMANDS = {
+    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a ceiling; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
