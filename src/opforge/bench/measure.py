@@ -6,8 +6,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, Seconds
@@ -53,8 +53,7 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
     effort = QUICK if quick else FULL
     result = _empty(op, case, size, dtype, device)
     _check_memory(case, result.amount)
-    with tempfile.TemporaryDirectory(prefix=".opforge-bench-", dir=os.getcwd()) as folder, ExitStack() as stack:
-        place = Place(size, dtype, device, folder, quick, stack)
+    with make_place(size, dtype, device, quick) as place:
         clock = clock_for(device)
         calls, measuring = _calls(case, place, clock, result.missing)
         result.inner, seconds = _repetitions(calls, measuring, clock, effort)
@@ -73,6 +72,13 @@ def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool
         result.processor = {name: clock.processor[call] for name, call in calls.items() if call in clock.processor}
         result.own_work = max(_own_work(clock, result, name) for name in calls) if device == "cpu" else 0.0
     return result
+
+
+@contextmanager
+def make_place(size: int, dtype: str, device: str, quick: bool) -> Iterator[Place]:
+    """Gives a place, and ends and removes what the contenders leave in it."""
+    with tempfile.TemporaryDirectory(prefix=".opforge-bench-", dir=os.getcwd()) as folder, ExitStack() as stack:
+        yield Place(size, dtype, device, folder, quick, stack)
 
 
 def measurable(case: Case, device: str, quick: bool) -> list[tuple[int, str]]:

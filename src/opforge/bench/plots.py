@@ -63,20 +63,21 @@ def spread(result: Result, old: Result | None = None) -> str:
     """Returns a plot of all samples of one size: a row for each contender, its median marked."""
     figure, axes = _new([result], f"Samples at {texts.size(result.size, result.size_unit)}")
     names = ordered_contenders([result])
+    factor, unit = (1e6, "us") if max(max(times) for times in result.samples.values()) < 1e-3 else (1e3, "ms")
     for row, name in enumerate(reversed(names)):
         number = names.index(name)
         for run, offset, marker in ((result, 0.0, "o"), (old, -0.3, "x")):
             if run and name in run.samples:
-                times = [seconds * 1e6 for seconds in run.samples[name]]
+                times = [seconds * factor for seconds in run.samples[name]]
                 color = SERIES[number % len(SERIES)]
                 axes.plot(times, [row + offset] * len(times), marker, color=color, markersize=4, alpha=0.6)
-                middle = run.time(name).value * 1e6
+                middle = run.time(name).value * factor
                 axes.plot([middle, middle], [row + offset - 0.15, row + offset + 0.15], color=TEXT, linewidth=2)
     axes.set_yticks(range(len(names)), list(reversed(names)))
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.set_xscale("log")
     _log_ticks(axes.xaxis, axes.get_xlim())
-    axes.set_xlabel("time of a call (us)" + (f"; x: {OLD}" if old else ""))
+    axes.set_xlabel(f"time of a call ({unit})" + (f"; x: {OLD}" if old else ""))
     axes.set_ylabel("contender")
     return _svg(figure)
 
