@@ -56,7 +56,8 @@ def in_ranks(place: Place, ranks: int, function: str, **settings: str) -> Call:
     number = sum(1 for name in os.listdir(place.folder) if name.startswith("ranks"))
     folder = os.path.join(place.folder, f"ranks{number}")
     os.mkdir(folder)
-    processes = []
+    processes: list[subprocess.Popen[str]] = []
+    place.stack.callback(_end, processes)
     for rank in range(ranks):
         argument = json.dumps(asdict(Rank(rank, ranks, place.size, place.dtype, folder)))
         command = [sys.executable, "-m", "opforge.ops.cases.processes", function, argument]
@@ -70,7 +71,6 @@ def in_ranks(place: Place, ranks: int, function: str, **settings: str) -> Call:
                 stderr=errors,
                 text=True,
             )
-        place.stack.callback(_end, process)
         processes.append(process)
     for rank, process in enumerate(processes):
         _expect(process, "ready", _errors(folder, rank))
@@ -105,16 +105,19 @@ def _expect(process: subprocess.Popen[str], word: str, errors: str) -> str:
     raise MissingError(lines[-1] if lines else f"a rank ended with status {process.wait()}")
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream:
-            with suppress(BrokenPipeError):
-                stream.close()
-    try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _end(processes: list[subprocess.Popen[str]]) -> None:
+    """Closes the input of all ranks, then waits for each: a rank may wait for the others before it ends."""
+    for process in processes:
+        for stream in (process.stdin, process.stdout):
+            if stream:
+                with suppress(BrokenPipeError):
+                    stream.close()
+    for process in processes:
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def main() -> None:

@@ -140,11 +140,16 @@ def _calls(
         except Exception as error:  # rivals raise exceptions of any kind for what they do not support
             if name == OURS:
                 raise
-            lines = str(error).strip().splitlines()
-            missing[name] = f"it failed: {type(error).__name__}: {lines[0][:200] if lines else ''}"
+            missing[name] = f"it failed: {first_line(error)}"
         else:
             calls[name] = call
     return calls, measuring
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error as one line: its class, and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def _distinct(call: Callable[[], Any]) -> Call:

@@ -26,6 +26,7 @@ h3 { font-size: 1rem; } p.facts, li { color: var(--weak); font-size: 0.9rem; ove
 a { color: var(--series0); } .good { color: var(--good); } .bad { color: var(--bad); }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
 .plots svg { width: 100%; height: auto; max-width: 34rem; display: block; }
+.plots svg * { stroke-linejoin: round; stroke-linecap: butt; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.85rem; }
 th, td { padding: 0.15rem 0.6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }

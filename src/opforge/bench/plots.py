@@ -168,6 +168,6 @@ def _svg(figure: Any) -> str:
     # Elements of all plots share one page, and so one space of identifiers.
     prefix = re.sub(r"\W", "", title)
     text = re.sub(r'(id="|href="#|url\(#)', lambda match: match[0] + prefix, text)
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|style).*?</\1>", "", text.replace("xlink:href", "href"), flags=re.DOTALL)
     opening = rf'<svg viewBox="\1" role="img"><title>{html.escape(title)}</title>'
     return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', opening, text, count=1)

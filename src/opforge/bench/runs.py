@@ -10,7 +10,7 @@ from opforge.errors import OpforgeError
 from opforge.ops.cases import MissingError
 
 from . import machine
-from .measure import measure
+from .measure import first_line, measure
 from .results import Result, Run
 from .selection import Selected, points
 
@@ -54,8 +54,8 @@ def run(
             results.missing[f"{name}, {size} {item.case.size_unit}, {dtype}"] = str(error)
         except OpforgeError as error:
             results.missing[item.op] = str(error)
-        except (MemoryError, OSError, RuntimeError) as error:
-            results.missing[f"{name}, {size} {item.case.size_unit}, {dtype}"] = f"{type(error).__name__}: {error}"
+        except Exception as error:  # one case that fails must not lose the results of the others
+            results.missing[f"{name}, {size} {item.case.size_unit}, {dtype}"] = first_line(error)
         else:
             results.results.append(result)
             ends(result)
