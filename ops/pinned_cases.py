@@ -30,7 +30,7 @@ def _ours(place: Place) -> Call:
 def _torch(place: Place) -> Call:
     import torch
 
-    if not torch.cuda.is_available():
+    if not torch.accelerator.is_available():
         raise MissingError("it needs a GPU to lock memory")
     return lambda: torch.zeros(place.size, dtype=torch.uint8, pin_memory=True)
 

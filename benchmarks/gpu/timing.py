@@ -62,7 +62,7 @@ class Gpu:
             self.ends = time.monotonic() + 60 * minutes
         properties = torch.cuda.get_device_properties(0)
         self.name, self.memory = properties.name, properties.total_memory
-        self.clock = DeviceClock()
+        self.clock = DeviceClock(self.device)
         self.l2 = self.clock.l2
         self.target = f"cuda:sm_{properties.major}{properties.minor}"
         self.rounds = rounds

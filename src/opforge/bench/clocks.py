@@ -44,22 +44,21 @@ class HostClock:
 
 
 class DeviceClock:
-    """Events on the current CUDA device. The second cache is flushed before each sample."""
+    """Events on a device. Its second cache is flushed before each sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         import torch
 
-        self.torch: Any = torch
+        self.device: Any = torch.get_device_module(device)
         self.processor: dict[Call, list[float]] = {}
-        properties = torch.cuda.get_device_properties(0)
+        properties = self.device.get_device_properties(0)
         self.l2 = getattr(properties, "L2_cache_size", 0) or 64 << 20
-        self._flush = torch.empty(CACHES * self.l2, dtype=torch.int8, device="cuda")
+        self._flush = torch.empty(CACHES * self.l2, dtype=torch.int8, device=device)
 
     def __call__(self, call: Call, inner: int) -> float:
         """Returns the seconds that the device takes for one call."""
-        cuda = self.torch.cuda
-        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        cuda._sleep(AHEAD)
+        begin, end = self.device.Event(enable_timing=True), self.device.Event(enable_timing=True)
+        self.device._sleep(AHEAD)
         self._flush.zero_()
         begin.record()
         for _ in repeat(None, inner):
@@ -70,9 +69,9 @@ class DeviceClock:
 
     def wait(self) -> None:
         """Waits until the device has done all submitted work. Raises the errors of that work."""
-        self.torch.cuda.synchronize()
+        self.device.synchronize()
 
 
 def clock_for(device: str) -> HostClock | DeviceClock:
     """Returns the clock of a device: "cpu" or "cuda"."""
-    return HostClock() if device == "cpu" else DeviceClock()
+    return HostClock() if device == "cpu" else DeviceClock(device)

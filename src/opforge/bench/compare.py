@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from opforge.ops.cases.form import OURS
 
-from .medians import Median
+from .medians import Median, round_ratios, spread
 from .results import Key, Result, Run
 
 SAME, WORSE, BETTER = "same", "worse", "better"
@@ -21,7 +21,7 @@ class Change(NamedTuple):
     old: Result
     new: Result
     before: Median
-    """Our speed relative to the ceiling."""
+    """Our speed relative to the ceiling, with its spread."""
     now: Median
 
     @property
@@ -60,16 +60,19 @@ def compare(old: Run, new: Run) -> Comparison:
             left_out.append((key, "not in the old run"))
             continue
         earlier = before[key]
-        old_speed, new_speed = earlier.speed(OURS), result.speed(OURS)
-        if old_speed is None or new_speed is None:
-            run = "old" if old_speed is None else "new"
+        if not (earlier.ceiling_samples() and result.ceiling_samples()):
+            run = "new" if earlier.ceiling_samples() else "old"
             left_out.append((key, f"the {run} run has no ceiling ({', '.join(result.ceiling)})"))
         elif _ceilings(earlier) != _ceilings(result):
             names = f"{', '.join(_ceilings(earlier))} then, {', '.join(_ceilings(result))} now"
             left_out.append((key, f"another ceiling: {names}"))
         else:
-            changes.append(Change(key, earlier, result, old_speed, new_speed))
+            changes.append(Change(key, earlier, result, _speed(earlier), _speed(result)))
     return Comparison(changes, left_out)
+
+
+def _speed(result: Result) -> Median:
+    return spread(round_ratios(result.samples[OURS], result.ceiling_samples()))
 
 
 def _ceilings(result: Result) -> list[str]:

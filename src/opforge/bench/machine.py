@@ -60,7 +60,7 @@ def _device_name(device: str) -> str:
         return ""
     import torch
 
-    return str(torch.cuda.get_device_name(0))
+    return str(torch.get_device_module(device).get_device_name(0))
 
 
 def _threads() -> int:

@@ -43,9 +43,21 @@ def median(samples: Sequence[float]) -> Median:
     return Median(statistics.median(ordered), ordered[skipped], ordered[count - 1 - skipped])
 
 
+def spread(samples: Sequence[float]) -> Median:
+    """Returns the median with the span that two runs must leave to differ: its interval, and the middle half."""
+    value, ordered = median(samples), sorted(samples)
+    quarter = len(ordered) // 4
+    return Median(value.value, min(value.low, ordered[quarter]), max(value.high, ordered[-1 - quarter]))
+
+
 def speed_ratio(samples: Sequence[float], baseline: Sequence[float]) -> Median:
     """Returns how many times as fast as the baseline the samples are, from the ratio of each round."""
-    return median([other / own for own, other in zip(samples, baseline, strict=True)])
+    return median(round_ratios(samples, baseline))
+
+
+def round_ratios(samples: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """Returns how many times as fast as the baseline each sample is."""
+    return [other / own for own, other in zip(samples, baseline, strict=True)]
 
 
 def fastest(samples: Mapping[str, Sequence[float]], names: Sequence[str]) -> list[float]:

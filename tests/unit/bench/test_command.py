@@ -9,11 +9,11 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support import bench_runs
+from support.bench import bench_runs
 
 from opforge.cli import group
 
-OURS = "support.bench_cases:SLEEP"
+OURS = "support.bench.bench_cases:SLEEP"
 
 
 def bench(*words):
@@ -21,8 +21,12 @@ def bench(*words):
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, monkeypatch):
+    """The working folder, empty."""
+    path = tmp_path / "work"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
 
 
 @pytest.fixture
@@ -52,17 +56,17 @@ def test_the_cases_are_listed(not_measured):
     assert any(line[6] == "fio io_uring or fio libaio" for line in lines)
 
 
-def test_a_case_of_ones_own_is_measured_and_all_samples_are_written(tmp_path):
+def test_a_case_of_ones_own_is_measured_and_all_samples_are_written(folder):
     done = bench(OURS, "--quick", "--json", "run.json")
     assert done.exit_code == 0, done.output
     text = done.stdout
     assert "SIZE\tCONTENDER\tGB/s\tINTERVAL\tOF CEILING\tOURS IS" in text
-    assert "absent (support.bench_cases:SLEEP): it is not installed: install it" in text
-    assert "broken (support.bench_cases:SLEEP): it failed: ZeroDivisionError: no" in text
+    assert "absent (support.bench.bench_cases:SLEEP): it is not installed: install it" in text
+    assert "broken (support.bench.bench_cases:SLEEP): it failed: ZeroDivisionError: no" in text
     assert "1 measurement, 1 of 1 goals met" in text
     assert "% of a sample" in text
     assert "load" in text.splitlines()[-1]
-    record = json.loads((tmp_path / "run.json").read_text())
+    record = json.loads((folder / "run.json").read_text())
     assert record["results"][0]["samples"]["opforge"]
     assert sorted(os.listdir()) == ["run.json"]
 
@@ -92,9 +96,9 @@ def test_a_device_that_cannot_be_used_is_wrong_usage(not_measured):
 
 
 @pytest.mark.parametrize("option", ["--html", "--json"])
-def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(not_measured, tmp_path, option):
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(not_measured, folder, option):
     pytest.importorskip("matplotlib")
-    (tmp_path / "folder").mkdir()
+    (folder / "folder").mkdir()
     for path, problem in (
         ("missing/page", "it cannot be written: No such file or directory"),
         ("folder", "it is a folder"),
@@ -114,8 +118,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(not_mea
         ('{"format": "opforge-bench", "version": 99}', "its format has the version 99, expected 1"),
     ],
 )
-def test_an_old_run_that_cannot_be_used_is_refused_before_the_measurement(not_measured, tmp_path, text, problem):
-    (tmp_path / "old.json").write_text(text)
+def test_an_old_run_that_cannot_be_used_is_refused_before_the_measurement(not_measured, folder, text, problem):
+    (folder / "old.json").write_text(text)
     done = bench(OURS, "--compare", "old.json")
     assert done.exit_code == 1
     assert problem in done.stderr
@@ -155,7 +159,7 @@ def test_the_page_needs_matplotlib(not_measured, monkeypatch):
 
 
 def test_a_named_op_that_cannot_be_measured_is_a_failure():
-    done = bench("support.bench_cases:OURS_IS_MISSING", "--quick")
+    done = bench("support.bench.bench_cases:OURS_IS_MISSING", "--quick")
     assert done.exit_code == 1
     assert "it is not installed: install it" in done.stdout
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import bench_runs
+from support.bench import bench_runs
 
 COPY = [2.0] * 9
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import bench_cases
+from support.bench import bench_cases
 
-TESTS = os.path.dirname(os.path.dirname(bench_cases.__file__))
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(bench_cases.__file__)))
 PATH = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
 
 
@@ -78,7 +78,7 @@ def test_a_run_goes_on_after_an_op_that_cannot_be_measured():
     from opforge.bench.runs import run
     from opforge.bench.selection import select
 
-    selected = select(["support.bench_cases:OURS_IS_MISSING", "support.bench_cases:OURS_FAILS"])
+    selected = select(["support.bench.bench_cases:OURS_IS_MISSING", "support.bench.bench_cases:OURS_FAILS"])
     shown = []
     result = run(selected, "cpu", True, ends=lambda item: shown.append(item.case))
     assert shown == [item.case for item in result.results] == ["other"]
@@ -92,7 +92,7 @@ def test_the_ranks_of_a_contender_run_at_once_and_end():
     from opforge.ops.cases.processes import in_ranks
 
     with make_place(1024, "float32", "cpu", True) as place:
-        call = in_ranks(place, 2, "support.bench_cases:gloo", PYTHONPATH=PATH)
+        call = in_ranks(place, 2, "support.bench.bench_cases:gloo", PYTHONPATH=PATH)
         sample = call()
     assert 1e-6 < sample < 1
     assert sample.processor > 0
@@ -104,5 +104,5 @@ def test_the_reason_of_a_rank_that_fails_is_the_contenders():
     from opforge.ops.cases.processes import in_ranks
 
     with make_place(1024, "float32", "cpu", True) as place, pytest.raises(MissingError) as error:
-        in_ranks(place, 2, "support.bench_cases:fails_in_the_second_rank", PYTHONPATH=PATH)
+        in_ranks(place, 2, "support.bench.bench_cases:fails_in_the_second_rank", PYTHONPATH=PATH)
     assert str(error.value) == "RuntimeError: rank 1 has no luck"

@@ -8,7 +8,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from support import bench_runs
+from support.bench import bench_runs
 
 pytest.importorskip("matplotlib")
 TEXT = "text"

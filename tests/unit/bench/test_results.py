@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import bench_runs
+from support.bench import bench_runs
 
 from opforge.errors import BenchFileError
 
