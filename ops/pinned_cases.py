@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH, deepspeed
 
@@ -41,9 +43,8 @@ def _deepspeed(place: Place) -> Call:
 
 def _fill(place: Place) -> Call:
     """Returns what no allocation of so many zeros can do without: their writing, here to memory that is mapped."""
-    import torch
-
-    return torch.ones(place.size, dtype=torch.uint8).zero_
+    memory = ctypes.create_string_buffer(place.size)
+    return lambda: ctypes.memset(memory, 0, place.size)
 
 
 PIN_MEMORY = (

@@ -26,4 +26,6 @@ def size(value: float, unit: str) -> str:
         scaled, power = scaled / 1024, power + 1
     if unit == "bytes":
         return f"{scaled:g} {PREFIXES[power]}B"
+    if value == 1:
+        unit = unit.removesuffix("s")
     return f"{scaled:g}{' ' if power else ''}{PREFIXES[power]} {unit}"
