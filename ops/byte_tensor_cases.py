@@ -29,7 +29,8 @@ def _ours(inputs: Inputs) -> Call:
 
 def _deepspeed(inputs: Inputs) -> Call:
     place, tensors = inputs
-    cast = deepspeed(place, "deepspeed.ops.op_builder").UtilsBuilder().load().cast_to_byte_tensor
+    builders = deepspeed(place, "deepspeed.ops.op_builder", "UtilsBuilder")
+    cast = builders.UtilsBuilder().load().cast_to_byte_tensor
     return lambda: cast(tensors)
 
 

@@ -38,7 +38,8 @@ def _torch(place: Place) -> Call:
 
 
 def _deepspeed(place: Place) -> Call:
-    return _handle_call(place, deepspeed(place, "deepspeed.ops.op_builder").PinMemoryBuilder().load().pin_handle())
+    builders = deepspeed(place, "deepspeed.ops.op_builder", "PinMemoryBuilder")
+    return _handle_call(place, builders.PinMemoryBuilder().load().pin_handle())
 
 
 def _fill(place: Place) -> Call:

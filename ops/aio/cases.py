@@ -93,7 +93,7 @@ def _deepspeed(job: Job) -> Call:
 
     if not job.direct:
         raise MissingError("it opens files with O_DIRECT only, which this file system may not have")
-    op = deepspeed(job.place, "deepspeed.ops.op_builder").AsyncIOBuilder().load()
+    op = deepspeed(job.place, "deepspeed.ops.op_builder", "AsyncIOBuilder").AsyncIOBuilder().load()
     handle = op.aio_handle(MIB, job.depth, False, True, 1)
     tensor = handle.new_cpu_locked_tensor(job.size, torch.empty(0, dtype=torch.uint8))
     transfer = handle.sync_pread if job.verb == "read" else handle.sync_pwrite

@@ -105,7 +105,7 @@ def _torch(rule: Rule, **options: bool) -> Callable[[Memory], Call]:
 def _deepspeed(rule: Rule) -> Callable[[Memory], Call]:
     def prepare(memory: Memory) -> Call:
         module, _, name = rule.rival.partition(":")
-        kind = getattr(deepspeed(memory.place, module), name)
+        kind = getattr(deepspeed(memory.place, module, f"{rule.ours}Builder"), name)
         with contextlib.redirect_stdout(sys.stderr):
             return _step(kind(memory.params, **rule.options), memory, lambda: 100, rule.rival_states)
 

@@ -106,3 +106,31 @@ def test_the_reason_of_a_rank_that_fails_is_the_contenders():
     with make_place(1024, "float32", "cpu", True) as place, pytest.raises(MissingError) as error:
         in_ranks(place, 2, "support.bench.bench_cases:fails_in_the_second_rank", PYTHONPATH=PATH)
     assert str(error.value) == "RuntimeError: rank 1 has no luck"
+
+
+def test_a_build_of_deepspeed_that_does_not_end_is_ended_and_named(monkeypatch):
+    import importlib.util
+
+    from opforge.ops.cases import MissingError, Place, rivals
+
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("needs DeepSpeed")
+    processes = []
+    popen = rivals.subprocess.Popen
+    monkeypatch.setattr(
+        rivals.subprocess,
+        "Popen",
+        lambda *words, **options: processes.append(popen(*words, **options)) or processes[-1],
+    )
+    monkeypatch.setattr(rivals, "PATIENCE", 0.2)
+    for _ in range(2):  # the second does not wait again
+        with pytest.raises(MissingError) as error:
+            rivals.deepspeed(Place(1), "deepspeed.ops.op_builder", "CPUAdamBuilder")
+        assert str(error.value).startswith("CPUAdamBuilder().load() did not end within 0.2 s: ")
+    rivals._build_problem.cache_clear()
+    assert [process.poll() is not None for process in processes] == [True]
+    with pytest.raises(MissingError, match="not with --quick"):
+        rivals.deepspeed(Place(1, quick=True), "deepspeed.ops.op_builder", "CPUAdamBuilder")
+    monkeypatch.setenv("OPFORGE_DEEPSPEED", "1")
+    with pytest.raises(MissingError, match="OPFORGE_DEEPSPEED is set"):
+        rivals.deepspeed(Place(1), "deepspeed.ops.op_builder", "CPUAdamBuilder")
