@@ -9,7 +9,7 @@ PEERS := $(VENV)/.peers
 LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks examples setup.py
 # The public modules: the reference documents them, and a test requires docstrings of their names.
 PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.aio opforge.ops.triton opforge.builders.setuptools \
-	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
+	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed opforge.testing
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
 FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive offers

@@ -62,4 +62,10 @@ def error_of(kind: type[Exception] | tuple[type[Exception], ...], call: Callable
         value = call()
     except kind as error:
         return error
-    raise AssertionError(f"it returned {value!r}, expected an error: {reason}")
+    raise AssertionError(f"{reason}: expected an error, and it returned {shortened(value)}")
+
+
+def shortened(value: object) -> str:
+    """Returns the representation of a value in one line, at most 80 characters long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .contract import Contract, error_of, skip
+from .contract import Contract, shortened, skip
 from .tensors import (
     MARGIN,
     cloned,
@@ -46,7 +47,7 @@ class OpContract(Contract):
     refused_dtypes: Sequence[torch.dtype] = (torch.int64,)
     """If every floating-point argument has one of these dtypes, the op must raise an error."""
     strided: bool = True
-    """Whether the op takes tensors of any strides. If not, it must refuse them, and change nothing."""
+    """Whether the op takes tensors of any strides. If not, it may refuse some, and must then change nothing."""
     special_values: bool = True
     """Whether NaN, infinity and -0 have the result that the reference has."""
     differentiable: bool = False
@@ -55,6 +56,8 @@ class OpContract(Contract):
     """Whether torch.compile must trace the op without a graph break."""
     backend: str = "aot_eager"
     """The backend of torch.compile; "inductor" also compiles, which takes longer."""
+    keywords: Mapping[str, Any] = types.MappingProxyType({})
+    """Keyword arguments of each call, of the op and of the reference."""
     outputs: Sequence[str] = ()
     """Names of arguments that the op only writes. They hold NaN before each call."""
     rtol: float | None = None
@@ -75,18 +78,22 @@ class OpContract(Contract):
         """Returns arguments for the op on the CPU: tensors, lists of tensors, numbers. Override it."""
         raise NotImplementedError(f"{type(self).__name__} must override inputs")
 
-    def reference(self, *arguments: Any) -> Any:
+    def reference(self, *arguments: Any, **keywords: Any) -> Any:
         """Returns what the op returns, then the new value of each argument that it changes. Override it.
 
         Floating-point arguments are in float64, and so are the results.
         """
         raise NotImplementedError(f"{type(self).__name__} must override reference")
 
-    @functools.cached_property
-    def op(self) -> Callable[..., Any]:
-        """The op of this test. The test is skipped if the machine lacks the device."""
+    def setup_method(self) -> None:
+        """Skips the test if this machine lacks the device."""
+        super().setup_method()
         if self.device != "cpu" and not torch.get_device_module(self.device).is_available():
             skip(f"there is no {self.device} device here")
+
+    @functools.cached_property
+    def op(self) -> Callable[..., Any]:
+        """The op of this test."""
         return self.make_op()
 
     # the tests
@@ -97,7 +104,7 @@ class OpContract(Contract):
             if self.differentiable:
                 arguments = mapped(arguments, _requiring_grad)
             try:
-                torch.library.opcheck(self.op, arguments, test_utils=tuple(self.opcheck_tests))  # type: ignore[arg-type]
+                torch.library.opcheck(self.op, arguments, dict(self.keywords), test_utils=tuple(self.opcheck_tests))  # type: ignore[arg-type]
             except Exception as error:
                 reason = "torch.compile and autograd rely on what it checks"
                 raise AssertionError(f"torch.library.opcheck fails for shape {shape}: {error} ({reason})") from error
@@ -110,7 +117,7 @@ class OpContract(Contract):
     def test_arguments_that_the_schema_does_not_mark_are_left_alone(self) -> None:
         arguments = self._arguments(self.shapes[-1], self.dtypes[0])
         before = cloned(arguments)
-        self.op(*arguments)
+        self.op(*arguments, **self.keywords)
         changed = set(self._changed_positions())
         for position, (argument, old) in enumerate(zip(arguments, before, strict=True)):
             if position not in changed:
@@ -153,10 +160,8 @@ class OpContract(Contract):
             for layout, lay_out in LAYOUTS.items():
                 arguments = mapped(self._arguments(shape, dtype), lay_out)
                 what = f"for shape {shape} and {dtype}, with tensors {layout}"
-                if self.strided:
+                if self.strided or not self._refuses(arguments, what):
                     self._compare(arguments, what)
-                elif not all(tensor.is_contiguous() for tensor in tensors_of(arguments)):
-                    self._is_refused(arguments, f"{what}: strided=False says that the op takes none")
 
     def test_nan_and_infinity_have_the_references_result(self) -> None:
         if not self.special_values:
@@ -168,7 +173,9 @@ class OpContract(Contract):
     def test_other_dtypes_are_refused(self) -> None:
         for dtype in self.refused_dtypes:
             arguments = converted(self._arguments(self.shapes[-1], self.dtypes[0]), dtype)
-            self._is_refused(arguments, f"for {dtype}: memory of another dtype would be read")
+            assert self._refuses(arguments, f"for {dtype}"), (
+                f"for {dtype}: expected an error, because memory of another dtype would be read; there was none"
+            )
 
     def test_gradients_agree_with_float64(self) -> None:
         if not self.differentiable:
@@ -177,7 +184,10 @@ class OpContract(Contract):
             for shape in self.shapes:
                 arguments = mapped(self._arguments(shape, dtype), _requiring_grad)
                 exact = mapped(converted(arguments, torch.float64), _requiring_grad)
-                results, expected = tensors_of(self.op(*arguments)), tensors_of(self.reference(*exact))
+                results, expected = (
+                    tensors_of(self.op(*arguments, **self.keywords)),
+                    tensors_of(self.reference(*exact, **self.keywords)),
+                )
                 torch.autograd.backward(results, [torch.ones_like(tensor) for tensor in results])
                 torch.autograd.backward(expected, [torch.ones_like(tensor) for tensor in expected])
                 for number, (tensor, double) in enumerate(zip(tensors_of(arguments), tensors_of(exact), strict=True)):
@@ -191,19 +201,23 @@ class OpContract(Contract):
     def test_torch_compile_traces_it_as_a_whole(self) -> None:
         if not self.compiled:
             skip("compiled=False")
-        op = self.op
+        op, keywords = self.op, self.keywords
         for dynamic in (False, True):
             torch._dynamo.reset()
             traced = torch.compile(
-                lambda *arguments: op(*arguments), fullgraph=True, backend=self.backend, dynamic=dynamic
+                lambda *arguments: op(*arguments, **keywords), fullgraph=True, backend=self.backend, dynamic=dynamic
             )
             for shape in (self.shapes[-1], self.shapes[-2]):
                 arguments = self._arguments(shape, self.dtypes[0])
                 others = cloned(arguments)
-                results, expected = tensors_of((traced(*arguments), arguments)), tensors_of((op(*others), others))
+                results, expected = (
+                    tensors_of((traced(*arguments), arguments)),
+                    tensors_of((op(*others, **keywords), others)),
+                )
                 is_same = len(results) == len(expected) and all(map(same, results, expected))
                 assert is_same, (
-                    f"torch.compile(dynamic={dynamic}) gives {results} for shape {shape}, expected {expected}: the fake"
+                    f"torch.compile(dynamic={dynamic}) gives {shortened(results)} for shape {shape}, expected"
+                    f" {shortened(expected)}: the fake"
                     " kernel or the schema describes another op"
                 )
 
@@ -232,9 +246,9 @@ class OpContract(Contract):
 
     def _compare(self, arguments: tuple[Any, ...], what: str) -> None:
         """Calls the op and compares what it returns and what it changes with the reference."""
-        expected = tensors_of(self.reference(*converted(arguments, torch.float64)))
+        expected = tensors_of(self.reference(*converted(arguments, torch.float64), **self.keywords))
         changed = self._changed_positions()
-        returned = self.op(*arguments)
+        returned = self.op(*arguments, **self.keywords)
         results = [*tensors_of(returned), *tensors_of([arguments[position] for position in changed])]
         assert len(results) == len(expected), (
             f"{what} there are {len(results)} results, and {len(expected)} of the reference: it returns what the op"
@@ -244,11 +258,21 @@ class OpContract(Contract):
             problem = difference(result, exact, *self._tolerances(result.dtype))
             assert not problem, f"{what} result {number} differs from the reference in float64: {problem}"
 
-    def _is_refused(self, arguments: tuple[Any, ...], reason: str) -> None:
-        before = cloned(arguments)
-        error_of(REFUSAL, lambda: self.op(*arguments), reason)
-        is_same = all(map(same, tensors_of(arguments), tensors_of(before)))
-        assert is_same, f"{reason}. It raised an error after it had changed its arguments: check all of them first"
+    def _refuses(self, arguments: tuple[Any, ...], what: str) -> bool:
+        """Returns whether the op refuses a copy of these arguments. Fails if it changes them before it does."""
+        copies = mapped(arguments, _clone_with_strides)
+        try:
+            self.op(*copies, **self.keywords)
+        except REFUSAL as error:
+            is_same = all(map(same, tensors_of(copies), tensors_of(arguments)))
+            assert is_same, f"{what}: it changed its arguments before it raised {error!r}: check all of them first"
+            return True
+        return False
+
+
+def _clone_with_strides(tensor: Tensor) -> Tensor:
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
 
 
 def _requiring_grad(tensor: Tensor) -> Tensor:

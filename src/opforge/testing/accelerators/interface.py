@@ -93,7 +93,9 @@ class InterfaceTests(AcceleratorTests):
 
     def test_the_reason_of_an_unavailable_device_is_a_text(self) -> None:
         reason = self.accelerator.unavailable_reason()
-        assert isinstance(reason, str), f"unavailable_reason() is {reason!r}, expected a text: `opforge report` shows it"
+        assert isinstance(reason, str), (
+            f"unavailable_reason() is {reason!r}, expected a text: `opforge report` shows it"
+        )
 
     def test_predicates_return_bools(self) -> None:
         for name in PREDICATES:
