@@ -29,6 +29,7 @@ COMMANDS = {
     "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),
     "mirror": ("opforge.cli.remote.mirror:command", "Copy a remote to another store."),
     "remote": ("opforge.cli.remote.commands:group", "Publish to a remote; list, verify and clean it."),
+    "new": ("opforge.cli.new:command", "Create a project of an op or an accelerator."),
     "publish": ("opforge.cli.kernels.publish:publish", "Sign a kernel package and publish it to a remote."),
     "remove": ("opforge.cli.kernels.install:remove", "Remove installed kernel packages."),
     "report": (

@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, InspectionError, PortError
+    from .commands import ArchiveError, InspectionError, PortError, ProjectError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -71,6 +71,7 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
@@ -115,6 +116,7 @@ __all__ = [
     "OpforgeError",
     "PackError",
     "PortError",
+    "ProjectError",
     "PrebuiltRequiredError",
     "PublishError",
     "RemoteError",
