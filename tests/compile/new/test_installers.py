@@ -47,10 +47,10 @@ def wheels(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(wheels):
     """The variables by which pip and uv find this opforge, and choose the versions that are tested here."""
-    found = " ".join(filter(None, [os.environ.get("PIP_FIND_LINKS"), str(wheels)]))
+    links = " ".join(filter(None, [os.environ.get("PIP_FIND_LINKS"), str(wheels)]))
     constraints = os.path.join(CHECKOUT, "constraints.txt")
-    uv = {"UV_FIND_LINKS": found.replace(" ", ","), "UV_BUILD_CONSTRAINT": constraints, "UV_LINK_MODE": "symlink"}
-    return {"PIP_FIND_LINKS": found, "PIP_CONSTRAINT": constraints, **uv}
+    uv = {"UV_FIND_LINKS": links.replace(" ", ","), "UV_BUILD_CONSTRAINT": constraints, "UV_LINK_MODE": "symlink"}
+    return {"PIP_FIND_LINKS": links, "PIP_CONSTRAINT": constraints, **uv}
 
 
 @pytest.fixture
