@@ -49,7 +49,7 @@ def settings(wheels):
     """The variables by which pip and uv find this opforge, and choose the versions that are tested here."""
     links = " ".join(filter(None, [os.environ.get("PIP_FIND_LINKS"), str(wheels)]))
     constraints = os.path.join(CHECKOUT, "constraints.txt")
-    uv = {"UV_FIND_LINKS": links.replace(" ", ","), "UV_BUILD_CONSTRAINT": constraints, "UV_LINK_MODE": "symlink"}
+    uv = {"UV_FIND_LINKS": links.replace(" ", ","), "UV_BUILD_CONSTRAINT": constraints}
     return {"PIP_FIND_LINKS": links, "PIP_CONSTRAINT": constraints, **uv}
 
 
