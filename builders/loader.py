@@ -94,10 +94,10 @@ class LoadedOp:
     def __repr__(self) -> str:
         return str(importlib.import_module(REPRESENTATION).op_text(self))
 
-    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))  # type: ignore[assignment]
+    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))
 
 
-REPRESENTATION = "opforge.builders.inspection.representation"  # imported on use: no load needs it
+REPRESENTATION = "opforge.builders.display.representation"  # imported on use: no load needs it
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 

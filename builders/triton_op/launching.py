@@ -63,14 +63,14 @@ class TritonOp:
         return sorted({*super().__dir__(), *self._functions, *self._attributes})
 
     def __repr__(self) -> str:
-        from opforge.builders.inspection import representation
+        from opforge.builders.display import representation
 
         return representation.python_op_text(self, self._functions, self._attributes["origin"])
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
         """What help() shows: the functions with their signatures."""
-        from opforge.builders.inspection import representation
+        from opforge.builders.display import representation
 
         return representation.python_op_help(self, self._functions, self._attributes["origin"])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
-    "completion": ("opforge.cli.completion:command", "Print the script that completes words in a shell."),
+    "completion": ("opforge.cli.completion.shells:command", "Print the script that completes words in a shell."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
     "list": ("opforge.cli.kernels.show:list_command", "List the installed kernel packages."),
@@ -97,7 +97,7 @@ def _prepare_streams() -> None:
 def _prepare_completion(variable: str) -> None:
     """Registers our completion for bash if the shell asks for completions by this variable."""
     if variable in os.environ:
-        importlib.import_module("opforge.cli.completion")
+        importlib.import_module("opforge.cli.completion.shells")
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
-from . import completed_names, messages
+from .completion import messages
+from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, error_text, json_option
 from .output import counted, emit_json
 from .selection import Selected, all_targets, select, target_option

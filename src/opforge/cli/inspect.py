@@ -12,8 +12,9 @@ from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
 from opforge.symbols import demangled
 
-from . import completed_names, messages
 from .cache.entries import entries_of_op, entries_with_key, named_or_offered
+from .completion import messages
+from .completion import names as completed_names
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
 from .selection import all_targets, select, target_option

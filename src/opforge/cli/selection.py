@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from opforge.accelerator.target import CPU_ARCHS, Target
-from opforge.cli import completed_names
+from opforge.cli.completion import names as completed_names
 from opforge.cli.messages import show
 from opforge.errors import BuilderError, OpIncompatibleError, SettingError, UnknownAcceleratorError
 

@@ -96,7 +96,7 @@ def answers(line, breaks=" \t:", **env):
         "import sys\nfrom opforge.cli import main\nsys.argv[0] = 'opforge'\n"
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules)\n"
     )
-    names = {"OPFORGE_LINE": line, "OPFORGE_BREAKS": breaks, "_OPFORGE_COMPLETE": "bash_complete", **env}
+    names = {"_OPFORGE_LINE": line, "_OPFORGE_BREAKS": breaks, "_OPFORGE_COMPLETE": "bash_complete", **env}
     *lines, has_torch = child_processes.run_python(code, env=names).split()
     return [value.removeprefix("plain,") for value in lines], has_torch == "True"
 
@@ -120,15 +120,20 @@ def test_bash_gets_what_follows_a_colon_only_if_it_divides_words_there():
 
 def test_the_names_of_commands_are_completed_without_importing_the_commands():
     code = (
-        "import os, sys\nos.environ.update(OPFORGE_LINE='opforge c', _OPFORGE_COMPLETE='bash_complete')\n"
+        "import os, sys\nos.environ.update(_OPFORGE_LINE='opforge c', _OPFORGE_COMPLETE='bash_complete')\n"
         "from opforge.cli import main\nsys.argv[0] = 'opforge'\ntry:\n    main()\nfinally:\n"
         "    print(*[name for name in sys.modules if name.startswith('opforge.cli.') or name == 'rich'])\n"
     )
     *lines, modules = child_processes.run_python(code).splitlines()
     assert lines == ["plain,cache", "plain,compile-commands", "plain,completion", "plain,config"]
-    assert set(modules.split()) <= {"opforge.cli.guard", "opforge.cli.messages", "opforge.cli.completion"}
+    assert set(modules.split()) <= {
+        "opforge.cli.guard",
+        "opforge.cli.messages",
+        "opforge.cli.completion",
+        "opforge.cli.completion.shells",
+    }
 
 
 def test_another_shell_is_refused_with_those_that_there_are():
-    process = child_processes.run_command("main", "completion", "tcsh")
+    process = child_processes.run_command("completion", "tcsh")
     assert process.returncode == 2 and "'bash', 'zsh', 'fish'" in process.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli import completed_names
+from opforge.cli.completion import names as completed_names
 from opforge.cli.selection import normalized
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli import completed_names, messages
+from opforge.cli.completion import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import age_text, emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli import completed_names
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option

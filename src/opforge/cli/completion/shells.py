@@ -7,7 +7,7 @@ import os
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
-from .guard import Guarded
+from opforge.cli.guard import Guarded
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAMS = ("opforge", "build-ops")
@@ -20,7 +20,7 @@ BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n' completion kind value
     COMPREPLY=()
-    for completion in $(OPFORGE_LINE="${COMP_LINE:0:COMP_POINT}" OPFORGE_BREAKS="$COMP_WORDBREAKS" \\
+    for completion in $(_OPFORGE_LINE="${COMP_LINE:0:COMP_POINT}" _OPFORGE_BREAKS="$COMP_WORDBREAKS" \\
             %(complete_var)s=bash_complete "$1"); do
         IFS=',' read -r kind value <<<"$completion"
         case "$kind" in
@@ -44,7 +44,7 @@ class Bash(BashComplete):
         """Returns the words before the one that is being typed, and that one."""
         from click.shell_completion import split_arg_string
 
-        line = os.environ.get("OPFORGE_LINE", "")
+        line = os.environ.get("_OPFORGE_LINE", "")
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         return words, incomplete
@@ -53,7 +53,7 @@ class Bash(BashComplete):
         """Returns a completion as one line: only what follows the last colon, if bash takes that for the word."""
         value = str(item.value)
         _words, incomplete = self.get_completion_args()
-        if ":" in os.environ.get("OPFORGE_BREAKS", "") and ":" in incomplete:
+        if ":" in os.environ.get("_OPFORGE_BREAKS", "") and ":" in incomplete:
             value = value[incomplete.rindex(":") + 1 :]
         return f"{item.type},{value}"
 
@@ -76,7 +76,7 @@ def command(shell: str) -> None:
     fish:  opforge completion fish > ~/.config/fish/completions/opforge.fish
     Or, in this shell alone:  eval "$(opforge completion bash)"
     """
-    from . import group
+    from opforge.cli import group
 
     kind = get_completion_class(shell)
     assert kind is not None
