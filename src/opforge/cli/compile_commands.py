@@ -13,7 +13,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
-from .completion import messages
+from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, error_text, json_option
 from .output import counted, emit_json

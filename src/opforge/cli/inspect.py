@@ -12,8 +12,8 @@ from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
 from opforge.symbols import demangled
 
+from . import messages
 from .cache.entries import entries_of_op, entries_with_key, named_or_offered
-from .completion import messages
 from .completion import names as completed_names
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.cli.completion import messages
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text

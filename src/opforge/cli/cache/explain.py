@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli.completion import messages
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import age_text, emit_json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli.completion import messages
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text

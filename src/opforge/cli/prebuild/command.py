@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli.completion import messages
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
