@@ -8,13 +8,15 @@ import click
 
 from opforge.new.project import KINDS, create
 
-from .guard import Guarded
+from .guard import Guarded, json_option
+from .output import emit_json
 
 
 @click.command("new", cls=Guarded)
 @click.argument("path", metavar="NAME")
 @click.option("--kind", type=click.Choice(tuple(KINDS)), default="cpu", show_default=True, help="What it is for.")
-def command(path: str, kind: str) -> None:
+@json_option
+def command(path: str, kind: str, as_json: bool) -> None:
     """Create a project of an op, or of an accelerator.
 
     NAME is the new folder, and its last part the name of the package. The project has an op that works, its tests
@@ -28,6 +30,9 @@ def command(path: str, kind: str) -> None:
       opforge new acme --kind accelerator
     """
     files = create(path, kind)
+    if as_json:
+        emit_json({"files": files})
+        return
     for file in files:
         click.echo(os.path.join(path, os.path.relpath(file, path)))
     click.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -42,6 +43,8 @@ def test_the_command_lists_the_files_and_says_what_is_next(tmp_path, monkeypatch
     names = sorted(os.path.join("ops/my-relu", name) for name in texts(tmp_path / "ops" / "my-relu"))
     assert sorted(result.stdout.split()) == names
     assert "cd ops/my-relu\n  pip install" in result.stderr
+    result = CliRunner().invoke(group, ["new", "ops/other", "--kind", "triton", "--json"])
+    assert "ops/other/other/kernels/squared_relu.py" in json.loads(result.stdout)["files"]
     assert {"ops/my-relu/my_relu/csrc/squared_relu.cpp", "ops/my-relu/.github/workflows/wheels.yml"} <= set(names)
 
 
