@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class ToolchainContract(Contract):
     """What every toolchain guarantees. It is tested with the compiler of this machine, and skipped without one.
 
-    class TestAcmecc(ToolchainContract):
-        device, other_device = "acme", "cpu"
+        class TestAcmecc(ToolchainContract):
+            device, other_device = "acme", "cpu"
 
-        def make_toolchain(self):
-            return Acme(*self.places())
+            def make_toolchain(self):
+                return Acme(*self.places())
 
-        def make_builder(self):
-            return AcmeScaleBuilder()
+            def make_builder(self):
+                return AcmeScaleBuilder()
+
+    Without `make_builder` nothing is built.
     """
 
     device: str = ""
