@@ -1,6 +1,6 @@
 """The contracts of accelerators, toolchains and ops, as tests for packages that add one.
 
-A contract is a class of tests. A subclass says what is tested:
+A contract is a class of tests. A subclass says what is tested::
 
     from opforge.testing import OpContract
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class ToolchainContract(Contract):
-    """What every toolchain guarantees. It is tested with the compiler of this machine, and skipped without one.
+    """What every toolchain guarantees.
+
+    It is tested with the compiler of this machine, and skipped without one::
 
         class TestAcmecc(ToolchainContract):
             device, other_device = "acme", "cpu"

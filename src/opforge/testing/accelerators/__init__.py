@@ -10,7 +10,9 @@ from .streams import StreamTests
 
 
 class AcceleratorContract(InterfaceTests, DeviceTests, MemoryTests, StreamTests, CostTests):
-    """What every accelerator guarantees. It is tested on its own device, and skipped where that cannot be used.
+    """What every accelerator guarantees.
+
+    It is tested on its own device, and skipped where that cannot be used::
 
         class TestAcme(AcceleratorContract):
             def make_accelerator(self):
