@@ -30,8 +30,7 @@ _registered: dict[str, str] = {}
 _torch_ops: set[str] = set()
 """The names of the loaded ops of the `torch` ABI."""
 _owners: dict[str, str] = {}
-"""Public namespace in torch.ops -> the op of the `torch` ABI that defines ops in it. Another version of that op gets
-namespaces of its own."""
+"""Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
 _namespaces: dict[str, list[str]] = {}
 """Entry key -> the namespaces in torch.ops that hold its ops."""
 _fakes: dict[str, Callable[..., Any]] = {}
@@ -61,7 +60,7 @@ class LoadedOp:
     """A loaded op: its functions as attributes.
 
     `path` is the library, `origin` where it came from, `result` its key, unless the op has a function of that name.
-    `__file__` is always the library, and `__entry__` the entry, which has all three.
+    `__file__` is always the library, and `__entry__` the entry. `help(op)` shows the functions' schemas.
     """
 
     def __init__(self, name: str, entry: Entry, find: Callable[[str], Any], names: tuple[str, ...]) -> None:
@@ -93,19 +92,20 @@ class LoadedOp:
         raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
-        return f"<op {self.__name__!r} ({self.__entry__.origin}) from {self.__file__}>"
+        return str(importlib.import_module(REPRESENTATION).op_text(self))
+
+    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))
 
 
-ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}
-"""Attributes of a loaded op -> those of its entry."""
+REPRESENTATION = "opforge.builders.display.representation"  # imported on use: no load needs it
+ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
 def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
     """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
-    Two versions of one op can be loaded together: the first has the public name, `torch.ops.<namespace>.<op>`, a later
-    one a namespace with a suffix. `fakes` replace earlier ones. Other signatures return another object, and the
-    first keeps its own. Raises LoadError, NamespaceClashError.
+    Of two versions of one op, the first has the public name, `torch.ops.<namespace>.<op>`, a later one a namespace with
+    a suffix. `fakes` replace earlier ones. Other signatures give another object. Raises LoadError, NamespaceClashError.
     """
     with lock:
         abi = entry.record["abi"]

@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
+    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError, ProjectError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -73,6 +73,7 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
@@ -120,6 +121,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProjectError",
     "PublishError",
     "RemoteError",
     "SettingError",
