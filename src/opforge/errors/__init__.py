@@ -35,6 +35,7 @@ from .base import (
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, InspectionError, PortError
+    from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -56,6 +57,7 @@ _FILES = {
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
+    "GroupError": "groups",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
