@@ -1,19 +1,14 @@
 #include "collectives.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 namespace opforge::shm {
 
 namespace {
 
-size_t tune(const char* name, size_t value) {
-    const char* text = std::getenv(name);
-    return text ? std::strtoull(text, nullptr, 10) : value;
-}
-const size_t kChunk = tune("SHM_CHUNK", kSlotBytes);
-const size_t kShared = tune("SHM_SHARED", 32 << 10);
+// Up to this size, and between two ranks always, every rank reduces everything: that is one wait instead of two.
+constexpr size_t kWholeBytes = 16 << 10;
 
 const char* at(const void* data, size_t bytes) { return static_cast<const char*>(data) + bytes; }
 char* at(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
@@ -59,7 +54,7 @@ struct Slice {
 
 // Every rank reduces everything: one step for each chunk.
 void reduce_whole(Group& group, Group::Turn& turn, char* data, size_t count, size_t size, Reduction reduce) {
-    const size_t bytes = count * size, chunk = kChunk;
+    const size_t bytes = count * size, chunk = kSlotBytes;
     const void* inputs[kMostRanks];
     const auto fill = [&](size_t k, char* slot) { copy(slot, data + k * chunk, part(bytes, chunk, k)); };
     const auto consume = [&](size_t k, uint32_t step) {
@@ -73,7 +68,7 @@ void reduce_whole(Group& group, Group::Turn& turn, char* data, size_t count, siz
 // Every rank reduces its slice of each chunk, and copies the results of the others: two steps for each chunk. They
 // overlap: values of the next chunk are posted before this one's are reduced.
 void reduce_slices(Group& group, Group::Turn& turn, char* data, size_t count, size_t size, Reduction reduce) {
-    const size_t bytes = count * size, chunk = kChunk, steps = steps_for(bytes, chunk);
+    const size_t bytes = count * size, chunk = kSlotBytes, steps = steps_for(bytes, chunk);
     const uint32_t ranks = group.ranks(), self = group.rank();
     const void* inputs[kMostRanks];
     uint32_t values[2], results[2];
@@ -120,7 +115,7 @@ void barrier(Group& group, double seconds) {
 void all_reduce(Group& group, void* data, size_t count, uint32_t dtype, uint32_t op, double seconds) {
     Group::Turn turn(group, {kAllReduce, dtype, op, 0, count}, seconds);
     const size_t size = size_of(dtype);
-    const auto algorithm = count * size < kShared ? reduce_whole : reduce_slices;
+    const auto algorithm = group.ranks() == 2 || count * size <= kWholeBytes ? reduce_whole : reduce_slices;
     algorithm(group, turn, static_cast<char*>(data), count, size, reduction(dtype, op));
 }
 

@@ -17,12 +17,12 @@ constexpr size_t kLine = 64;
 // earlier one. So when all have posted step i, all have read step i - 3, and when a rank fills the slot of step i, all
 // have posted step i - 3 and read step i - 6. The number of slots divides 2^32, where steps begin at 0 again.
 constexpr size_t kSlots = 8;
-constexpr size_t kSlotBytes = 128 << 10;
+constexpr size_t kSlotBytes = 256 << 10;
 
 // A message from one rank to another goes through a ring of packets.
 constexpr size_t kPackets = 4;
 constexpr size_t kMostPacketBytes = 64 << 10;
-constexpr size_t kMessageBytes = 14 << 20;  // what a rank has at most for the messages that it sends
+constexpr size_t kMessageBytes = 13 << 20;  // what a rank has at most for the messages that it sends
 constexpr uint32_t kMostRanks = 512;
 
 // A word that others wait for, alone in its cache line.
