@@ -27,20 +27,28 @@ OPERATION_CODES = {name: code for code, name in enumerate(OPERATIONS)}
 
 
 def code(tensor: Tensor) -> int:
-    """Returns the number of a tensor's dtype. Raises TypeError or ValueError for a tensor that cannot be shared."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{type(tensor).__name__}, expected a tensor")
-    if not tensor.is_cpu or tensor.layout is not torch.strided:
-        kind = f"a tensor on {tensor.device}" if not tensor.is_cpu else f"a tensor of layout {tensor.layout}"
-        raise ValueError(f"{kind}: expected a dense one on the CPU")
+    """Returns the number of a tensor's dtype. Raises TypeError if there is none."""
     try:
         return CODES[tensor.dtype]
     except KeyError:
         raise TypeError(f"a tensor of {tensor.dtype}: expected one of {', '.join(NAMES)}") from None
 
 
+def check(tensor: Tensor) -> None:
+    """Raises TypeError or ValueError for what is not a dense tensor of the CPU."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{type(tensor).__name__}, expected a tensor")
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        kind = f"a tensor on {tensor.device}" if not tensor.is_cpu else f"a tensor of layout {tensor.layout}"
+        raise ValueError(f"{kind}: expected a dense one on the CPU")
+
+
 def memory(tensor: Tensor) -> Tensor:
-    """Returns the tensor itself if its elements lie in order without gaps, otherwise a copy that does."""
+    """Returns the tensor itself if its elements lie in order without gaps, otherwise a copy that does.
+
+    Raises what `check` raises.
+    """
+    check(tensor)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -49,8 +57,9 @@ def memory(tensor: Tensor) -> Tensor:
 def result(tensor: Tensor) -> Tensor:
     """Returns memory for the result that `tensor` gets: the tensor itself, or new memory if it has gaps.
 
-    Raises ValueError if several elements of the tensor are one, as after `expand`.
+    Raises what `check` raises, and ValueError if several elements of the tensor are one, as after `expand`.
     """
+    check(tensor)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):

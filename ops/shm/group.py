@@ -101,16 +101,15 @@ class Group:
         )
         dtypes.finish(output, data)
 
-    def all_gather(
-        self, outputs: Tensor | Sequence[Tensor], tensor: Tensor, timeout: float | None = None
-    ) -> None:
+    def all_gather(self, outputs: Tensor | Sequence[Tensor], tensor: Tensor, timeout: float | None = None) -> None:
         """Sets `outputs[i]` to rank i's tensor, for all ranks.
 
         `outputs` is a list with a tensor for each rank, or a tensor of as many times the elements. Raises TypeError,
         ValueError, GroupError.
         """
         parts = self._parts("outputs", outputs, tensor)
-        kind, data = dtypes.code(tensor), dtypes.memory(tensor)
+        data = dtypes.memory(tensor)
+        kind = dtypes.code(data)
         results = [dtypes.result(part) for part in parts]
         pointers = self._pointers(results)
         self._call(self._op.shm_all_gather, data.data_ptr(), pointers, data.nbytes, kind, timeout=timeout)
@@ -118,8 +117,9 @@ class Group:
 
     def broadcast(self, tensor: Tensor, source: int, timeout: float | None = None) -> None:
         """Replaces the tensor by that of the rank `source`. Raises TypeError, ValueError, GroupError."""
-        kind, root = dtypes.code(tensor), self._other("source", source)
+        root = self._other("source", source)
         data = dtypes.memory(tensor) if root == self.rank else dtypes.result(tensor)
+        kind = dtypes.code(data)
         self._call(self._op.shm_broadcast, data.data_ptr(), data.nbytes, kind, root, timeout=timeout)
         if root != self.rank:
             dtypes.finish(tensor, data)
@@ -129,11 +129,13 @@ class Group:
         for name, tensors in (("outputs", outputs), ("inputs", inputs)):
             if len(tensors) != self.size:
                 raise ValueError(f"{len(tensors)} {name}: expected {self.size}, one for each rank")
-        kinds = {dtypes.code(tensor) for tensor in (*outputs, *inputs)}
-        if len(kinds) != 1:
-            raise ValueError(f"tensors of {', '.join(sorted(dtypes.NAMES[kind] for kind in kinds))}: expected one dtype")
         memories = [dtypes.memory(tensor) for tensor in inputs]
         results = [dtypes.result(tensor) for tensor in outputs]
+        kinds = {dtypes.code(data) for data in (*memories, *results)}
+        if len(kinds) != 1:
+            raise ValueError(
+                f"tensors of {', '.join(sorted(dtypes.NAMES[kind] for kind in kinds))}: expected one dtype"
+            )
         sizes = [(ctypes.c_uint64 * self.size)(*(part.nbytes for part in parts)) for parts in (memories, results)]
         pointers = [self._pointers(memories), self._pointers(results)]
         arguments = (pointers[0], sizes[0], pointers[1], sizes[1], kinds.pop())
@@ -142,14 +144,14 @@ class Group:
 
     def send(self, tensor: Tensor, to: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends the tensor to a rank. Small ones are buffered. Raises TypeError, ValueError, GroupError."""
-        kind, data = dtypes.code(tensor), dtypes.memory(tensor)
-        peer = self._peer("to", to)
+        data, peer = dtypes.memory(tensor), self._peer("to", to)
+        kind = dtypes.code(data)
         self._call(self._op.shm_send, data.data_ptr(), data.nbytes, kind, peer, _tag(tag), timeout=timeout)
 
     def receive(self, tensor: Tensor, source: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sets the tensor to the next message of a rank with this tag. Raises TypeError, ValueError, GroupError."""
-        kind, data = dtypes.code(tensor), dtypes.result(tensor)
-        peer = self._peer("source", source)
+        data, peer = dtypes.result(tensor), self._peer("source", source)
+        kind = dtypes.code(data)
         self._call(self._op.shm_receive, data.data_ptr(), data.nbytes, kind, peer, _tag(tag), timeout=timeout)
         dtypes.finish(tensor, data)
 
@@ -189,9 +191,9 @@ class Group:
 
     def _parts(self, name: str, tensors: Tensor | Sequence[Tensor], part: Tensor) -> list[Tensor]:
         """Returns a tensor for each rank, with the elements of `part`. Raises TypeError, ValueError."""
-        dtypes.code(part)
+        dtypes.check(part)
         if isinstance(tensors, torch.Tensor):
-            dtypes.code(tensors)
+            dtypes.check(tensors)
             if tensors.numel() != self.size * part.numel():
                 raise ValueError(
                     f"{name} of {tensors.numel()} elements: expected {self.size} times the {part.numel()} of a rank"
@@ -207,7 +209,7 @@ class Group:
             if len(parts) != self.size:
                 raise ValueError(f"{len(parts)} {name}: expected {self.size}, one for each rank")
         for tensor in parts:
-            dtypes.code(tensor)
+            dtypes.check(tensor)
             if tensor.numel() != part.numel() or tensor.dtype != part.dtype:
                 raise ValueError(
                     f"{name} with a tensor of {tensor.numel()} {tensor.dtype}: expected {part.numel()} {part.dtype}"

@@ -38,17 +38,34 @@ class SharedMemoryGroup(ProcessGroup):
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         """Waits until all ranks have come. Raises what `Group` raises."""
         super().__init__(rank, size)
+        self._names: dict[str, str] = {}
         self._group = Group(store, rank, size, timeout.total_seconds())
         self._collectives = Lane()
         self._messages: dict[tuple[str, int], Lane] = {}
 
-    def getBackendName(self) -> str:  # torch's name
+    def getBackendName(self) -> str:
         """Returns "opforge_shm"."""
         return BACKEND
 
     def name(self) -> str:
         """Returns "opforge_shm"."""
         return BACKEND
+
+    def setGroupName(self, name: str) -> None:
+        """Sets the name that torch knows the group by."""
+        self._names["name"] = name
+
+    def getGroupName(self) -> str:
+        """Returns the name that torch knows the group by."""
+        return self._names.get("name", "")
+
+    def setGroupDesc(self, text: str) -> None:
+        """Sets what torch's messages call the group."""
+        self._names["text"] = text
+
+    def getGroupDesc(self) -> str:
+        """Returns what torch's messages call the group."""
+        return self._names.get("text", "undefined")
 
     def shutdown(self) -> None:
         """Leaves the group."""
@@ -133,9 +150,7 @@ class SharedMemoryGroup(ProcessGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(
-        self, output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any
-    ) -> CallInGroup:
+    def gather(self, output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> CallInGroup:
         """Gathers each input on the root."""
 
         def call() -> None:
@@ -147,9 +162,7 @@ class SharedMemoryGroup(ProcessGroup):
 
         return self._collective(call, output_lists, opts)
 
-    def scatter(
-        self, outputs: Sequence[Tensor], input_lists: Sequence[Sequence[Tensor]], opts: Any
-    ) -> CallInGroup:
+    def scatter(self, outputs: Sequence[Tensor], input_lists: Sequence[Sequence[Tensor]], opts: Any) -> CallInGroup:
         """Sends a tensor of the root to each rank."""
 
         def call() -> None:
@@ -161,9 +174,7 @@ class SharedMemoryGroup(ProcessGroup):
 
         return self._collective(call, outputs, opts)
 
-    def reduce_scatter(
-        self, outputs: Sequence[Tensor], input_lists: Sequence[Any], opts: Any = None
-    ) -> CallInGroup:
+    def reduce_scatter(self, outputs: Sequence[Tensor], input_lists: Sequence[Any], opts: Any = None) -> CallInGroup:
         """Reduces a tensor for each rank."""
         name = _operation(opts)
 
