@@ -8,7 +8,7 @@ PEERS := $(VENV)/.peers
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
 LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks examples setup.py
 # The public modules: the reference documents them, and a test requires docstrings of their names.
-PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.aio opforge.ops.triton opforge.builders.setuptools \
+PUBLIC := opforge opforge.accelerator opforge.errors opforge.ops opforge.ops.aio opforge.ops.shm opforge.ops.triton opforge.builders.setuptools \
 	opforge.builders.triton opforge.compat.cpp_extension opforge.compat.deepspeed
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'

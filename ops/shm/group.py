@@ -133,9 +133,8 @@ class Group:
         results = [dtypes.result(tensor) for tensor in outputs]
         kinds = {dtypes.code(data) for data in (*memories, *results)}
         if len(kinds) != 1:
-            raise ValueError(
-                f"tensors of {', '.join(sorted(dtypes.NAMES[kind] for kind in kinds))}: expected one dtype"
-            )
+            names = ", ".join(sorted(dtypes.NAMES[kind] for kind in kinds))
+            raise ValueError(f"tensors of {names}: expected one dtype")
         sizes = [(ctypes.c_uint64 * self.size)(*(part.nbytes for part in parts)) for parts in (memories, results)]
         pointers = [self._pointers(memories), self._pointers(results)]
         arguments = (pointers[0], sizes[0], pointers[1], sizes[1], kinds.pop())

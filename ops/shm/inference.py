@@ -1,4 +1,4 @@
-"""DeepSpeed's functions: `initialize`, `vector_kernel_level`, and the ops `torch.ops.deepspeed.inference_all_reduce(_)`.
+"""DeepSpeed's functions: `initialize`, `vector_kernel_level`, `torch.ops.deepspeed.inference_all_reduce(_)`.
 
 What differs: the ranks find out by themselves whether they share a host, and LOCAL_SIZE is not read. If they do not,
 the ops do not exist, and DeepSpeed uses the process group instead. Every dtype, size and stride is reduced.

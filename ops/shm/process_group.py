@@ -240,7 +240,7 @@ class SharedMemoryGroup(ProcessGroup):
 
     def _collective(self, call: Callable[[], None], value: Any, opts: Any) -> CallInGroup:
         is_async = getattr(opts, "asyncOp", True)
-        return self._collectives.run(call, [*value], is_async)
+        return self._collectives.run(call, value, is_async)
 
     def _rows(self, tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         size = self._group.size

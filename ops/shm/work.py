@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -69,6 +70,14 @@ class CallInGroup(Work):
         return self._value
 
 
+@functools.cache
+def ended() -> CallInGroup:
+    """Returns the work of every call that ended before it returned: making one costs more than a small call."""
+    work = CallInGroup(())
+    work.finish(None)
+    return work
+
+
 class Lane:
     """Calls that run in their order: at once in the thread that makes them, or in a thread of the lane.
 
@@ -82,20 +91,18 @@ class Lane:
         self._thread: threading.Thread | None = None
 
     def run(self, call: Callable[[], None], value: Any, is_async: bool) -> CallInGroup:
-        """Returns the call's work, which has ended unless `is_async`. Raises what the call raises if it is not."""
+        """Returns the call's work. Unless `is_async`, it has ended, and what the call raises is raised."""
+        if not is_async and not self._pending:
+            call()
+            return ended()
         work = CallInGroup(value)
         with self._lock:
-            is_queued = is_async or self._pending > 0
-            if is_queued:
-                self._pending += 1
-                self._calls.put((call, work))
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._serve, name="opforge_shm", daemon=True)
-                    self._thread.start()
-        if not is_queued:
-            call()
-            work.finish(None)
-        elif not is_async:
+            self._pending += 1
+            self._calls.put((call, work))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="opforge_shm", daemon=True)
+                self._thread.start()
+        if not is_async:
             work.wait()
         return work
 

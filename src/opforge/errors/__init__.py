@@ -95,6 +95,7 @@ __all__ = [
     "CoresError",
     "DeepSpeedError",
     "ExtraNotInstalledError",
+    "GroupError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",

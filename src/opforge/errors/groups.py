@@ -8,8 +8,8 @@ from .base import OpforgeError
 class GroupError(OpforgeError, RuntimeError):
     """The ranks of a group in shared memory cannot be connected, or one of them failed.
 
-    `reason` is "late", "ended", "left", "disagree", "closed", "fork", "elsewhere" or "setup"; `about` is the rank that it is about,
-    if there is one.
+    `reason` is "late", "ended", "left", "disagree", "closed", "fork", "elsewhere" or "setup"; `about` is the rank that
+    it is about, if there is one.
     """
 
     def __init__(self, rank: int, size: int, reason: str, about: int | None, problem: str, advice: str) -> None:

@@ -27,6 +27,14 @@ def leftovers():
     return {name for name in os.listdir("/dev/shm") if "opforge" in name}
 
 
+DTYPES = torch.ones(4, dtype=torch.int32), torch.ones(4)
+
+
+def send_and_wait(shared):
+    shared.send(torch.ones(2), 1)
+    shared.barrier()
+
+
 DISAGREEMENTS = {
     "sizes": (
         lambda shared, rank: shared.all_reduce(torch.ones(10 + 1_000_000 * rank)),
@@ -34,10 +42,7 @@ DISAGREEMENTS = {
         "all_reduce of 1000010 float32 with sum",
     ),
     "dtypes": (
-        lambda shared, rank: shared.all_gather(
-            [torch.ones(4, dtype=(torch.int32, torch.float32)[rank])] * 2,
-            torch.ones(4, dtype=(torch.int32, torch.float32)[rank]),
-        ),
+        lambda shared, rank: shared.all_gather(DTYPES[rank].repeat(2), DTYPES[rank]),
         "all_gather of 4 int32",
         "all_gather of 4 float32",
     ),
@@ -62,18 +67,11 @@ DISAGREEMENTS = {
         "expects 2",
     ),
     "messages": (
-        lambda shared, rank: (
-            shared.receive(torch.ones(3), 0) if rank else (shared.send(torch.ones(2), 1), late(shared))
-        ),
+        lambda shared, rank: shared.receive(torch.ones(3), 0) if rank else send_and_wait(shared),
         "send of 2 float32",
         "send of 3 float32",
     ),
 }
-
-
-def late(shared):
-    time.sleep(1)
-    shared.barrier()
 
 
 def disagree(rank, size, store, name):
