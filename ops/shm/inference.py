@@ -44,7 +44,8 @@ def initialize(op: Any, size: int, rank: int) -> None:
     if group is not None and _World.store is store and group._pid == os.getpid():
         return
     _World.created += 1
-    prefix = torch.distributed.PrefixStore(f"{PREFIX}/{_World.created}", store)
+    dist: Any = torch.distributed
+    prefix = dist.PrefixStore(f"{PREFIX}/{_World.created}", store)
     try:
         _World.group = Group(prefix, rank, size, op=op)
     except GroupError as error:
@@ -59,8 +60,7 @@ def initialize(op: Any, size: int, rank: int) -> None:
 
 
 def _store(size: int, rank: int) -> Any:
-    import torch.distributed as dist
-
+    dist: Any = torch.distributed
     if dist.is_initialized():
         return dist.distributed_c10d._get_default_store()
     if _World.store is None:
@@ -73,7 +73,8 @@ def _store(size: int, rank: int) -> Any:
 def _register() -> None:
     if _World.library is not None:
         return
-    library = torch.library.Library("deepspeed", "FRAGMENT")
+    kind: Any = torch.library.Library
+    library = kind("deepspeed", "FRAGMENT")
     try:
         library.define("inference_all_reduce(Tensor self) -> Tensor")
         library.define("inference_all_reduce_(Tensor(a!) self) -> Tensor(a!)")

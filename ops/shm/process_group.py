@@ -28,7 +28,11 @@ OPERATIONS = {
 }
 
 
-class SharedMemoryGroup(ProcessGroup):
+Base: Any = ProcessGroup
+"""torch's own types of the methods do not fit what it calls them with."""
+
+
+class SharedMemoryGroup(Base):  # type: ignore[misc]
     """A process group of one host, for CPU tensors.
 
     torch calls its methods by two sets of names, those of torch 2.13 and older ones. Calls with `async_op=True` run in
@@ -252,7 +256,7 @@ class SharedMemoryGroup(ProcessGroup):
             raise ValueError(
                 f"parts of {list(sizes)} rows: expected {size}, in all the {tensor.shape[0]} of the tensor"
             )
-        return list(tensor.detach().split(list(sizes)))
+        return [*torch.split(tensor.detach(), list(sizes))]
 
 
 def _operation(opts: Any) -> str:

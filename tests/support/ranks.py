@@ -14,7 +14,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-PRELOADED = ["torch.distributed", "pytest", "opforge.ops.shm.process_group", "opforge.builders.cpu.share_mem_comm"]
+PRELOADED = [
+    "pytest",
+    "torch.distributed.fsdp",
+    "torch.distributed.device_mesh",
+    "opforge.ops.shm.process_group",
+    "opforge.builders.cpu.share_mem_comm",
+]
 
 
 class Ranks:
