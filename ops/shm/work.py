@@ -24,6 +24,7 @@ class CallInGroup(Work):
         self._lock = threading.Lock()
 
     def finish(self, error: BaseException | None) -> None:
+        """Ends the call, with what it raised."""
         with self._lock:
             self._error = error
             self._done.set()

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from support import ranks
+from support.processes import ranks
 
 from opforge.errors import GroupError
 from opforge.ops import shm

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from support import ranks
+from support.processes import ranks
 
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
 from opforge.ops import shm
@@ -86,7 +86,10 @@ def reduce_everything(rank, size, store, level):
     return "done"
 
 
-@pytest.mark.parametrize(("size", "level"), [(2, ""), (3, "x86-64-v2")])
+LEVELS = [(3, ""), *([(2, "x86-64-v2"), (2, "x86-64-v3")] if os.environ.get("OPFORGE_LONG_TESTS") else [])]
+
+
+@pytest.mark.parametrize(("size", "level"), LEVELS)
 def test_reductions_are_torchs(tmp_path, size, level):
     if level and platform.machine() != "x86_64":
         pytest.skip("a level of x86-64")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from support import ranks
+from support.processes import ranks
 
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
 

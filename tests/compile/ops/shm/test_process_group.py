@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from support import ranks
+from support.processes import ranks
 
 from opforge.ops import shm
 
