@@ -26,7 +26,8 @@ for dtype in (torch.float32, torch.bfloat16, torch.float64):
     results[str(dtype)] = x.unique().tolist()
 from opforge.ops.shm import inference
 results["ours"] = inference._World.group.size
-results["files"] = [name for name in os.listdir("/dev/shm") if "deepspeed" in name and os.environ["MASTER_PORT"] in name]
+files = [name for name in os.listdir("/dev/shm") if "deepspeed" in name]
+results["files"] = [name for name in files if os.environ["MASTER_PORT"] in name]
 dist.barrier()
 print(json.dumps(results))
 """

@@ -22,6 +22,18 @@ size_t part(size_t total, size_t chunk, size_t k) { return k * chunk < total ? s
 
 size_t steps_for(size_t bytes, size_t chunk) { return std::max<size_t>(1, (bytes + chunk - 1) / chunk); }
 
+// What goes in one step, of `bytes` in all: the same on every rank.
+size_t chunk_for(const Group& group, size_t bytes) {
+    size_t chunk = kLeastChunk;
+    while (chunk < group.slot_bytes() && bytes > 8 * chunk) chunk *= 2;
+    return chunk;
+}
+
+// The same for each of the ranks, of `bytes` for each.
+size_t share_for(const Group& group, size_t bytes) {
+    return chunk_for(group, bytes * group.ranks()) / group.ranks() / kLine * kLine;
+}
+
 // Runs the steps of a call. `fill(k, slot)` fills this rank's slot; `consume(k, step)` reads all slots of the step. The
 // next slot is filled before the others' are waited for, so a rank that is late for a moment stops nobody.
 template <typename Fill, typename Consume>
@@ -54,7 +66,7 @@ struct Slice {
 
 // Every rank reduces everything: one step for each chunk.
 void reduce_whole(Group& group, Group::Turn& turn, char* data, size_t count, size_t size, Reduction reduce) {
-    const size_t bytes = count * size, chunk = kSlotBytes;
+    const size_t bytes = count * size, chunk = chunk_for(group, bytes);
     const void* inputs[kMostRanks];
     const auto fill = [&](size_t k, char* slot) { copy(slot, data + k * chunk, part(bytes, chunk, k)); };
     const auto consume = [&](size_t k, uint32_t step) {
@@ -68,7 +80,7 @@ void reduce_whole(Group& group, Group::Turn& turn, char* data, size_t count, siz
 // Every rank reduces its slice of each chunk, and copies the results of the others: two steps for each chunk. They
 // overlap: values of the next chunk are posted before this one's are reduced.
 void reduce_slices(Group& group, Group::Turn& turn, char* data, size_t count, size_t size, Reduction reduce) {
-    const size_t bytes = count * size, chunk = kSlotBytes, steps = steps_for(bytes, chunk);
+    const size_t bytes = count * size, chunk = chunk_for(group, bytes), steps = steps_for(bytes, chunk);
     const uint32_t ranks = group.ranks(), self = group.rank();
     const void* inputs[kMostRanks];
     uint32_t values[2], results[2];
@@ -124,7 +136,7 @@ void reduce_scatter(Group& group, const void* const* inputs, void* out, size_t c
     Group::Turn turn(group, {kReduceScatter, dtype, op, 0, count}, seconds);
     const uint32_t ranks = group.ranks(), self = group.rank();
     const Reduction reduce = reduction(dtype, op);
-    const size_t size = size_of(dtype), bytes = count * size, chunk = kSlotBytes / ranks / kLine * kLine;
+    const size_t size = size_of(dtype), bytes = count * size, chunk = share_for(group, bytes);
     const void* values[kMostRanks];
     const auto fill = [&](size_t k, char* slot) {
         for (uint32_t rank = 0; rank < ranks; ++rank)
@@ -140,26 +152,28 @@ void reduce_scatter(Group& group, const void* const* inputs, void* out, size_t c
 
 void all_gather(Group& group, const void* in, void* const* outputs, size_t bytes, uint32_t dtype, double seconds) {
     Group::Turn turn(group, {kAllGather, dtype, 0, 0, bytes / size_of(dtype)}, seconds);
-    const auto fill = [&](size_t k, char* slot) { copy(slot, at(in, k * kSlotBytes), part(bytes, kSlotBytes, k)); };
+    const size_t chunk = chunk_for(group, bytes);
+    const auto fill = [&](size_t k, char* slot) { copy(slot, at(in, k * chunk), part(bytes, chunk, k)); };
     const auto consume = [&](size_t k, uint32_t step) {
         for (uint32_t rank = 0; rank < group.ranks(); ++rank) {
-            const void* from = rank == group.rank() ? at(in, k * kSlotBytes) : group.slot(rank, step);
-            copy(at(outputs[rank], k * kSlotBytes), from, part(bytes, kSlotBytes, k));
+            const void* from = rank == group.rank() ? at(in, k * chunk) : group.slot(rank, step);
+            copy(at(outputs[rank], k * chunk), from, part(bytes, chunk, k));
         }
     };
-    run(turn, steps_for(bytes, kSlotBytes), fill, consume);
+    run(turn, steps_for(bytes, chunk), fill, consume);
 }
 
 void broadcast(Group& group, void* data, size_t bytes, uint32_t dtype, uint32_t root, double seconds) {
     Group::Turn turn(group, {kBroadcast, dtype, 0, root, bytes / size_of(dtype)}, seconds);
     const bool is_root = root == group.rank();
+    const size_t chunk = chunk_for(group, bytes);
     const auto fill = [&](size_t k, char* slot) {
-        if (is_root) copy(slot, at(data, k * kSlotBytes), part(bytes, kSlotBytes, k));
+        if (is_root) copy(slot, at(data, k * chunk), part(bytes, chunk, k));
     };
     const auto consume = [&](size_t k, uint32_t step) {
-        if (!is_root) copy(at(data, k * kSlotBytes), group.slot(root, step), part(bytes, kSlotBytes, k));
+        if (!is_root) copy(at(data, k * chunk), group.slot(root, step), part(bytes, chunk, k));
     };
-    run(turn, steps_for(bytes, kSlotBytes), fill, consume);
+    run(turn, steps_for(bytes, chunk), fill, consume);
 }
 
 void all_to_all(Group& group, const void* const* inputs, const uint64_t* input_bytes, void* const* outputs,
@@ -167,7 +181,6 @@ void all_to_all(Group& group, const void* const* inputs, const uint64_t* input_b
     const Call call{kAllToAll, dtype};
     Group::Turn turn(group, call, seconds);
     const uint32_t ranks = group.ranks(), self = group.rank();
-    const size_t chunk = kSlotBytes / ranks / kLine * kLine;
     size_t most = 0;
     // The first step says how much each rank sends to each: all must run as many steps as the longest transfer needs.
     const auto compare = [&](size_t, uint32_t step) {
@@ -183,6 +196,7 @@ void all_to_all(Group& group, const void* const* inputs, const uint64_t* input_b
     };
     run(turn, 1, [&](size_t, char* slot) { copy(slot, input_bytes, ranks * sizeof(uint64_t)); }, compare);
     if (!most) return;
+    const size_t chunk = share_for(group, most);
     const auto fill = [&](size_t k, char* slot) {
         for (uint32_t rank = 0; rank < ranks; ++rank)
             if (rank != self) copy(slot + rank * chunk, at(inputs[rank], k * chunk), part(input_bytes[rank], chunk, k));

@@ -81,8 +81,8 @@ Group::Group(int descriptor, uint32_t ranks, uint32_t rank, uint64_t token)
     int problem = 0;
     if (header().version != kVersion || header().ranks != ranks || header().token != token) problem = EPROTO;
     // Memory that is reserved now cannot be missing later, when its lack would be a SIGBUS.
-    if (!problem && fallocate(descriptor, 0, static_cast<off_t>(layout_.member(rank)),
-                              static_cast<off_t>(kPage + kSlots * kSlotBytes)))
+    if (!problem &&
+        fallocate(descriptor, 0, static_cast<off_t>(layout_.member(rank)), static_cast<off_t>(layout_.reserved())))
         problem = errno == EOPNOTSUPP ? 0 : errno;
     if (problem) {
         munmap(base_, layout_.total());

@@ -30,13 +30,16 @@ public:
     uint32_t ranks() const { return ranks_; }
     Header& header() { return *reinterpret_cast<Header*>(base_); }
     Member& member(uint32_t rank) { return *reinterpret_cast<Member*>(base_ + layout_.member(rank)); }
-    char* slot(uint32_t rank, uint32_t step) { return base_ + layout_.slots(rank) + step % kSlots * kSlotBytes; }
+    char* slot(uint32_t rank, uint32_t step) {
+        return base_ + layout_.slots(rank) + step % kSlots * layout_.slot_bytes;
+    }
     Channel& channel(uint32_t from, uint32_t to) {
         return *reinterpret_cast<Channel*>(base_ + layout_.channel(from, to));
     }
     char* packet(uint32_t from, uint32_t to, uint32_t number) {
         return base_ + layout_.channel(from, to) + kPage + number % kPackets * layout_.packet_bytes;
     }
+    size_t slot_bytes() const { return layout_.slot_bytes; }
     size_t packet_bytes() const { return layout_.packet_bytes; }
 
     // Waits until all ranks have attached.

@@ -17,7 +17,11 @@ constexpr size_t kLine = 64;
 // earlier one. So when all have posted step i, all have read step i - 3, and when a rank fills the slot of step i, all
 // have posted step i - 3 and read step i - 6. The number of slots divides 2^32, where steps begin at 0 again.
 constexpr size_t kSlots = 8;
-constexpr size_t kSlotBytes = 256 << 10;
+// A large tensor goes in large chunks, since each costs a wait. A group of many ranks has small slots alone: all slots
+// are reserved when the group is made.
+constexpr size_t kLeastChunk = 256 << 10;
+constexpr size_t kMostChunk = 1 << 20;
+constexpr size_t kRanksWithLargeSlots = 8;
 
 // A message from one rank to another goes through a ring of packets.
 constexpr size_t kPackets = 4;
@@ -83,18 +87,20 @@ constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1)
 
 // Sizes and offsets, for a number of ranks.
 struct Layout {
-    size_t packet_bytes, channel_bytes, rank_bytes, ranks;
+    size_t slot_bytes, packet_bytes, channel_bytes, rank_bytes, ranks;
 
     explicit Layout(size_t count) : ranks(count) {
+        slot_bytes = count <= kRanksWithLargeSlots ? kMostChunk : kLeastChunk;
         const size_t packet = kMessageBytes / (count * kPackets) / kPage * kPage;
         packet_bytes = packet > kMostPacketBytes ? kMostPacketBytes : packet > kPage ? packet - kPage : kPage;
         channel_bytes = kPage + kPackets * packet_bytes;
-        rank_bytes = kPage + kSlots * kSlotBytes + (count > 1 ? count * channel_bytes : 0);
+        rank_bytes = reserved() + (count > 1 ? count * channel_bytes : 0);
     }
+    size_t reserved() const { return kPage + kSlots * slot_bytes; }  // of each rank
     size_t total() const { return kPage + ranks * rank_bytes; }
     size_t member(size_t rank) const { return kPage + rank * rank_bytes; }
     size_t slots(size_t rank) const { return member(rank) + kPage; }
-    size_t channel(size_t from, size_t to) const { return slots(from) + kSlots * kSlotBytes + to * channel_bytes; }
+    size_t channel(size_t from, size_t to) const { return member(from) + reserved() + to * channel_bytes; }
 };
 
 static_assert(sizeof(Header) <= kPage && sizeof(Member) <= kPage && sizeof(Channel) <= kPage);
