@@ -14,12 +14,12 @@ from collections.abc import Collection
 
 from opforge.cache.admit import admit
 from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, temp_path
-from opforge.cache.filesystem.trust import folder_problem, link_problem
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
 from opforge.cache.records.entry import RECORD, Entry
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
+from opforge.trust import folder_problem, link_problem
 
 TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""

@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, InspectionError, PortError
+    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
     from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
@@ -48,15 +48,17 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
+    from .remote import FarmError, KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
+    "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
+    "FarmError": "remote",
     "GroupError": "groups",
     "HostfileError": "launch",
     "InspectionError": "commands",
@@ -92,9 +94,11 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "ConfigFileError",
     "CoresError",
     "DeepSpeedError",
     "ExtraNotInstalledError",
+    "FarmError",
     "GroupError",
     "HostfileError",
     "InspectionError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -288,3 +289,29 @@ def test_two_jobs_at_once_under_one_port(tmp_path, monkeypatch):
         job.send(0)
         job.send(1)
     assert [job.results() for job in jobs] == [["done"] * 2] * 2
+
+
+UNSHARE_MOUNTS, PRIVATE = 0x20000, 0x44000
+
+
+def with_a_full_dev_shm(rank, size, store):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(UNSHARE_MOUNTS) or libc.mount(b"none", b"/", None, PRIVATE, None):
+        return "no mounts here"
+    if libc.mount(b"none", b"/dev/shm", b"tmpfs", 0, b"size=8m"):
+        return "no mounts here"
+    with open("/dev/shm/full", "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(1 << 20))
+    shared = group(rank, size, store)
+    x = torch.ones(3_000_000)
+    shared.all_reduce(x)
+    assert x.unique().tolist() == [size]
+    return os.listdir("/dev/shm")
+
+
+def test_a_full_dev_shm_does_not_matter(tmp_path):
+    outcomes = ranks.run(with_a_full_dev_shm, 2, tmp_path)
+    if "no mounts here" in outcomes:
+        pytest.skip("needs the right to mount a tmpfs")
+    assert outcomes == [["full"]] * 2
