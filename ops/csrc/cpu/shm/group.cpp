@@ -63,6 +63,7 @@ int Group::create(uint32_t ranks, uint64_t token, const uint32_t* processes, con
     bool is_written = !ftruncate(descriptor, static_cast<off_t>(layout.total())) && write(header, 0);
     for (uint32_t rank = 0; is_written && rank < ranks; ++rank) {
         Member member{};
+        member.posted.value.store(kFirstStep);
         member.process = processes[rank];
         member.started = started[rank];
         is_written = write(member, layout.member(rank));

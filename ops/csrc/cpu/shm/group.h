@@ -97,7 +97,7 @@ private:
     const Layout layout_;
     char* base_;
     int spins_;
-    uint32_t step_ = 0;  // the next one
+    uint32_t step_ = kFirstStep;  // the next one
     std::mutex collective_;
     std::atomic<bool> is_closed_{false};
 };

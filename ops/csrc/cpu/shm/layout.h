@@ -17,6 +17,8 @@ constexpr size_t kLine = 64;
 // earlier one. So when all have posted step i, all have read step i - 3, and when a rank fills the slot of step i, all
 // have posted step i - 3 and read step i - 6. The number of slots divides 2^32, where steps begin at 0 again.
 constexpr size_t kSlots = 8;
+// The first step's number: steps begin at 0 again soon, in every group, and not after an hour in a few.
+constexpr uint32_t kFirstStep = 0u - 256;
 // A large tensor goes in large chunks, since each costs a wait. A group of many ranks has small slots alone: all slots
 // are reserved when the group is made.
 constexpr size_t kLeastChunk = 256 << 10;
