@@ -35,6 +35,7 @@ from .base import (
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
     from .commands import ArchiveError, ConfigFileError, InspectionError, PortError, ProjectError
+    from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -58,6 +59,7 @@ _FILES = {
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
     "FarmError": "remote",
+    "GroupError": "groups",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
@@ -98,6 +100,7 @@ __all__ = [
     "DeepSpeedError",
     "ExtraNotInstalledError",
     "FarmError",
+    "GroupError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",
