@@ -34,7 +34,9 @@ check: $(STAMP)
 	$(DOCUMENTS) | xargs $(BIN)/mdformat --check --wrap 100
 	$(BIN)/python tests/wheel_contents.py
 
+# The ops, then what is measured in whole processes: builds, loads, stores.
 bench: $(STAMP)
+	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
 # Long runs of the tests that kill builders, and that put anything in the place of a store's files. `make test` includes

@@ -39,32 +39,32 @@ def clock():
 
 
 def test_contenders_take_turns_and_the_warmup_is_not_kept(clock):
-    from benchmarks.harness import take_turns
+    from opforge.bench.harness import host_timer, take_turns
 
     contenders = {"a": clock.contender("a", [9, 1, 2]), "b": clock.contender("b", [9, 4, 8])}
-    samples = take_turns(contenders, 2, warmup=1, clock=clock)
+    samples = take_turns(contenders, 2, warmup=1, timer=host_timer(clock))
     assert clock.calls == ["a", "b"] * 3
     assert samples == {"a": [1, 2], "b": [4, 8]}
 
 
 def test_the_sample_of_several_calls_is_the_time_of_a_single_call(clock):
-    from benchmarks.harness import take_turns
+    from opforge.bench.harness import host_timer, take_turns
 
-    samples = take_turns({"a": clock.contender("a", [1, 2, 3, 5, 5, 5])}, 2, warmup=0, inner=3, clock=clock)
+    samples = take_turns({"a": clock.contender("a", [1, 2, 3, 5, 5, 5])}, 2, warmup=0, inner=3, timer=host_timer(clock))
     assert samples == {"a": [2, 5]}
 
 
 def test_the_pause_before_a_turn_is_not_timed(clock):
-    from benchmarks.harness import take_turns
+    from opforge.bench.harness import host_timer, take_turns
 
     contenders = {"a": clock.contender("a", [1, 1])}
-    samples = take_turns(contenders, 1, warmup=1, pause=0.5, clock=clock, sleep=clock.sleep)
+    samples = take_turns(contenders, 1, warmup=1, pause=0.5, timer=host_timer(clock), sleep=clock.sleep)
     assert clock.slept == [0.5, 0.5]
     assert samples == {"a": [1]}
 
 
 def test_the_garbage_collector_is_off_while_contenders_run_and_on_again_after_a_failure():
-    from benchmarks.harness import take_turns
+    from opforge.bench.harness import take_turns
 
     enabled = []
 
@@ -80,7 +80,7 @@ def test_the_garbage_collector_is_off_while_contenders_run_and_on_again_after_a_
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
-    from benchmarks.harness import ratio
+    from opforge.bench.harness import ratio
 
     # In the last round the machine is ten times slower, for both contenders alike.
     assert ratio([2, 4, 60], [1, 2, 20]) == 2
@@ -89,7 +89,7 @@ def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
 
 
 def test_a_table_compares_all_rows_with_those_that_are_named():
-    from benchmarks.harness import Table
+    from opforge.bench.harness import Table
 
     table = Table("steps", "ms", against=("ours", "absent"))
     table.add("ours", [1, 2, 3])
@@ -118,13 +118,13 @@ def test_a_table_compares_all_rows_with_those_that_are_named():
     ],
 )
 def test_a_figure_says_whether_its_target_is_met(value, target, at_most, met):
-    from benchmarks.harness import Figure
+    from opforge.bench.harness import Figure
 
     assert Figure("load", value, "ms", target, at_most).met is met
 
 
 def test_a_report_can_be_written_as_json():
-    from benchmarks.harness import Report
+    from opforge.bench.harness import Report
 
     report = Report("what is measured", "a ceiling")
     report.table("steps", "ms", against=("ours",)).add("ours", [1.0, 2.0])

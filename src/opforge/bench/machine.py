@@ -8,10 +8,11 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 
-def describe() -> dict[str, Any]:
+def describe(device: str = "cpu") -> dict[str, Any]:
     """Returns the processor, cores, memory in bytes, versions, and the load average at the start of the run."""
     return {
         "cpu": _cpu(),
@@ -22,13 +23,50 @@ def describe() -> dict[str, Any]:
         "torch": _version("torch"),
         "opforge": _version("opforge"),
         "compiler": _compiler_version(),
+        "device": _device_name(device),
+        "threads": _threads(),
         "load_average": list(os.getloadavg()),
     }
+
+
+IDENTITY = ("cpu", "cores", "memory", "system", "device")
+"""What two runs must have in common. Versions may differ: these are what is compared."""
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Returns (fact, first's value, second's value) for each fact in which two machines differ."""
+    pairs = [(name, _identity(first, name), _identity(second, name)) for name in IDENTITY]
+    return [(name, before, now) for name, before, now in pairs if before != now]
+
+
+def _identity(facts: Mapping[str, Any], name: str) -> str:
+    value = facts.get(name, "")
+    if name == "memory":  # kernels of two versions reserve different amounts
+        return f"{round(float(value or 0) / 2**30)} GiB"
+    if name == "system":  # the kernel's version is no other machine
+        words = str(value).split()
+        return f"{words[0]} {words[-1]}" if words else ""
+    return str(value)
 
 
 def cores() -> int:
     """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _device_name(device: str) -> str:
+    """Returns the name of a device other than the host. Empty for the host."""
+    if device == "cpu":
+        return ""
+    import torch
+
+    return str(torch.get_device_module(device).get_device_name(0))
+
+
+def _threads() -> int:
+    """Returns the threads that torch uses for one operator, if this process has imported torch; otherwise 0."""
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch else 0
 
 
 def _cpu() -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import repeat
 from typing import Any
+
+Timer = Callable[[Callable[[], object], int], float]
+"""(call, number of calls) -> seconds of one call."""
+FEWEST = 5
+"""Rounds that are kept of contenders that take longer than planned."""
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "median": statistics.median,
@@ -17,14 +24,28 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
+def host_timer(clock: Callable[[], float] = time.perf_counter) -> Timer:
+    """Returns a timer that reads a clock of the host before and after the calls."""
+
+    def timer(call: Callable[[], object], inner: int) -> float:
+        began = clock()
+        for _ in repeat(None, inner):
+            call()
+        return (clock() - began) / inner
+
+    return timer
+
+
 def take_turns(
     contenders: Mapping[str, Callable[[], object]],
     rounds: int,
     *,
     warmup: int = 1,
-    inner: int = 1,
+    inner: int | Mapping[str, int] = 1,
     pause: float = 0.0,
-    clock: Callable[[], float] = time.perf_counter,
+    mirrored: bool = False,
+    seconds: float = math.inf,
+    timer: Timer | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, list[float]]:
     """Times the contenders in turns, A B C A B C ..., so that other load on the machine affects all of them alike.
@@ -33,29 +54,33 @@ def take_turns(
         contenders: The calls to time, by contender.
         rounds: The number of samples for each contender.
         warmup: Rounds that run first and are not kept.
-        inner: Calls per turn, for a call that is too short for the clock.
+        inner: Calls per turn, for a call that is too short for the clock; one number for all, or by contender.
         pause: Seconds of sleep before each turn. Threads of the previous contender may still spin while they wait for
             work; they fall asleep in the meantime.
-        clock: Returns the time in seconds.
+        mirrored: Whether every second round is in the reverse order, so that none always follows the same other.
+        seconds: After this time no round begins, once there are FEWEST.
+        timer: Runs a call a number of times and returns the seconds of one call. By default host_timer().
         sleep: Sleeps for a number of seconds.
 
     Returns:
         The seconds of one call, for each round, by contender.
     """
+    timer = timer or host_timer()
     samples: dict[str, list[float]] = {name: [] for name in contenders}
+    calls = {name: inner if isinstance(inner, int) else inner[name] for name in contenders}
+    order, ends = list(contenders), time.perf_counter() + seconds
     collects = gc.isenabled()
     gc.disable()
     try:
         for turn in range(-warmup, rounds):
-            for name, call in contenders.items():
+            if turn >= FEWEST and time.perf_counter() > ends:
+                break
+            for name in order[:: -1 if mirrored and turn % 2 else 1]:
                 if pause:
                     sleep(pause)
-                began = clock()
-                for _ in range(inner):
-                    call()
-                seconds = clock() - began
+                sample = timer(contenders[name], calls[name])
                 if turn >= 0:
-                    samples[name].append(seconds / inner)
+                    samples[name].append(sample)
     finally:
         if collects:
             gc.enable()
