@@ -43,6 +43,11 @@ def reset() -> None:
     _loaded.clear()
 
 
+def loaded_ops() -> dict[str, str]:
+    """Returns the keys of the entries that this process has loaded, each with the name of its op."""
+    return {key: loaded.__name__ for key, (loaded, _) in _loaded.items()}
+
+
 def _replace_lock() -> None:
     """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
     global lock

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
+    from .remote import FarmError, KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
@@ -57,6 +57,7 @@ _FILES = {
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
+    "FarmError": "remote",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
@@ -95,6 +96,7 @@ __all__ = [
     "CoresError",
     "DeepSpeedError",
     "ExtraNotInstalledError",
+    "FarmError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",
