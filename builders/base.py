@@ -280,7 +280,7 @@ def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry,
                 raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
         began = time.perf_counter()
         try:
-            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures)
+            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures, spec.roots)
         except LoadError:
             if last or os.path.exists(entry.library):
                 raise
