@@ -23,8 +23,8 @@ from .offers import Blob, Offer
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
 SMALL_BYTES, SMALL_WINDOW_LOG = 2 << 20, 17
-"""A library up to this size is packed with a window of 128 KiB, which is what unpacking holds in memory: its blob is two
-percent larger. With the level's own window, of 4 MiB, the whole library would be in memory once more."""
+"""A library up to this size is packed with a window of 128 KiB, which is what unpacking holds in memory: its blob is
+two percent larger. With the level's own window, of 4 MiB, the whole library would be in memory once more."""
 
 
 class BlobError(ValueError):
