@@ -15,6 +15,7 @@ import pytest
 from support import child_processes
 from support.polling import wait_for
 from support.remote import farm as farms
+from support.remote.certificates import self_signed
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1800)]
 long = pytest.mark.skipif(not os.environ.get("OPFORGE_LONG_TESTS"), reason="takes minutes: set OPFORGE_LONG_TESTS=1")
@@ -130,30 +131,9 @@ def test_compilers_end_when_who_asked_is_killed(tmp_path, farm, remote):
     assert not child_processes.compilers_in(farm.folder)
 
 
-def certificate(folder):
-    """Makes a certificate that signs itself; returns the paths of it and of its key."""
-    from datetime import datetime, timedelta, timezone
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-    encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "cert.pem").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(key.private_bytes(*encodings))
-    return str(folder / "cert.pem"), str(folder / "key.pem")
-
-
 @long
 def test_a_scheduler_with_tls(tmp_path, remote):
-    cert, key = certificate(tmp_path)
+    cert, key = self_signed(tmp_path)
     tls = "DASK_DISTRIBUTED__COMM__TLS__"
     env = {f"{tls}CA_FILE": cert, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
     for role in ("SCHEDULER", "WORKER", "CLIENT"):
