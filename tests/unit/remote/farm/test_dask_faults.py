@@ -59,6 +59,7 @@ def test_same_toolchain_names_both_workers(farm, remote, tmp_path):
     assert not [offer for offer in remote.offers() if offer.op == "same"]
 
 
+@long
 def test_a_worker_that_is_killed_is_replaced_by_the_other(farm, remote, tmp_path):
     folder = tmp_path / "ops"
     names = farms.ops_module(folder, [f"killed{n}" for n in range(3)], farms.SLOW, "killed_ops")
@@ -116,6 +117,24 @@ def test_one_of_two_workers_is_killed_at_a_random_moment_twenty_times(tmp_path, 
             print(turn, f"{seconds:.1f} s", dict(states), "runs", runs, "" if is_running else "(it had ended)")
             farm.start_worker(workers[place])
             farm.wait_for_workers(2)
+
+
+@long
+def test_a_scheduler_that_is_gone_fails_the_rest_and_ends_the_compilers(tmp_path, remote):
+    (tmp_path / "farm").mkdir()
+    with farms.dask_farm(tmp_path / "farm", "a", **remote.env) as farm:
+        farm.wait_for_workers(1)
+        names = farms.ops_module(tmp_path / "ops", [f"gone{n}" for n in range(20)], farms.SLOW, "gone_ops")
+        process = start(farm, names, tmp_path / "ops", remote, "--json")
+        wait_for(lambda: child_processes.compilers_in(farm.folder), 60, "a compiler")
+        farm.kill("scheduler")
+        out, err = process.communicate(timeout=120)
+        outcomes = json.loads(out)["ops"]
+        assert process.returncode == 1 and len(outcomes) == 20, err
+        assert {outcome["state"] for outcome in outcomes} <= {"built", "failed"}
+        assert outcomes[-1]["state"] == "failed" and outcomes[-1]["kind"] == "FarmError", outcomes[-1]
+        wait_for(lambda: not child_processes.compilers_in(farm.folder), 60, "still compiling")
+        print(process.returncode, outcomes[-1]["reason"], err[-1500:])
 
 
 @long

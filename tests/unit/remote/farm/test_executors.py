@@ -110,6 +110,21 @@ def test_a_pool_that_breaks_and_cannot_be_made_again_leaves_no_unit_without_an_o
     assert all("BrokenProcessPool" in outcome.reason for outcome in outcomes)
 
 
+def test_an_executor_that_takes_nothing_is_given_up(ops):
+    _module, builders = ops
+    pools = []
+
+    def closed():
+        pools.append(ThreadPoolExecutor(1))
+        pools[-1].shutdown()
+        return pools[-1]
+
+    outcomes = build_on(closed, builders)
+    assert [outcome.state for outcome in outcomes] == ["failed"] * 3
+    assert "it was not begun: RuntimeError: cannot schedule new futures after shutdown" in outcomes[0].reason
+    assert len(pools) == 4
+
+
 class JobLike:
     """A future that is none of concurrent.futures, as those of submitit."""
 
