@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from opforge import settings
-from opforge.cache.filesystem import trust
+from opforge import settings, trust
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Range, Version
@@ -119,7 +118,7 @@ def _root_problem(root: layout.Root) -> str:
 
 
 def _checkout_folder(name: str) -> str | None:
-    if not os.environ.get("OPFORGE_KERNELS"):
+    if not settings.variable("OPFORGE_KERNELS"):
         return None
     from . import checkout
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import (
     KernelIncompatibleError,
@@ -228,7 +228,7 @@ def _alone(path: str, label: str, ready: Callable[[], bool]) -> Iterator[None]:
         os.close(handle)
         from opforge.cache.filesystem import lock
 
-        with lock.acquire(path, label, settings.lock_timeout(), ready):
+        with lock.acquire(path, label, limit_settings.lock_timeout(), ready):
             yield
         return
     try:

@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, InspectionError, PortError
+    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -53,6 +53,7 @@ _FILES = {
     "ArchiveError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
+    "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
@@ -91,6 +92,7 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "ConfigFileError",
     "CoresError",
     "DeepSpeedError",
     "ExtraNotInstalledError",

@@ -11,35 +11,12 @@ import click
 from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
-from opforge.cli.selection import normalized
+
+from .entries import matching_entries, names_argument
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.listing import StoredEntry
     from opforge.cache.transfer.archive import Transfer
-
-names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...")
-
-
-def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
-    """Returns the entries of these ops, or with these keys or beginnings of keys. All entries if there is no name.
-
-    Raises click.UsageError for a name that no entry has.
-    """
-    from opforge.cache.maintenance import listing
-
-    stored = [entry for entry in listing.entries(layout) if not entry.problem]
-    if not names:
-        return stored
-    selected: dict[str, StoredEntry] = {}
-    for name in names:
-        form = normalized(name)
-        matching = [entry for entry in stored if normalized(entry.op) == form or entry.key.startswith(name)]
-        if not matching:
-            ops = ", ".join(sorted({entry.op for entry in stored})) or "no entry"
-            raise click.UsageError(f"{name!r} is neither an op nor a key in the cache, which holds: {ops}.")
-        selected.update({entry.key: entry for entry in matching})
-    return list(selected.values())
 
 
 @click.command("export", cls=Guarded)

@@ -57,7 +57,7 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     """
     from opforge.cache.current import own_store
     from opforge.cache.layout import Layout
-    from opforge.cli.cache.transfer import matching_entries
+    from opforge.cli.cache.entries import matching_entries
     from opforge.cli.progress import reporter
     from opforge.errors import OpforgeError
     from opforge.remote import publish
