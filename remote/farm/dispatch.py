@@ -179,6 +179,8 @@ class Dispatch:
         for numbers in kinds.values():
             futures = self._engine.identify(self._units[numbers[0]].to_json())
             first: Any = None
+            if not futures:
+                raise FarmError("--same-toolchain", "no worker is connected that could be compared", "Start them first")
             for future in futures:
                 outcome = Outcome(**json.loads(future.result()))
                 if outcome.state != "cached":

@@ -60,6 +60,15 @@ def test_same_toolchain_names_both_workers(farm, remote, tmp_path):
 
 
 @long
+def test_same_toolchain_needs_workers_to_compare(tmp_path, remote):
+    (tmp_path / "farm").mkdir()
+    names = farms.ops_module(tmp_path / "ops", ["none"], module="none_ops")
+    with farms.dask_farm(tmp_path / "farm", **remote.env) as farm:
+        done = farms.build_ops(farm.url, *names, "--same-toolchain", folder=tmp_path / "ops", **remote.asking)
+    assert done.returncode == 1 and "no worker is connected that could be compared" in done.stderr, done.stderr
+
+
+@long
 def test_a_worker_that_is_killed_is_replaced_by_the_other(farm, remote, tmp_path):
     folder = tmp_path / "ops"
     names = farms.ops_module(folder, [f"killed{n}" for n in range(3)], farms.SLOW, "killed_ops")
