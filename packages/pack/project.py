@@ -43,6 +43,8 @@ class Project(NamedTuple):
     """"module:function": returns (op, arguments) pairs to run the checks of torch with."""
     tests: str = ""
     """The folder of the package's tests."""
+    reference: str = ""
+    """What `read` has read: a folder, or "module:Builder"."""
 
 
 def read(path: str, name: str = "", version: str = "") -> Project:
@@ -54,7 +56,7 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     if ":" in path and not os.path.exists(path):
         from .kernel_toml import of_builder
 
-        return of_builder(path, name, version)
+        return of_builder(path, name, version)._replace(reference=path)
     folder = os.path.abspath(os.path.dirname(path) if os.path.isfile(path) else path)
     if os.path.isfile(os.path.join(folder, KERNEL_TOML)):
         from .kernel_toml import read_folder as read_file
@@ -63,7 +65,7 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     else:
         expected = f"a folder with {KERNEL_TOML} or {BUILD_TOML}, or module:Builder"
         raise KernelFormatError(folder, "there is no description of a package in it", expected)
-    return renamed(read_file(folder), name, version)
+    return renamed(read_file(folder)._replace(reference=folder), name, version)
 
 
 def renamed(project: Project, name: str, version: str) -> Project:

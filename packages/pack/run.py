@@ -23,6 +23,8 @@ from . import git, properties, trial, write
 from .project import Project
 
 if TYPE_CHECKING:
+    from opforge.builders.base import OpBuilder
+    from opforge.cache.records.entry import Entry
     from opforge.cache.store import Store
 
 BUILD, CHECKS = "build", "checks.json"
@@ -41,6 +43,8 @@ class Options(NamedTuple):
     jobs: int | None = None
     tried: bool = True
     """Whether a variant that runs here is imported and tested."""
+    on: str = ""
+    """What builds the variants, as `build-ops --on` takes it. Empty: this machine."""
 
 
 class Packed(NamedTuple):
@@ -127,7 +131,15 @@ def _variants(
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
-    return [_built(project, target, options, store, report) for target in _targets(project, options)]
+    builders = [_builder(project, target, options) for target in _targets(project, options)]
+    if options.on:
+        from . import farm
+
+        entries = farm.build(project, builders, options.on, _is_portable(project, options), options.jobs, report)
+        return [
+            _variant(project, entry, builder.target, options) for entry, builder in zip(entries, builders, strict=True)
+        ]
+    return [_built(project, builder, options, store, report) for builder in builders]
 
 
 def _backend(name: str) -> str:
@@ -155,11 +167,14 @@ def _default(target: Target | None, project: Project) -> Target | None:
     return Target("cpu", ("x86-64" if os.uname().machine == "x86_64" else "aarch64",))
 
 
-def _built(
-    project: Project, target: Target | None, options: Options, store: Store | None, report: Callable[[str], None]
-) -> tuple[Properties, write.Library]:
+def _is_portable(project: Project, options: Options) -> bool:
+    return options.portable or project.portable
+
+
+def _builder(project: Project, requested: Target | None, options: Options) -> OpBuilder:
+    """Returns the builder of a variant. Raises PackError if a package cannot hold what it declares."""
     assert project.builder is not None
-    builder = project.builder(target, options.portable or project.portable)
+    builder = project.builder(requested, _is_portable(project, options))
     target = builder.target
     if target.device not in builder.devices:
         problem = f"its op is for {', '.join(builder.devices)}, and not for {target.device}"
@@ -168,8 +183,19 @@ def _built(
     if lost and not project.python:
         advice = "Write them into the package's own Python (`python` in kernel.toml), where they need no opforge."
         raise PackError(project.name, [f"its builder has {lost[0]}, which a package does not hold"], advice)
+    return builder
+
+
+def _built(
+    project: Project, builder: OpBuilder, options: Options, store: Store | None, report: Callable[[str], None]
+) -> tuple[Properties, write.Library]:
+    target = builder.target
     report(f"build for {target}")
     entry = builder.build(store=store, exact=True, force=store is not None, jobs=options.jobs)
+    return _variant(project, entry, target, options)
+
+
+def _variant(project: Project, entry: Entry, target: Target, options: Options) -> tuple[Properties, write.Library]:
     measured = measure.of_library(entry.library)
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
     kind = properties.of_record(project.name, entry.record, by_architecture=options.split)
