@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.packages.form.properties import PYTHON, STABLE, Properties
+from opforge.packages.form.properties import STABLE, WITHOUT_LIBRARY, Properties
 from opforge.packages.form.properties import from_json as properties_from_json
 
 from .environment import DEVICES
@@ -80,7 +80,7 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.versions.text)
     candidate = Candidate(label, properties, None, stated.python_depends, depends)
-    if properties.framework == PYTHON:
+    if properties.framework in WITHOUT_LIBRARY:
         return candidate
     if isinstance(ours.get("record"), dict):
         record = {name: ours["record"][name] for name in JUDGED if name in ours["record"]}

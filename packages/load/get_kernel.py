@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache.filesystem import trust
+from opforge.errors import OpforgeError
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
+from opforge.packages.form.properties import SOURCE
 from opforge.packages.form.version import Range, Version
 from opforge.packages.installed import layout, receipt, releases
 from opforge.packages.installed.releases import Installed, InstalledVariant
@@ -198,6 +200,9 @@ def _best(name: str, variants: Sequence[Loadable], label: str | None, reasons: l
             reasons.append(f"{choice.where}: {error}")
             continue
         except Exception as error:
+            if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
+                reasons.append(f"{choice.where}: it cannot be built here: {error}")
+                continue
             raise _import_failed(name, choice.folder, error) from error
         log.debug("%s: %s", name, choice.where)
         return module

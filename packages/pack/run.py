@@ -16,11 +16,11 @@ from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests, names
 from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
-from opforge.packages.form.properties import PYTHON, Properties
+from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of
+from opforge.packages.sources.project import Project
 
 from . import git, properties, trial, write
-from .project import Project
 
 if TYPE_CHECKING:
     from opforge.cache.store import Store
@@ -38,6 +38,8 @@ class Options(NamedTuple):
     portable: bool = False
     split: bool = False
     """Whether each architecture of a device becomes a variant."""
+    with_source: bool = False
+    """Whether a further variant holds the sources."""
     jobs: int | None = None
     tried: bool = True
     """Whether a variant that runs here is imported and tested."""
@@ -92,9 +94,9 @@ def pack(
             os.mkdir(folder, 0o755)
             stated = write.write(folder, project, kind, library, commit)
             _audit(folder, project, library)
+            digest = write.finish(folder, stated)
             report(f"check {label_of(kind)}")
             checks = trial.run(folder, project, stated) if options.tried else trial.not_run("not requested")
-            digest = write.finish(folder, stated)
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)
@@ -127,7 +129,14 @@ def _variants(
 ) -> list[tuple[Properties, write.Library | None]]:
     if project.builder is None:
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
-    return [_built(project, target, options, store, report) for target in _targets(project, options)]
+    variants: list[tuple[Properties, write.Library | None]] = [
+        _built(project, target, options, store, report) for target in _targets(project, options)
+    ]
+    if options.with_source or project.with_source:
+        devices = project.builder(None, False).devices
+        backend = properties.BACKENDS.get(devices[0], "universal") if len(devices) == 1 else "universal"
+        variants.append((Properties(SOURCE, None, backend), None))
+    return variants
 
 
 def _backend(name: str) -> str:

@@ -10,9 +10,9 @@ from support.kernels.projects import python_project
 from opforge import settings
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
-from opforge.packages.pack import project
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import install, publish
+from opforge.packages.sources import project
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 
