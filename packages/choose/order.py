@@ -14,7 +14,7 @@ The order, the first difference decides:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from opforge.builders.lookup import fit
@@ -24,7 +24,7 @@ from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, 
 from opforge.versions import version_of
 
 from .candidate import Candidate
-from .environment import DEVICES, Environment
+from .environment import DEVICES, Environment, of_each_device
 
 EXACT, FAMILY, COMPILED, UNNAMED, HOST, BUILT_HERE = range(6)
 Key = tuple[int, int, int, tuple[int, ...], tuple[int, ...], bool, str]
@@ -47,6 +47,16 @@ def decide(candidates: Iterable[Candidate], here: Environment) -> list[Decision]
         problem = unfit(candidate, here)
         decisions.append(Decision(candidate, problem, None if problem else _key(candidate, here)))
     return sorted(decisions, key=lambda choice: (choice.key is None, choice.key or (), choice.candidate.label))
+
+
+def best(candidates: Sequence[Candidate], here: Environment) -> list[Candidate]:
+    """Returns the variant that fits best; several where devices of different architectures need them. Empty if none."""
+    chosen: list[Candidate] = []
+    for environment in of_each_device(here):
+        for choice in decide(candidates, environment)[:1]:
+            if not choice.problem and choice.candidate not in chosen:
+                chosen.append(choice.candidate)
+    return chosen
 
 
 def unfit(candidate: Candidate, here: Environment) -> str:

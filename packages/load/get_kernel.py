@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache.filesystem import trust
-from opforge.errors import OpforgeError
-from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form import names, version
-from opforge.packages.form.properties import SOURCE
-from opforge.packages.form.version import Range, Version
-from opforge.packages.installed import layout, receipt, releases
-from opforge.packages.installed.releases import Installed, InstalledVariant
+from opforge.packages.form.version import Range
+from opforge.packages.installed import layout, releases
+from opforge.packages.installed.releases import Installed
 
-from .module import import_tree
+from . import callers_lock, variants
+from .callers_lock import Locked
+from .variants import Attempt, Loadable
 
-log = logging.getLogger("opforge.kernels")
 _answers: dict[tuple[object, ...], ModuleType] = {}
 """What `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
 VARIABLES = ("OPFORGE_KERNELS", "OPFORGE_KERNEL_PATH")
-
-
-class Loadable(NamedTuple):
-    """A variant on disk."""
-
-    candidate: Candidate
-    folder: str
-    where: str
-    """For messages: the label, and where it lies."""
-    module: str
-    """The name of its module in sys.modules."""
-    installed: InstalledVariant | None = None
 
 
 def reset() -> None:
@@ -58,7 +42,8 @@ def get_kernel(
             network is never used.
 
     The same release gives the same module, in every thread. Two versions can be loaded side by side: each has its own
-    module, and its own namespace in torch.ops.
+    module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
+    that of torch's current device: another device may have another module.
 
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
     KernelFormatError for a name or a version that is none.
@@ -68,41 +53,48 @@ def get_kernel(
     key = (name, version, variant, caller, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
     if module is None:
-        module = _answers[key] = _load(name, version, variant, install, caller)
+        attempt = Attempt()
+        module = _load(name, version, variant, install, caller, attempt)
+        if not attempt.is_per_device:
+            _answers[key] = module
     return module
 
 
 def _load(
-    name: str, wanted_version: str | int | None, label: str | None, install: bool | None, caller: str
+    name: str,
+    wanted_version: str | int | None,
+    label: str | None,
+    install: bool | None,
+    caller: str,
+    attempt: Attempt,
 ) -> ModuleType:
     names.check(name)
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     searched: list[str] = []
-    reasons: list[str] = []
     folder = _checkout_folder(name)
     if folder is not None:
-        module = _from_checkout(name, folder, numbers, label, reasons)
+        module = _from_checkout(name, folder, numbers, label, attempt)
         if module is None:
-            raise _nothing_fits(text, reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
+            raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
         return module
-    locked = _locked(name, caller, wanted_version)
+    locked = callers_lock.of(name, caller) if wanted_version is None else None
     for root in layout.roots():
         if problem := _root_problem(root):
-            reasons.append(f"{root.path}: {problem}")
+            attempt.reasons.append(f"{root.path}: {problem}")
             continue
         for release in releases.matching(root, name, numbers):
             if locked is not None and not locked.allows(release):
-                reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
+                attempt.reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
                 continue
-            module = _from_release(release, label, reasons)
+            module = _from_release(release, label, attempt)
             if module is not None:
                 return module
         searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
     if install if install is not None else settings.installs_kernels():
-        return _installed_now(name, numbers, label, locked)
-    if reasons:
-        raise _nothing_fits(text, reasons, "")
+        return _installed_now(name, numbers, label, locked, attempt)
+    if attempt.reasons:
+        raise _nothing_fits(text, attempt.reasons, "")
     from opforge.errors import KernelNotFoundError
 
     what = f"'{name}@{numbers}'" if numbers.text else name
@@ -128,27 +120,27 @@ def _checkout_folder(name: str) -> str | None:
     return checkout.folders().get(name)
 
 
-def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, reasons: list[str]) -> ModuleType | None:
+def _from_checkout(name: str, folder: str, numbers: Range, label: str | None, attempt: Attempt) -> ModuleType | None:
     """Returns the module of the best variant in a folder, after hashing its files; None if none can be loaded."""
     from . import checkout
 
-    variants, problems = checkout.variants(folder)
-    reasons += problems
-    if not variants and not problems:
-        reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
+    choices, problems = checkout.variants(folder)
+    attempt.reasons += problems
+    if not choices and not problems:
+        attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
     loadable = []
-    for choice in variants:
+    for choice in choices:
         number = choice.metadata.release
         if number is not None and number not in numbers:
-            reasons.append(f"{choice.folder}: it is version {number}, and {numbers} is requested")
+            attempt.reasons.append(f"{choice.folder}: it is version {number}, and {numbers} is requested")
             continue
         problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
         if problem:
-            reasons.append(f"{choice.folder}: {problem}")
+            attempt.reasons.append(f"{choice.folder}: {problem}")
             continue
         unique = f"{choice.metadata.id}__{abs(hash(os.path.realpath(choice.folder))):x}"
         loadable.append(Loadable(choice.candidate, choice.folder, choice.folder, unique))
-    return _best(name, loadable, label, reasons)
+    return variants.best(name, loadable, label, attempt)
 
 
 def _checkout_problem(folder: str, files: object, algorithm: str) -> str:
@@ -163,7 +155,7 @@ def _checkout_problem(folder: str, files: object, algorithm: str) -> str:
     return f"it does not match its digests ({problems[0]}): pack it again" if problems else ""
 
 
-def _from_release(release: Installed, label: str | None, reasons: list[str]) -> ModuleType | None:
+def _from_release(release: Installed, label: str | None, attempt: Attempt) -> ModuleType | None:
     """Returns the module of the best variant of an installed release; None if none can be loaded."""
     where = f"{release.version} in {release.root.path}"
     loadable = [
@@ -172,68 +164,7 @@ def _from_release(release: Installed, label: str | None, reasons: list[str]) -> 
         )
         for part in release.variants
     ]
-    return _best(f"{release.name} {release.version}", loadable, label, reasons)
-
-
-def _best(name: str, variants: Sequence[Loadable], label: str | None, reasons: list[str]) -> ModuleType | None:
-    """Returns the module of the best variant that can be loaded, or None; `reasons` gets why the others cannot."""
-    from opforge.packages.choose import environment, order
-
-    if label is not None:
-        reasons += [f"{choice.where}: {label} is requested" for choice in variants if choice.candidate.label != label]
-        variants = [choice for choice in variants if choice.candidate.label == label]
-    backends = {choice.candidate.properties.backend for choice in variants}
-    if any(choice.candidate.properties.framework == "tvm-ffi" for choice in variants):
-        backends.add("tvm-ffi")
-    by_candidate = {id(choice.candidate): choice for choice in variants}
-    for decision in order.decide([choice.candidate for choice in variants], environment.here(backends)):
-        choice = by_candidate[id(decision.candidate)]
-        problem = decision.problem or _requirement_problem(choice.candidate.python_depends)
-        if not problem and choice.installed:
-            problem = _change(choice)
-        if problem:
-            reasons.append(f"{choice.where}: {problem}")
-            continue
-        try:
-            module = import_tree(choice.folder, choice.module, bytecode=choice.installed is not None)
-        except OSError as error:  # dlopen's, for one: the next variant may load
-            reasons.append(f"{choice.where}: {error}")
-            continue
-        except Exception as error:
-            if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
-                reasons.append(f"{choice.where}: it cannot be built here: {error}")
-                continue
-            raise _import_failed(name, choice.folder, error) from error
-        log.debug("%s: %s", name, choice.where)
-        return module
-    return None
-
-
-def _change(choice: Loadable) -> str:
-    """Returns why an installed variant is not what was installed, or an empty text."""
-    part = choice.installed
-    assert part is not None
-    changed = receipt.differs(choice.folder, part.receipt)
-    if not changed:
-        return ""
-    # A copied environment has other stamps. Then the contents decide.
-    problem = receipt.digest_problem(choice.folder, part.files, part.metadata_sha256)
-    return f"it was changed after it was installed ({problem}): install it again" if problem else ""
-
-
-def _requirement_problem(requirements: Sequence[str]) -> str:
-    if not requirements:
-        return ""
-    from . import requirements as installed
-
-    return installed.problem(requirements)
-
-
-def _import_failed(name: str, folder: str, error: Exception) -> Exception:
-    from opforge.errors import KernelLoadError
-
-    problem = f"importing it failed: {type(error).__name__}: {error}"
-    return KernelLoadError(name, folder, problem, "The error above is the package's own: report it to its author")
+    return variants.best(f"{release.name} {release.version}", loadable, label, attempt)
 
 
 def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
@@ -242,50 +173,15 @@ def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
     return KernelIncompatibleError(name, reasons, advice)
 
 
-class Locked(NamedTuple):
-    """What the calling package's lock file says of a kernel."""
-
-    path: str
-    version: Version
-    digest: str
-
-    def allows(self, release: Installed) -> bool:
-        """Returns whether an installed release is the one that was locked."""
-        return release.version == self.version and (not self.digest or release.digest == self.digest)
-
-    def objection(self, release: Installed) -> str:
-        """Returns why it is not."""
-        if release.version != self.version:
-            return f"{self.path} says {self.version}"
-        return f"{self.path} has another digest for {self.version}"
-
-
-def _locked(name: str, caller: str, wanted_version: object) -> Locked | None:
-    """Returns what the lock file of the calling package says; None if it has none, or a version is requested.
-
-    Raises KernelFormatError for a lock file that is damaged.
-    """
-    top = caller.partition(".")[0]
-    if wanted_version is not None or not top:
-        return None
-    from . import callers_lock
-
-    for path, kernel in callers_lock.kernels(top):
-        if kernel.name == name:
-            return Locked(path, kernel.version, kernel.digest)
-    return None
-
-
-def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None) -> ModuleType:
+def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
     """Downloads and installs the package for the user, and returns its module."""
-    from opforge.packages.registry import install
+    from opforge.packages.registry import install, selection
 
     if locked is not None:
         numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
-    choice = install.choose(name, numbers, install.sources())
+    choice = selection.choose(name, numbers, selection.sources())
     release, _is_new = install.install(layout.user_root(), choice)
-    reasons: list[str] = []
-    module = _from_release(release, label, reasons)
+    module = _from_release(release, label, attempt)
     if module is None:
-        raise _nothing_fits(f"{name} {release.version}", reasons, "")
+        raise _nothing_fits(f"{name} {release.version}", attempt.reasons, "")
     return module

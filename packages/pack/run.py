@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.cache.filesystem.files import write_file
 from opforge.errors import PackError
@@ -144,16 +145,29 @@ def _backend(name: str) -> str:
 
 
 def _targets(project: Project, options: Options) -> list[Target | None]:
-    targets = list(options.targets) or [Target.parse(text) for text in project.targets]
-    if not targets:
-        return [_default(None, project)]
-    base = [_default(target, project) if target == Target("cpu") else target for target in targets]
-    if not options.split:
-        return [*base]
-    split: list[Target | None] = []
-    for whole in filter(None, base):
-        split += [whole] if whole.device == "cpu" else [Target(whole.device, (arch,)) for arch in whole.arch]
-    return split
+    targets: list[Target | None] = [*(options.targets or map(Target.parse, project.targets))]
+    base = [_default(target, project) if target in (None, Target("cpu")) else target for target in targets or [None]]
+    return [part for target in base for part in _split(target, project)] if options.split else [*base]
+
+
+def _split(target: Target | None, project: Project) -> list[Target]:
+    """Returns a target for each architecture of a device. PTX goes with the newest one, from which it is made.
+
+    Raises PackError if the op itself declares its architectures.
+    """
+    assert project.builder is not None
+    whole = project.builder(target, False).target
+    if whole.device == "cpu":
+        return [whole]
+    with_ptx = archs.newest_portable(whole.arch) if "ptx" in whole.arch else ""
+    parts = [
+        Target(whole.device, (arch, "ptx") if arch == with_ptx else (arch,)) for arch in whole.arch if arch != "ptx"
+    ]
+    for part in parts if len(parts) > 1 else ():
+        if project.builder(part, False).target != part:
+            problem = f"its op declares the architectures that it is compiled for: {'+'.join(whole.arch)}"
+            raise PackError(project.name, [problem], "Pack it without --split-arch, or name them as targets instead.")
+    return parts
 
 
 def _default(target: Target | None, project: Project) -> Target | None:

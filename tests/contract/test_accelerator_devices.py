@@ -100,3 +100,8 @@ def test_a_device_without_a_number_is_the_current_one(accelerator):
         if name != "set_device":
             call(accelerator, name, accelerator.torch_device)
     assert accelerator.device_name(accelerator.torch_device) == accelerator.device_name()
+
+
+def test_the_architecture_of_a_device_is_one_of_the_targets(accelerator):
+    for index in (None, *range(accelerator.device_count())):
+        assert accelerator.device_arch(index) in ("", *accelerator.target().arch)

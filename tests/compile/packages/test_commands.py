@@ -70,7 +70,7 @@ def test_resolving_for_this_machine_and_for_another(user, tmp_path):
     machine["machines"]["cpu"]["torch"] = None
     path = write(tmp_path, "other.json", json.dumps(machine))
     code, result = user("resolve", "build", "--for", path, "--json")
-    assert (code, result["chosen"]) == (1, "")
+    assert (code, result["chosen"]) == (1, [])
     assert result["variants"][0]["problem"] == "it needs torch, and torch is not installed"
     assert user("resolve", "build", "--for", write(tmp_path, "no.json", "{"))[0] == 1
 

@@ -11,7 +11,7 @@ from opforge import settings
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.registry import install, publish
+from opforge.packages.registry import install, publish, selection
 from opforge.packages.sources import project
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -56,13 +56,13 @@ class Registry:
         """Packs and publishes a package."""
         return publish.publish(self.store, self.packed(name, number, **more), keys.signer())
 
-    def sources(self) -> list[install.Source]:
+    def sources(self) -> list[selection.Source]:
         """Returns this registry as what is asked."""
-        return install.sources([self.url])
+        return selection.sources([self.url])
 
     def install(self, name: str = "acme/plain", numbers: Any = None, **more: Any) -> Any:
         """Installs a package; returns the installed release."""
-        choice = install.choose(name, version.parse_range(numbers), self.sources(), **more)
+        choice = selection.choose(name, version.parse_range(numbers), self.sources(), **more)
         return install.install(self.root, choice)[0]
 
     def files(self) -> list[str]:

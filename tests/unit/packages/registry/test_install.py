@@ -20,7 +20,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import index, install, release, tree_blob, verification
+from opforge.packages.registry import index, install, release, selection, tree_blob, verification
 
 
 def stored(registry, prefix):
@@ -57,7 +57,7 @@ class TestInstall:
         registry.publish()
         registry.install()
         os.unlink(stored(registry, "v1/blobs/"))
-        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
         assert install.install(registry.root, choice)[1] is False
 
     def test_removing_takes_it_and_nothing_else(self, registry):
@@ -109,7 +109,7 @@ class TestRefused:
 
     def test_no_remote(self):
         with pytest.raises(KernelNotFoundError, match="Name one: --remote URL, or OPFORGE_REMOTES"):
-            install.choose("acme/plain", version.ANY, [])
+            selection.choose("acme/plain", version.ANY, [])
 
     def test_a_blob_that_was_changed(self, registry):
         registry.publish()
@@ -201,7 +201,7 @@ class TestRefused:
     def test_a_root_that_is_a_file(self, registry):
         registry.publish()
         root = Root(write(registry.scratch, "file", ""), "folder")
-        choice = install.choose("acme/plain", version.ANY, registry.sources())
+        choice = selection.choose("acme/plain", version.ANY, registry.sources())
         with pytest.raises(KernelInstallError, match=r"it cannot be written .*Install for the user \(--user\)"):
             install.install(root, choice)
 
