@@ -130,6 +130,12 @@ def label_of(properties: Properties) -> str:
     return f"{properties.framework}{version}{cxx}-{backend}-{properties.processor}-{properties.system}{arch}"
 
 
+def check_label(label: str, properties: Properties) -> None:
+    """Raises LabelError if a label is not that of a variant with these properties."""
+    if label_of(properties) != label and properties not in readings(label):
+        raise LabelError(f"the label {label!r} belongs to another variant than its metadata ({label_of(properties)})")
+
+
 def stated(label: str, opforge: Mapping[str, Any], backend: str, where: str) -> Properties:
     """Returns a variant's properties: those that opforge wrote into its metadata, else those of its label.
 
@@ -137,10 +143,7 @@ def stated(label: str, opforge: Mapping[str, Any], backend: str, where: str) -> 
     """
     try:
         properties = from_json(opforge["properties"]) if "properties" in opforge else parse(label)
-        if label_of(properties) != label and properties not in readings(label):
-            raise LabelError(
-                f"the label {label!r} belongs to another variant than its metadata ({label_of(properties)})"
-            )
+        check_label(label, properties)
         if properties.backend not in (backend, "universal"):
             raise LabelError(f"the label {label!r} is for {properties.backend}, and its metadata is for {backend}")
     except LabelError as error:

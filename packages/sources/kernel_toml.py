@@ -147,6 +147,7 @@ def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
 def _attributes(fields: Fields, name: str) -> Mapping[str, Any]:
     fields.only(tuple(OP_FIELDS))
     fields.texts("sources")
+    fields.texts("devices", ())
     values = {OP_FIELDS[field]: value for field, value in fields.values.items()}
     return {"name": name, **values}
 
