@@ -93,11 +93,11 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Candid
 
 
 def _format_error(where: str, error: Exception) -> Exception:
-    from opforge.errors import KernelFormatError, OpforgeError
+    from opforge.errors import KernelFormatError
 
-    problem = "its record is incomplete" if isinstance(error, KeyError) else str(error)
-    if isinstance(error, OpforgeError):
+    if isinstance(error, KernelFormatError):
         return error
+    problem = "its record is incomplete" if isinstance(error, KeyError) else str(error)
     return KernelFormatError(where, problem, "metadata as opforge pack or kernel-builder writes it")
 
 

@@ -20,6 +20,8 @@ from opforge.remote.stores.protocol import ObjectStore
 from . import index, release
 from .index import Index
 from .release import Release, SignedRelease, Variant
+from .tuf import client
+from .tuf.client import Reader
 
 ABSENT = "absent: "
 """Begins a reason that is no variant's: there is nothing to judge."""
@@ -32,6 +34,12 @@ class Source(NamedTuple):
 
     remote: Remote
     store: ObjectStore
+    tuf: Reader | None = None
+    """What reads its indexes if this user trusts TUF root metadata of it."""
+
+    def read_index(self, name: str) -> Index | None:
+        """Returns the index of a name; None if there is none. Raises StoreError, SignatureError, KernelFormatError."""
+        return index.read(self.store, name)[0] if self.tuf is None else self.tuf.index(name)
 
 
 class Verified(NamedTuple):
@@ -51,7 +59,8 @@ def sources(urls: Sequence[str] = ()) -> list[Source]:
     """Returns the remotes to ask: these, or those of OPFORGE_REMOTES. Raises SettingError, StoreError."""
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     offline = settings.offline()
-    return [Source(remote, open_store(remote.url, offline)) for remote in chosen]
+    opened = [(remote, open_store(remote.url, offline)) for remote in chosen]
+    return [Source(remote, store, client.reader(store.url, store)) for remote, store in opened]
 
 
 def fetch_release(source: Source, listed: Index, number: Version) -> Verified:
@@ -125,7 +134,7 @@ def fitting(
     other is not used.
     """
     for source in among:
-        listed, _version = index.read(source.store, name)
+        listed = source.read_index(name)
         if listed is None:
             reasons.append(f"{ABSENT}{source.remote}: it has no package {name}")
             continue

@@ -54,7 +54,7 @@ class Registry:
 
     def publish(self, name: str = "acme/plain", number: str = "1", **more: Any) -> publish.Published:
         """Packs and publishes a package."""
-        return publish.publish(self.store, self.packed(name, number, **more), keys.signer())
+        return publish.publish(self.store, self.packed(name, number, **more), keys.signer("ci"))
 
     def sources(self) -> list[selection.Source]:
         """Returns this registry as what is asked."""
@@ -69,3 +69,17 @@ class Registry:
         """Returns the paths of all files in the folder of the registry, sorted."""
         paths = [os.path.join(parent, name) for parent, _folders, names in os.walk(self.path) for name in names]
         return sorted(os.path.relpath(path, self.path) for path in paths)
+
+    def content(self, name: str) -> bytes:
+        """Returns the bytes of a file of the registry."""
+        with open(os.path.join(self.path, name), "rb") as file:
+            return file.read()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Puts other bytes into the place of a file of the registry, as whoever can write there may do."""
+        path = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path):
+            os.chmod(path, 0o644)
+        with open(path, "wb") as file:
+            file.write(data)

@@ -74,7 +74,6 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
       opforge info acme/relu
     """
     from opforge.packages.form import names
-    from opforge.packages.registry import index
     from opforge.packages.registry.selection import sources
 
     from .install import to_json
@@ -82,7 +81,7 @@ def info(name: str, urls: Sequence[str], as_json: bool) -> None:
     names.check(name, "NAME")
     listed = []
     for source in sources(urls):
-        entry, _version = index.read(source.store, name)
+        entry = source.read_index(name)
         listed += [
             {
                 "version": str(number),
@@ -173,7 +172,7 @@ def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]
     """Returns where a package was found, and its variants. Raises KernelNotFoundError and what reading it raises."""
     from opforge.errors import KernelFormatError, KernelNotFoundError
     from opforge.packages.load import checkout
-    from opforge.packages.registry import index, selection
+    from opforge.packages.registry import selection
 
     if os.path.isdir(kernel):
         variants, problems = checkout.variants(os.path.abspath(kernel))
@@ -183,7 +182,7 @@ def _candidates(kernel: str, urls: Sequence[str]) -> tuple[str, list[Candidate]]
     name, numbers = selection.parse_requirement(kernel)
     searched = []
     for source in selection.sources(urls):
-        listed, _version = index.read(source.store, name)
+        listed = source.read_index(name)
         usable = listed.usable(numbers) if listed else []
         if listed and usable:
             verified = selection.fetch_release(source, listed, usable[0])
