@@ -60,7 +60,7 @@ def this_machine(device: str = "cpu") -> Machine:
         processor=os.uname().machine,
         level=cpu_level(),
         glibc=libc().rpartition(" ")[2],
-        libstdcxx=_libstdcxx(),
+        libstdcxx=libstdcxx(),
         python=python_tag(),
         torch=torch,
     )
@@ -95,7 +95,7 @@ def libc() -> str:
         return ""
 
 
-def _libstdcxx() -> str:
+def libstdcxx() -> str:
     """Returns the newest GLIBCXX version of this process's libstdc++, which its file name states; empty if unknown.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.

@@ -44,6 +44,7 @@ def staging(root: Root) -> Iterator[str]:
     """
     parent = root.join("staging")
     try:
+        make_root(root)
         make_folder(parent)
         _sweep(parent)
         folder = temp_path(os.path.join(parent, "install"))
@@ -54,6 +55,14 @@ def staging(root: Root) -> Iterator[str]:
         yield folder
     finally:
         remove_folder(folder)
+
+
+def make_root(root: Root) -> None:
+    """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
+    for folder in (root.path, root.join()):
+        if not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
+            os.chmod(folder, READABLE)
 
 
 def unwritable(root: Root, error: OSError) -> KernelInstallError:

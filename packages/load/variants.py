@@ -11,6 +11,7 @@ from opforge.errors import OpforgeError
 from opforge.packages.choose.candidate import Candidate
 from opforge.packages.form.properties import SOURCE
 from opforge.packages.installed import receipt
+from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import InstalledVariant
 
 from .module import import_tree
@@ -26,6 +27,12 @@ class Attempt:
         """Why variants cannot be used."""
         self.is_per_device = False
         """Whether another current device may need another variant."""
+        self.needs_more = False
+        """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
+        self.root: Root | None = None
+        """Where the release that was tried last is installed; None for a checkout."""
+        self.choice: Loadable | None = None
+        """The variant that was loaded."""
 
 
 class Loadable(NamedTuple):
@@ -52,6 +59,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
     if any(choice.candidate.properties.framework == "tvm-ffi" for choice in variants):
         backends.add("tvm-ffi")
     by_candidate = {id(choice.candidate): choice for choice in variants}
+    attempt.needs_more |= not backends <= {"cpu", "universal"}
     whole = environment.here(backends)
     here = environment.of_current_device(whole)
     attempt.is_per_device = attempt.is_per_device or here is not whole
@@ -74,6 +82,9 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
                 continue
             raise _import_failed(name, choice.folder, error) from error
         log.debug("%s: %s", name, choice.where)
+        attempt.choice = choice
+        # Sources are built by whatever compiler is here.
+        attempt.needs_more |= bool(choice.candidate.python_depends) or choice.candidate.properties.framework == SOURCE
         return module
     return None
 

@@ -34,6 +34,7 @@ def install(
         return before, False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
+        add.make_root(root)
         make_folder(os.path.dirname(path))
         with _alone(path, f"{name} {number}", lambda: _complete(root, choice) is not None):
             before = _complete(root, choice)

@@ -140,7 +140,7 @@ def test_a_registry_is_begun_published_to_renewed_and_given_new_keys(user, tmp_p
     assert user("tuf", "init", remote, *keyed)[0] == 1, "it has such metadata already"
     user("pack", "--no-try")
     assert user("publish", remote, "--key", "ci")[0] == 0
-    assert user("install", "acme/plain")[0] == 0
+    assert user("install", "acme/plain", "--into", os.environ["OPFORGE_KERNEL_PATH"])[0] == 0
     assert user("yank", remote, "acme/plain", "1", "--reason", "wrong", "--key", "ci")[1] == "yanked acme/plain 1\n"
     assert "wrong" in user("info", "acme/plain")[1]
     assert user("unyank", remote, "acme/plain", "1", "--key", "ci")[1] == "unyanked acme/plain 1\n"

@@ -222,3 +222,19 @@ class TestRefused:
         remove.sweep(registry.root)
         for name in os.listdir(registry.root.join("releases")) if os.path.isdir(registry.root.join("releases")) else ():
             os.unlink(registry.root.join("releases", name))
+
+
+def test_every_user_of_an_environment_can_read_what_is_installed(registry):
+    registry.publish()
+    before = os.umask(0o077)
+    try:
+        (part,) = registry.install().variants
+    finally:
+        os.umask(before)
+    top = registry.root.path
+    folders = [part.folder]
+    while folders[-1] != top:
+        folders.append(os.path.dirname(folders[-1]))
+    folders += [os.path.dirname(registry.root.release("acme/plain", "1")), os.path.join(top, "kernels", "names")]
+    assert {os.stat(folder).st_mode & 0o777 for folder in folders} == {0o755}
+    assert os.stat(registry.root.release("acme/plain", "1")).st_mode & 0o777 == 0o644
