@@ -135,7 +135,13 @@ def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked 
 
     if locked is not None:
         numbers = version.parse_range(f"=={locked.version.interface}.{locked.version.rebuild}")
-    choice = selection.choose(name, numbers, selection.sources())
+    choice = selection.choose(name, numbers, selection.sources(), all_platforms=label is not None)
+    if label is not None:
+        requested = tuple(part for part in choice.variants if part.label == label)
+        if not requested:
+            labels = [f"{part.label}: {label} is requested" for part in choice.variants]
+            raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
+        choice = choice._replace(variants=requested)
     release, _is_new = install.install(layout.user_root(), choice)
     module = _from_release(release, label, attempt)
     if module is None:

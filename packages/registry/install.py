@@ -97,21 +97,21 @@ def _install(root: Root, choice: Choice, report: Callable[[str, int, int], None]
                     advice = "The release is damaged: report it to its publisher"
                     raise KernelInstallError(what, f"the files of {part.label} are not those of its release", advice)
                 variants[part.digest] = variant
-    signed_path = root.join("releases", verified.signed.digest)
-    make_folder(os.path.dirname(signed_path))
-    write_file(signed_path, verified.signed.file())
-    installed = Installed(
-        name=verified.release.name,
-        version=verified.release.version,
-        root=root,
-        digest=verified.signed.digest,
-        signer=verified.signer,
-        source=str(verified.source.remote),
-        yanked=verified.yanked,
-        variants=tuple(variants[digest] for digest in sorted(variants)),
-    )
-    add.add_release(installed)
-    return installed
+        signed_path = root.join("releases", verified.signed.digest)
+        make_folder(os.path.dirname(signed_path))
+        write_file(signed_path, verified.signed.file())
+        installed = Installed(
+            name=verified.release.name,
+            version=verified.release.version,
+            root=root,
+            digest=verified.signed.digest,
+            signer=verified.signer,
+            source=str(verified.source.remote),
+            yanked=verified.yanked,
+            variants=tuple(variants[digest] for digest in sorted(variants)),
+        )
+        add.add_release(installed)
+        return installed
 
 
 def _download(

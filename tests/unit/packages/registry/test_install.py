@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 
 import pytest
 from support.text_files import write
@@ -238,3 +239,17 @@ def test_every_user_of_an_environment_can_read_what_is_installed(registry):
     folders += [os.path.dirname(registry.root.release("acme/plain", "1")), os.path.join(top, "kernels", "names")]
     assert {os.stat(folder).st_mode & 0o777 for folder in folders} == {0o755}
     assert os.stat(registry.root.release("acme/plain", "1")).st_mode & 0o777 == 0o644
+
+
+def test_a_removal_leaves_what_is_being_installed(registry):
+    registry.publish()
+    registry.publish("acme/other")
+    (other,) = registry.install("acme/other").variants
+    folder = os.path.join(registry.packed(), "build", "torch-universal")
+    with add.staging(registry.root) as scratch:
+        copy = shutil.copytree(folder, os.path.join(scratch, "0"))
+        placed = add.add_tree(registry.root, copy, "torch-universal")
+        assert remove.remove(registry.root, "acme/other", version.ANY)
+        assert os.path.isdir(placed.folder), "nothing names it yet"
+    remove.sweep(registry.root)
+    assert not os.path.exists(placed.folder) and not os.path.exists(other.folder)
