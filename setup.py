@@ -25,10 +25,14 @@ cmdclass = {}
 ops = os.environ.get("OPFORGE_BUILD_OPS", "").split()
 if ops not in ([], ["0"]):  # the wheel carries built ops: "1" means all CPU ops
     sys.path.insert(0, "src")
+    import opforge
+
+    opforge.__path__.append(os.getcwd())  # an sdist has the parts' folders, but not the symlinks to them
     from opforge.builders.setuptools import commands
 
     targets = os.environ.get("OPFORGE_BUILD_TARGETS", "").split()
-    cmdclass = commands(ops=() if ops == ["1"] else ops, targets=targets, package="opforge")
+    portable = os.environ.get("OPFORGE_BUILD_PORTABLE", "") not in ("", "0")
+    cmdclass = commands(ops=() if ops == ["1"] else ops, targets=targets, portable=portable, package="opforge")
 
 setup(
     cmdclass=cmdclass,

@@ -43,6 +43,11 @@ def reset() -> None:
     _loaded.clear()
 
 
+def loaded_ops() -> dict[str, str]:
+    """Returns the keys of the entries that this process has loaded, each with the name of its op."""
+    return {key: loaded.__name__ for key, (loaded, _) in _loaded.items()}
+
+
 def _replace_lock() -> None:
     """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
     global lock
@@ -190,13 +195,13 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
             suffix = "_" + entry.key[-8:]
-    for name, schema in zip(qualified, schemas, strict=True):
-        if _is_registered(torch, schema, suffix):
-            raise NamespaceClashError(op, name)
     problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
-    if problem is not None:
+    if problem is not None:  # and nothing is registered
         from . import load_advice
 
+        for name, schema in zip(qualified, schemas, strict=True):
+            if _is_registered(torch, schema, suffix):
+                raise NamespaceClashError(op, name)
         raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
     # Only the first version owns the public name; the namespaces are those of the sources.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}

@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Collection
 
-from opforge import settings
+from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
 
-from .filesystem import trust
 from .filesystem.files import make_folder, write_file
 from .layout import INDEX, MACHINE, OLD_VERSIONS, TAG, TAG_NAME, VERSION, Layout
 from .store import Store

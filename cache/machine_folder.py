@@ -1,6 +1,7 @@
 """What one user's processes on one machine remember of earlier look-ups.
 
     CACHE/opforge/machine/ID/lookups/KEY.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
+    CACHE/opforge/machine/ID/counts*              how often something was stored: see maintenance/counts.py
 
 It is beside the stores, not in one: a store that was copied, baked into an image or mounted read-only has the same
 contents everywhere, but each machine has stamps of its own. If that folder cannot be written, $XDG_RUNTIME_DIR is used.
@@ -9,14 +10,17 @@ Everything in it may be removed at any time; the next look-up is slower, nothing
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Sequence
 
 from opforge import settings
 
-from .filesystem.files import can_write, make_folder, now_in, read_file, read_json, write_file
+from .filesystem.files import can_write, make_folder, now_in, open_to_append, read_file, read_json, write_file
 from .layout import MACHINE
 
 LOOKUPS = "lookups"
@@ -24,19 +28,27 @@ MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
 MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
 """How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
+COUNTS = "counts"
+"""The file to which each process appends what it has counted, when it ends."""
+MAX_COUNTS_BYTES = 256 << 10
+"""The length of that file above which its lines are added up: see maintenance/counts.py. At 16 times that nothing more
+is counted."""
 _machine_id = ""
+_counts: dict[str, dict[str, float]] = {}
+"""What this process has counted, by store, and not written yet."""
+_is_registered = False
 
 
 def reset() -> None:
-    """Forgets this machine's name."""
+    """Forgets this machine's name, and what was counted."""
     global _machine_id
     _machine_id = ""
+    _counts.clear()
 
 
 def folders() -> list[str]:
     """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
-    base = settings.variable("XDG_CACHE_HOME")
-    bases = [base if base[:1] == "/" else os.path.expanduser("~/.cache"), settings.variable("XDG_RUNTIME_DIR")]
+    bases = [settings.user_folder("XDG_CACHE_HOME", ".cache"), settings.variable("XDG_RUNTIME_DIR")]
     return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
 
 
@@ -141,6 +153,53 @@ def remove_unused() -> None:
             if is_unused and name != os.path.basename(folder) and not os.path.islink(os.path.dirname(lookups)):
                 shutil.rmtree(lookups, ignore_errors=True)
                 try:
+                    for file in os.listdir(os.path.dirname(lookups)):
+                        if file.partition(".")[0] == COUNTS:
+                            os.unlink(os.path.join(os.path.dirname(lookups), file))
                     os.rmdir(os.path.dirname(lookups))
                 except OSError:
                     continue  # it holds something else
+
+
+def count(store: str, **amounts: float) -> None:
+    """Adds to what this process has counted of a store, in memory: on the path of a hit nothing is written.
+
+    It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
+    threads that count at the same instant, one may be lost.
+    """
+    global _is_registered
+    if not _is_registered:
+        _is_registered = True
+        atexit.register(write_counts)
+        os.register_at_fork(after_in_child=_counts.clear)  # the parent writes them
+    counts = _counts.setdefault(store, {})
+    for name, amount in amounts.items():
+        counts[name] = counts.get(name, 0) + amount
+
+
+def write_counts() -> None:
+    """Appends what this process has counted, in one write: lines of several processes do not mix.
+
+    Where nothing can be written, it is lost.
+    """
+    counts, now = dict(_counts), int(time.time())
+    _counts.clear()
+    lines = "".join(f"{json.dumps([now, store, amounts])}\n" for store, amounts in counts.items())
+    for folder in folders() if lines else ():
+        try:
+            if os.path.islink(os.path.dirname(folder)):
+                continue
+            make_folder(folder)
+            if not is_private(folder):
+                continue
+            handle = open_to_append(f"{folder}/{COUNTS}", os.O_CREAT)
+        except OSError:
+            continue
+        try:
+            if os.fstat(handle).st_size < 16 * MAX_COUNTS_BYTES:
+                os.write(handle, lines.encode())
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+        return

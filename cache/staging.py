@@ -8,9 +8,9 @@ import os
 import shutil
 
 from opforge.events import emit
+from opforge.trust import link_problem
 
 from .filesystem.files import make_folder, now_in, size_of
-from .filesystem.trust import link_problem
 from .layout import Layout
 from .records import size_log
 

@@ -85,8 +85,7 @@ class Source(NamedTuple):
             disk: The disk.
             rejected: Gets every entry that was looked at and not used, with the reason.
         """
-        from .records import fetched  # not on the path of a hit
-        from .records.validity import Observation
+        from .records.validity import Observation  # not on the path of a hit
 
         seen = Observation(root_paths, disk)
         for entry in self._ranked(description, fit, rejected):
@@ -96,6 +95,8 @@ class Source(NamedTuple):
                 problem = seen.problem(inputs) or self.problem(entry)
                 pointer, origin = "", entry.origin
                 if self.area == FETCHED and not problem:
+                    from .records import fetched
+
                     pointer = os.path.join(self.pointers(description), entry.key)
                     offer = fetched.read(pointer)
                     problem, origin = offer.problem(disk), offer.origin

@@ -75,7 +75,7 @@ class FPQuantizer:
             dtype: The dtype of the result.
 
         Returns:
-            The values, [len(indexes), *shape[1:]].
+            The values, in the shape of the whole tensor with `len(indexes)` blocks.
         """
         out = torch.empty((indexes.numel(), *shape[1:]), dtype=dtype, device=rows.device)
         self._op.fp_selective_dequantize_(

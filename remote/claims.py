@@ -45,7 +45,7 @@ class Claim:
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         """Prepares a claim; `take` makes it this process's."""
-        self._store, self._name, self._count = store, name, 0
+        self._store, self.name, self._count = store, name, 0
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._ended = threading.Event()
 
@@ -56,9 +56,9 @@ class Claim:
         """Puts the claim in the place of what was there; returns False if another was quicker. Raises StoreError."""
         content = self._content()
         if before is None:
-            is_taken = self._store.put_if_absent(self._name, content)
+            is_taken = self._store.put_if_absent(self.name, content)
         else:
-            is_taken = self._store.put_if_unchanged(self._name, content, before.version)
+            is_taken = self._store.put_if_unchanged(self.name, content, before.version)
         if is_taken:
             threading.Thread(target=self._renew, name="opforge-claim", daemon=True).start()
         return is_taken
@@ -66,24 +66,24 @@ class Claim:
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
             try:
-                stored = self._store.get(self._name, MAX_BYTES)
+                stored = self._store.get(self.name, MAX_BYTES)
                 if stored is None or self._fields(stored).get("who") != self._who:
                     return  # another has taken it over
                 self._count += 1
-                self._store.put_if_unchanged(self._name, self._content(), stored.version)
+                self._store.put_if_unchanged(self.name, self._content(), stored.version)
             except RemoteError as error:
-                log.debug("the claim %s was not renewed: %s", self._name, error)
+                log.debug("the claim %s was not renewed: %s", self.name, error)
 
     def end(self, is_published: bool) -> None:
         """Removes the claim, or lets those who wait know that they have to build. Raises nothing."""
         self._ended.set()
         try:
             if is_published:
-                self._store.delete(self._name)
-            elif stored := self._store.get(self._name, MAX_BYTES):
-                self._store.put_if_unchanged(self._name, self._content("failed"), stored.version)
+                self._store.delete(self.name)
+            elif stored := self._store.get(self.name, MAX_BYTES):
+                self._store.put_if_unchanged(self.name, self._content("failed"), stored.version)
         except (RemoteError, OSError) as error:
-            log.debug("the claim %s was not ended: %s", self._name, error)
+            log.debug("the claim %s was not ended: %s", self.name, error)
 
     @staticmethod
     def _fields(stored: Stored) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Claim:
         began = changed = noticed = time.monotonic()
         seen, pause, is_first = b"", FIRST_PAUSE, True
         while True:
-            stored = self._store.get(self._name, MAX_BYTES)
+            stored = self._store.get(self.name, MAX_BYTES)
             now = time.monotonic()
             if stored and stored.data != seen:
                 seen, changed = stored.data, now

@@ -22,6 +22,7 @@ from opforge.cache.layout import DIGITS
 from opforge.errors import PublishError, SettingError
 
 from .offers import MAX_FRAME_BYTES, Signed, frame, read_frame
+from .signatures import own_lists
 from .signatures.keys import Signer
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
@@ -97,19 +98,32 @@ def fetch(store: ObjectStore, trusted: TrustedKey) -> Revocations | None:
 
 
 def publish(
-    store: ObjectStore, signer: Signer, key: str, entries: Collection[str] = (), renew_after: float = RENEW_SECONDS
+    store: ObjectStore,
+    signer: Signer,
+    key: str,
+    entries: Collection[str] = (),
+    renew_after: float = RENEW_SECONDS,
+    restore: bool = False,
 ) -> Revocations:
     """Adds entries to a key's list in a remote and gives it today's date; returns it.
 
-    A list that has all of them and is newer than `renew_after` seconds is left as it is. Raises PublishError,
-    StoreError, ValueError if the list there is damaged.
+    A list that has all of them and is newer than `renew_after` seconds is left as it is. The store may hand out an
+    older list than this user's key has signed: it is refused, as today's date would make it pass for the newest; with
+    `restore` what the newer one had revoked is put back.
+
+    Raises PublishError, StoreError, ValueError if the list there is damaged.
     """
-    now = time.time()
+    now, newest = time.time(), own_lists.newest(key, store.url)
     for _attempt in range(ATTEMPTS):
         stored = store.get(name_of(key), MAX_FRAME_BYTES)
         before = Revocations(key, 0.0)
         if stored is not None:
             before = _own(store, signer, read_frame(stored.data))
+        if before.date < newest.date or not newest.entries <= {*before.entries}:
+            if not restore:
+                raise _older(store, before, newest)
+            entries = {*entries, *newest.entries}
+        own_lists.note(key, store.url, before.date, frozenset(before.entries))
         is_known = {*entries} <= {*before.entries}
         if is_known and now - before.date < renew_after:
             return before
@@ -121,6 +135,7 @@ def publish(
         else:
             is_stored = store.put_if_unchanged(name_of(key), content, stored.version)
         if is_stored:
+            own_lists.note(key, store.url, float(int(revocations.date)), frozenset(revocations.entries))
             return revocations
     raise PublishError("the list of revoked offers", store.url, "others kept changing it", "Try again")
 
@@ -131,6 +146,16 @@ def checked(entries: Collection[str]) -> list[str]:
         if not ENTRY.fullmatch(entry):
             raise SettingError("ENTRY", entry, "the name of an entry, as opforge remote ls shows it")
     return list(entries)
+
+
+def _older(store: ObjectStore, before: Revocations, newest: own_lists.Known) -> PublishError:
+    """Returns the error for a list that is older than what this user knows of it."""
+    there = (
+        f"the one there was made {time.strftime(DATE, time.gmtime(before.date))}" if before.date else "there is none"
+    )
+    here = time.strftime(DATE, time.gmtime(newest.date))
+    hint = "Who controls the store may hide what you have revoked. To put it back: opforge remote revoke URL"
+    return PublishError("the list of revoked offers", store.url, f"{there}, and you know one of {here}", hint)
 
 
 def _own(store: ObjectStore, signer: Signer, items: list[Signed]) -> Revocations:

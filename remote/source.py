@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge.builders.lookup.remotes import Request
 from opforge.cache.filesystem import lock
 from opforge.cache.store import Rejected
@@ -135,7 +135,9 @@ class Remotes:
 
         path = layout.path("locks", request.description)
         try:
-            with lock.acquire(path, f"{request.op}, which is fetched", settings.lock_timeout(), has_news) as result:
+            with lock.acquire(
+                path, f"{request.op}, which is fetched", limit_settings.lock_timeout(), has_news
+            ) as result:
                 # Since this process looked, another may have fetched it, even before this one waited for the lock.
                 if request.fetched():
                     return True

@@ -57,6 +57,9 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         yield
+        from opforge.cache import machine_folder
+
+        machine_folder.reset()  # what was counted would be written to the user's own folder
 
 
 @pytest.fixture(autouse=True)
@@ -67,14 +70,18 @@ def own_store(tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    from opforge import settings
     from opforge.builders.toolchains.discovery import probe
-    from opforge.cache import current
+    from opforge.cache import current, machine_folder
 
     current.reset()
     probe.reset()
+    settings.reset()
     yield folder
     current.reset()
     probe.reset()
+    machine_folder.reset()
+    settings.reset()
 
 
 @pytest.fixture

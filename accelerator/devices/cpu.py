@@ -7,6 +7,7 @@ from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING
 
+from opforge import settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
 from opforge.accelerator.interface.rng import OneGenerator
@@ -237,7 +238,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
 def _visible_nodes() -> tuple[int, ...]:
     from opforge.accelerator.host.files import parse_list
 
-    text = os.environ.get(VISIBLE_NODES, "").strip()
+    text = settings.variable(VISIBLE_NODES).strip()
     try:
         nodes = parse_list(text) if not text.strip("0123456789,-") else ()
     except ValueError:

@@ -107,9 +107,9 @@ def _wheel(scratch: Scratch) -> str:
     """Builds the op and returns a folder for PYTHONPATH with a package that carries it."""
     from opforge import OpBuilder, get_accelerator
     from opforge.builders.spec.description import description_key
-    from opforge.cache.filesystem.trust import trusted_ids
     from opforge.cache.layout import PACKAGE_LAYER
     from opforge.cache.transfer import layer
+    from opforge.trust import trusted_ids
 
     builder = get_accelerator().create_op_builder(BUILDER)
     assert isinstance(builder, OpBuilder)

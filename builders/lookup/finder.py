@@ -18,10 +18,10 @@ from opforge.builders.spec.op_spec import root_paths
 from opforge.cache import machine_folder
 from opforge.cache.current import current_store
 from opforge.cache.filesystem.files import can_write
-from opforge.cache.filesystem.trust import folder_problem
 from opforge.cache.layout import FETCHED, PACKAGE_LAYER, UNSIGNED, Layout
 from opforge.cache.store import Rejected, Source
 from opforge.errors import OpIncompatibleError, PrebuiltRequiredError, ToolchainError, ToolchainNotFoundError
+from opforge.trust import folder_problem
 
 from . import memory
 
@@ -85,12 +85,17 @@ def stored_entry(spec: OpSpec, store: Store | None, exact: bool, force: bool, re
     finally:
         rejected += dict.fromkeys(seen)
     if entry:
+        seconds = entry.record.get("seconds")
+        kind = {"cached" if entry.origin == "cache" else "prebuilt": 1}
+        machine_folder.count(store.layout.root, saved=seconds if type(seconds) is float else 0, **kind)
         if entry.origin.endswith(UNSIGNED):
             log.warning("%s: its library came without a signature, from %s", spec.name, entry.origin)
         log_event("hit", op=spec.name, seconds=time.perf_counter() - began, path=entry.folder, origin=entry.origin)
         return entry
     from opforge import variables  # not on the path of a hit
 
+    if not force:
+        machine_folder.count(store.layout.root, missed=1)
     variables.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         add_other_descriptions(spec, store, rejected)

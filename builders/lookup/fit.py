@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge import settings
 from opforge.builders.spec import abi
-from opforge.builders.spec.targets import level_problem, lower_targets, torch_library_problem
+from opforge.builders.spec.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.cache.store import Fit
 from opforge.versions import version_of
 
@@ -28,14 +28,35 @@ def reset() -> None:
 
 
 def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str, Any]], Fit]:
-    """Returns the function that judges records for this process, which runs on the machine."""
+    """Returns the function that judges records for this process, which runs on the machine.
+
+    If the spec's target does not run on the machine, the entry is for another one. It is fetched or shipped and not
+    loaded here, so what this machine has is no reason to refuse it.
+    """
+    is_for_another = is_of_another_machine(spec, machine)
 
     def judge(record: Mapping[str, Any]) -> Fit:
-        result = fit(record, machine, spec, exact)
-        problem = result.problem or missing_function(record, machine) or flags_problem(spec.name, record)
+        where = _machine_of(spec, record, machine) if is_for_another else machine
+        result = fit(record, where, spec, exact)
+        problem = result.problem or missing_function(record, where) or flags_problem(spec.name, record)
         return Fit(problem) if problem else result
 
     return judge
+
+
+def is_of_another_machine(spec: OpSpec, machine: Machine) -> bool:
+    """Returns whether code for the spec's target does not run on the machine."""
+    if spec.target.device == "cpu":
+        return level_problem(spec.target.arch, machine.level, machine.processor) is not None
+    return bool(device_problems(spec.target, spec.abi, machine))
+
+
+def _machine_of(spec: OpSpec, record: Mapping[str, Any], machine: Machine) -> Machine:
+    """Returns what is known of a machine that runs the spec's target: the target, and that its torch is for it."""
+    unknown = machine._replace(glibc="", libstdcxx="", devices=(), driver=None)
+    if spec.target.device == "cpu":
+        return unknown._replace(level=spec.target.arch[0])
+    return unknown._replace(torch_libraries=frozenset(record["needs"]))
 
 
 def fit(record: Mapping[str, Any], machine: Machine, spec: OpSpec, exact: bool = False) -> Fit:

@@ -62,9 +62,10 @@ class Lookup(NamedTuple):
         variables = toolchains.plan_variables(spec)
         requires = abi.requirements(spec.abi, spec.name)
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
-        value: list[object] = [FORMAT, *spec._replace(roots=()), requires, variables, _working_folder()]
         # Not KernelRoots but tuples: the repr of a NamedTuple is Python code.
-        value += [list(map(tuple, spec.roots)), sorted(self.root_paths.items()), sorted(programs), folders]
+        parts = [list(map(tuple, part)) if part is spec.roots else part for part in spec]
+        value: list[object] = [FORMAT, *parts, requires, variables, _working_folder()]
+        value += [sorted(self.root_paths.items()), sorted(programs), folders]
         value += [settings.variable("OPFORGE_PREBUILT"), self.exact, abi.INTERFACE, *machine.name_parts()]
         # Tuples of strings have one repr, which takes a third of the time of canonical JSON.
         return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -184,13 +185,17 @@ def _nearest(folder: str, root: str, disk: Disk) -> str:
 def _working_folder() -> str:
     """Returns the working folder, if PATH or CXX is relative to it; otherwise empty."""
     compiler = settings.variable("CXX")
-    starts = [*_folders("PATH", os.defpath), *([compiler] if "/" in compiler else [])]
-    return "" if all(path.startswith("/") for path in starts) else os.getcwd()
+    starts = _folders("PATH", os.defpath)
+    if "/" in compiler:
+        starts.append(compiler)
+    return "" if all(path[0] == "/" for path in starts) else os.getcwd()
 
 
 def _folders(variable: str, default: str = "") -> list[str]:
-    value = os.environ.get(variable, default)
-    return [folder or "." for folder in value.split(os.pathsep)] if value else []
+    value = settings.variable(variable)
+    if not value and (not default or variable in os.environ):
+        return []
+    return [folder or "." for folder in (value or default).split(os.pathsep)]
 
 
 def _program_folders() -> list[str]:

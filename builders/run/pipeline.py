@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge.builders import toolchains
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import FindToolchain, sources_of
@@ -19,7 +19,7 @@ from opforge.builders.spec import abi
 from opforge.builders.spec.description import description_key
 from opforge.builders.spec.op_spec import root_paths
 from opforge.builders.waiting import build_notices as waiting
-from opforge.cache import publish
+from opforge.cache import machine_folder, publish
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
@@ -140,7 +140,7 @@ def _build(
         built, output = time.time(), result.build["output"]
         return result
 
-    limits = settings.cache_max_size(), settings.cache_max_age()
+    limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
     sources = [os.path.join(paths[source.root], source.path) for source in plan.sources]
     try:
         with nullcontext() if on_progress else line:
@@ -153,11 +153,12 @@ def _build(
                 execute=run,
                 look_again=look_again,
                 state=key_of([store.disk.stamp(path) for path in sources]),
-                timeout=settings.lock_timeout(),
+                timeout=limit_settings.lock_timeout(),
             )
     except SharedFailure as shared:
         raise shared_error(shared.failure.kind, shared.failure.attributes) from None
     except BuildError:
+        _count(store, failed=1)
         bounds.enforce(store.layout, *limits)  # a failed build leaves a log and the objects of its other sources
         raise
     except OSError as error:
@@ -170,8 +171,10 @@ def _build(
         raise
     if built > requested:
         timeline.mark("publish", built)
+        _count(store, built=1, building=time.time() - requested)
     else:
         timeline.mark("wait for the lock", requested)  # another process built it meanwhile
+        _count(store, waited=1, waiting=time.time() - requested)
     bounds.enforce(store.layout, *limits)
     is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
     if is_own and not settings.paranoid() and not lookup.sources:  # a look-up might take a layer's entry instead
@@ -179,6 +182,12 @@ def _build(
         memory.remember(lookup._replace(root_paths=paths), programs, toolchain.programs(), match, snapshot)
     _log_first_warning(spec.name, output, match.entry)
     return match.entry
+
+
+def _count(store: Store, **amounts: float) -> None:
+    """Counts for `opforge cache stats`, and writes it at once: the process may be killed before it ends."""
+    machine_folder.count(store.layout.root, **amounts)
+    machine_folder.write_counts()
 
 
 def _log_first_warning(op: str, output: str, entry: Entry) -> None:

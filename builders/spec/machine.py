@@ -190,8 +190,8 @@ def python_include() -> str:
     The usual place on POSIX is tried first: importing sysconfig takes longer than a whole cache hit.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
-    usual = os.path.join(sys.base_prefix, "include", version)
-    if not os.path.exists(os.path.join(usual, "Python.h")):
+    usual = f"{sys.base_prefix}/include/{version}"
+    if not os.path.exists(f"{usual}/Python.h"):
         import sysconfig
 
         usual = sysconfig.get_path("include")

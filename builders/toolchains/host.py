@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from opforge import settings
 from opforge.builders.spec.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
@@ -213,7 +214,7 @@ def absolute(path: RootedPath, roots: Mapping[str, str]) -> str:
 
 def env_words(variable: str) -> tuple[str, ...]:
     """Returns the words of a variable, split as a shell does. Raises SettingError."""
-    value = os.environ.get(variable)
+    value = settings.variable(variable)
     if not value:
         return ()
     import shlex

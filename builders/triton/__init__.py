@@ -23,4 +23,5 @@ TRITON_BUILDERS: dict[str, str] = {
     "TritonSoftmaxBuilder": "opforge.builders.triton.softmax:TritonSoftmaxBuilder",
     "TritonSwigluBuilder": "opforge.builders.triton.activations:TritonSwigluBuilder",
 }
+"""Name of each Triton op of opforge's own -> "module:class" of its builder."""
 __getattr__, __dir__ = lazy.names(__name__, _MODULES, "opforge.builders.triton_op")

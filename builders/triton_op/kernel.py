@@ -19,7 +19,7 @@ class Kernel(NamedTuple):
     """One signature of one Triton function.
 
     `arguments` maps the function's run-time arguments, in its own order, to their types as Triton names them, such as
-    "*bf16", "i32", "fp32". A ":16" after the type promises that the value (of a pointer: the address) is divisible by
+    `*bf16`, `i32`, `fp32`. A `:16` after the type promises that the value (of a pointer: the address) is divisible by
     16. Wide loads need that, and every launch checks it.
     """
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 
-from opforge import settings
+from opforge import limit_settings
 from opforge.cache import machine_folder
 from opforge.cache.filesystem.files import now_in, write_file
-from opforge.cache.filesystem.trust import link_problem
 from opforge.cache.layout import Layout
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
+from opforge.trust import link_problem
 
-from . import gc
+from . import counts, gc
 
 SWEEP_SECONDS = 24 * 3600.0
 """How long after a sweep for what is old the next one is made."""
@@ -29,6 +29,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     `max_age` seconds, and garbage. Over the size limit, a tenth of it is freed, so that a store at its limit is not
     read through after each build. A failure to evict raises nothing.
     """
+    counts.fold()
     now = now_in(layout.path())
     is_due = _is_due(layout, now)
     try:
@@ -48,7 +49,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
 def enforce_settings(layout: Layout) -> int:
     """Enforces the limits that the environment sets, as `enforce`. One that cannot be read is reported by a build."""
     try:
-        limits = settings.cache_max_size(), settings.cache_max_age()
+        limits = limit_settings.cache_max_size(), limit_settings.cache_max_age()
     except SettingError:
         return 0
     # A look-up does not look at all folders of the store, and here something is removed.

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import ABSENT, FlatStamps, PathStamp
 from opforge.cache.filesystem.files import read_json
-from opforge.cache.filesystem.trust import others_bits
 from opforge.cache.layout import entry_name
+from opforge.trust import others_bits
 
 RECORD, BUILD = "record.json", "build.json"
 RECORD_KEY = "record_key"

@@ -19,6 +19,7 @@ from opforge.cache import staging
 from opforge.cache.admit import admit, checked_record, point_to_fetched
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, temp_path
 from opforge.cache.layout import DIGITS, Layout
+from opforge.cache.records import fetched
 from opforge.cache.records.entry import BUILD, RECORD, read_record
 from opforge.cache.records.fetched import Fetched
 from opforge.cache.transfer.tar_reader import TarReader, open_regular
@@ -47,10 +48,19 @@ class Transfer(NamedTuple):
         return {"result": self.key, "op": self.op, "size": self.size, "news": self.is_new}
 
 
-def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
+class LeftOut(NamedTuple):
+    """An entry that was not exported."""
+
+    result: str
+    """The entry's key."""
+    reason: str
+
+
+def export(layout: Layout, keys: Iterable[str], path: str, left_out: list[LeftOut] | None = None) -> list[Transfer]:
     """Writes the entries with these keys to a tar archive, complete or not at all. Raises OSError.
 
-    Entries that are gone or incomplete are left out.
+    `left_out` gets the entries that are not in it: what is gone or incomplete, and what was fetched. An archive holds
+    no signatures, so a key or a library that is revoked later would stay in use where it is imported.
     """
     transfers = []
     temporary = temp_path(path)
@@ -62,6 +72,8 @@ def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
                     sizes = {name: os.fstat(file.fileno()).st_size for name, file in files.items()}
                     for name, file in files.items():
                         archive.addfile(member(f"entries/{key}/{name}", sizes[name]), file)
+                    if not files and left_out is not None:
+                        left_out.append(LeftOut(key, _why_left_out(layout, key)))
                     if files:
                         transfers.append(Transfer(key, op, sum(sizes.values())))
         os.replace(temporary, path)
@@ -69,6 +81,15 @@ def export(layout: Layout, keys: Iterable[str], path: str) -> list[Transfer]:
         if os.path.exists(temporary):
             os.unlink(temporary)
     return transfers
+
+
+def _why_left_out(layout: Layout, key: str) -> str:
+    try:
+        record = read_record(layout.entry(key)) or {}
+        note = fetched.read(os.path.join(layout.fetched(record["description"]), key))
+    except UNREADABLE:
+        return "it is gone, incomplete or damaged"
+    return f"it was fetched from {note.remote}, and an archive holds no signatures: use opforge mirror"
 
 
 def _open_entry(folder: str, opened: ExitStack) -> tuple[str, dict[str, IO[bytes]]]:

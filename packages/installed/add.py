@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from opforge.cache.filesystem.files import is_temp_name, make_folder, temp_path, write_file
-from opforge.cache.filesystem.trust import trusted_ids
 from opforge.cache.layout import entry_name
 from opforge.cache.records.entry import RECORD, Entry, is_record
 from opforge.cache.transfer import layer
@@ -23,6 +22,7 @@ from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
 from opforge.packages.form.json_text import canonical
 from opforge.packages.form.metadata import Metadata
+from opforge.trust import trusted_ids
 
 from .layout import Root
 from .receipt import digest_problem, stamps

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
 from types import ModuleType
 from typing import Any
 
 import opforge
-from opforge import settings
+from opforge import settings, trust
 from opforge.builders.spec import machine
 from opforge.cache import machine_folder
-from opforge.cache.filesystem import trust
 from opforge.packages.installed import receipt
 
 from .module import import_tree
@@ -34,7 +32,7 @@ Stamps = list[list[Any]]
 def name_of(name: str, version: object, variant: str | None, caller: str) -> str:
     """Returns the name under which a call's outcome is remembered; empty if it must not be."""
     torch = sys.modules.get("torch")
-    if torch is None or os.environ.get("OPFORGE_KERNELS") or (version is None and caller):
+    if torch is None or settings.variable("OPFORGE_KERNELS") or (version is None and caller):
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     value = [FORMAT, "kernel", opforge.__version__, name, version, variant, settings.kernel_folders(), is_locked]

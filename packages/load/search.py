@@ -68,7 +68,7 @@ def _root_problem(root: layout.Root) -> str:
 
 
 def _checkout_folder(name: str) -> str | None:
-    if not os.environ.get("OPFORGE_KERNELS"):
+    if not settings.variable("OPFORGE_KERNELS"):
         return None
     from . import checkout
 

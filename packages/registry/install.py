@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from opforge import settings
+from opforge import limit_settings
 from opforge.cache.filesystem.files import make_folder, write_file
 from opforge.errors import KernelInstallError, OpforgeError
 from opforge.packages.installed import add, releases
@@ -62,7 +62,7 @@ def _alone(path: str, label: str, ready: Callable[[], bool]) -> Iterator[None]:
         os.close(handle)
         from opforge.cache.filesystem import lock
 
-        with lock.acquire(path, label, settings.lock_timeout(), ready):
+        with lock.acquire(path, label, limit_settings.lock_timeout(), ready):
             yield
         return
     try:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from opforge import settings
-from opforge.cache.filesystem import trust as owners
+from opforge import trust as owners
 from opforge.cache.filesystem.files import UNREADABLE, make_folder, read_file, write_file
 from opforge.errors import SignatureError, TrustFileError
 

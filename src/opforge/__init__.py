@@ -80,3 +80,7 @@ if "torch" in sys.modules:
     _host = importlib.import_module("opforge.builders.cpu")
     for _name in _host.PRELOADED:
         importlib.import_module(_host.BUILDERS[_name].partition(":")[0])
+    # Where no look-up can be remembered, each first load of an op searches the layers and the store.
+    if not importlib.import_module("opforge.cache.machine_folder").kept_folders():
+        for _module in ("builders.lookup.fit", "builders.spec.description", "cache.records.validity"):
+            importlib.import_module(f"opforge.{_module}")

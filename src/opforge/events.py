@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 
+from opforge import settings
+
 
 def emit(event: str, **fields: object) -> None:
-    """Writes an event. Without OPFORGE_LOG it only reads that variable; a log that cannot be written is ignored."""
-    target = os.environ.get("OPFORGE_LOG")
+    """Writes an event. Without OPFORGE_LOG it only reads that setting; a log that cannot be written is ignored."""
+    target = settings.variable("OPFORGE_LOG")
     if not target:
         return
     import json

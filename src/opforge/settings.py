@@ -1,16 +1,17 @@
-"""Every environment variable that opforge reads: read at each call, never at import."""
+"""Every setting of opforge's: a variable, read at each call and never at import, or what a settings file says."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from opforge.errors import SettingError
 
 _LINUX = sys.platform == "linux"
 DEEPSPEED = "OPFORGE_DEEPSPEED"
 USER_FLAGS = ("CPPFLAGS", "CXXFLAGS", "LDFLAGS")
+SITE_FILE = "/etc/opforge/config.toml"
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -25,33 +26,94 @@ def environment() -> Mapping[bytes, bytes]:
     return encoded
 
 
+_of_files: dict[str, tuple[str, str]] | None = None
+
+
+def reset() -> None:
+    """Forgets what the settings files say: they are read again at the next call."""
+    global _of_files
+    _of_files = None
+
+
+def of_files() -> dict[str, tuple[str, str]]:
+    """Returns what the settings files say, by variable: the text, and the file. They are read once in a process.
+
+    Raises ConfigFileError.
+    """
+    global _of_files
+    if _of_files is None:
+        files = {}
+        for path in (SITE_FILE, user_file()):
+            try:
+                files[path] = os.stat(path)
+            except OSError:  # there is none, or none for this user
+                continue
+        values: dict[str, tuple[str, str]] = {}
+        if files:
+            from . import config_files  # not on the path of a hit, unless there is a file
+
+            values = config_files.read(files, user_folder("XDG_CACHE_HOME", ".cache"))
+        _of_files = values
+    return _of_files
+
+
 def variable(name: str) -> str:
-    """Returns the value of an environment variable, or an empty string."""
-    return os.fsdecode(environment().get(name.encode(), b""))
+    """Returns the value of a variable; if it is not set, what a settings file says; otherwise an empty string."""
+    value = environment().get(name.encode())
+    if value is None:
+        values = of_files() if _of_files is None else _of_files
+        return values[name][0] if values and name in values else ""
+    return os.fsdecode(value)
+
+
+def first(*names: str) -> tuple[str, str]:
+    """Returns the value of the first of these variables that is not blank, and its name.
+
+    If there is none, what a settings file says of names[0], with the file's path, or two empty strings.
+    """
+    for name in names:
+        value = os.fsdecode(environment().get(name.encode(), b"")).strip()
+        if value:
+            return value, name
+    is_set = names[0].encode() in environment()
+    value, path = ("", "") if is_set else of_files().get(names[0], ("", ""))
+    return value, path
+
+
+def user_folder(name: str, default: str) -> str:
+    """Returns the folder that an XDG variable names or, if it names no absolute one, `default` in the user's home."""
+    variables = environment()
+    chosen = os.fsdecode(variables.get(name.encode(), b""))
+    if chosen[:1] == "/":
+        return chosen
+    home = os.fsdecode(variables.get(b"HOME", b"")).rstrip("/")
+    # os.path.expanduser looks a missing HOME up. It takes ten times as long as the rest of this function.
+    return f"{home}/{default}" if home[:1] == "/" else os.path.expanduser(f"~/{default}")
 
 
 def _flag(name: str) -> bool:
-    value = variable(name).strip().lower()
+    return _is_true(name, variable(name))
+
+
+def _is_true(name: str, text: str) -> bool:
+    value = text.strip().lower()
     if value in TRUE:
         return True
     if value in FALSE:
         return False
-    raise SettingError(name, os.environ[name], "1 or 0")
+    raise SettingError(name, text, "1 or 0")
 
 
 def accelerator() -> tuple[str, str] | None:
-    """Returns the accelerator that was chosen and the variable that chose it; None if there is none."""
-    for name in ("OPFORGE_ACCELERATOR", "DS_ACCELERATOR"):
-        value = variable(name).strip()
-        if value:
-            return value, name
-    return None
+    """Returns the accelerator that was chosen and the variable or file that chose it; None if there is none."""
+    value, source = first("OPFORGE_ACCELERATOR", "DS_ACCELERATOR")
+    return (value, source) if value else None
 
 
 def allow_deprecated_fp16() -> bool:
     """Returns whether float16 counts as supported on CUDA devices of compute capability 6.x, on which it is slow."""
-    name = "OPFORGE_ALLOW_DEPRECATED_FP16"
-    return _flag(name if variable(name) else "DS_ALLOW_DEPRECATED_FP16")
+    value, name = first("OPFORGE_ALLOW_DEPRECATED_FP16", "DS_ALLOW_DEPRECATED_FP16")
+    return _is_true(name, value)
 
 
 def cache_dir() -> tuple[str, bool]:
@@ -66,8 +128,7 @@ def cache_dir() -> tuple[str, bool]:
         is_normal = chosen[0] == "/" and chosen[-1] != "/" and "//" not in chosen and "/." not in chosen
         return chosen if is_normal else os.path.abspath(os.path.expanduser(chosen)), True
     if _LINUX:
-        base = variable("XDG_CACHE_HOME")
-        return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "opforge"), False
+        return os.path.join(user_folder("XDG_CACHE_HOME", ".cache"), "opforge"), False
     import platformdirs
 
     return platformdirs.user_cache_dir("opforge"), False
@@ -122,7 +183,7 @@ def prebuilt() -> str:
 
 def remotes() -> str:
     """Returns the URLs of the remotes that are asked for what is not built here, separated by spaces."""
-    return os.environ.get("OPFORGE_REMOTES", "").strip()
+    return variable("OPFORGE_REMOTES").strip()
 
 
 def offline() -> bool:
@@ -132,24 +193,28 @@ def offline() -> bool:
 
 def config_dir() -> str:
     """Returns the folder of this user's keys and trust file: $XDG_CONFIG_HOME/opforge, by default in ~/.config."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.config"), "opforge")
+    return os.path.join(user_folder("XDG_CONFIG_HOME", ".config"), "opforge")
+
+
+def user_file() -> str:
+    """Returns the user's settings file."""
+    return f"{user_folder('XDG_CONFIG_HOME', '.config')}/opforge/config.toml"
 
 
 def trust_file() -> str:
     """Returns the file that says whose signatures are accepted: OPFORGE_TRUST_FILE, or trust.json in `config_dir`."""
-    chosen = os.environ.get("OPFORGE_TRUST_FILE", "")
+    chosen = variable("OPFORGE_TRUST_FILE")
     return os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(config_dir(), "trust.json")
 
 
 def signing_key() -> str:
     """Returns the secret key that OPFORGE_SIGNING_KEY holds; empty if there is none. It must not be logged."""
-    return os.environ.get("OPFORGE_SIGNING_KEY", "").strip()
+    return variable("OPFORGE_SIGNING_KEY").strip()
 
 
 def signing_command() -> str:
     """Returns the command that signs instead of a key file; empty if there is none."""
-    return os.environ.get("OPFORGE_SIGNING_COMMAND", "").strip()
+    return variable("OPFORGE_SIGNING_COMMAND").strip()
 
 
 def sysroot() -> str:
@@ -186,13 +251,12 @@ def full_traceback() -> bool:
 
 def data_dir() -> str:
     """Returns the user's folder for what is installed, as opposed to cached: XDG_DATA_HOME/opforge."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "opforge")
+    return os.path.join(user_folder("XDG_DATA_HOME", ".local/share"), "opforge")
 
 
 def kernel_checkouts() -> dict[str, str]:
     """Returns the folders of kernel packages that are not installed, by name: OPFORGE_KERNELS."""
-    value = os.environ.get("OPFORGE_KERNELS", "")
+    value = variable("OPFORGE_KERNELS")
     folders = {}
     for part in filter(None, value.split(os.pathsep)):
         name, equals, path = part.partition("=")
@@ -207,7 +271,7 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
 
     Those of OPFORGE_KERNEL_PATH, then the environment's, then the user's.
     """
-    value = os.environ.get("OPFORGE_KERNEL_PATH", "")
+    value = variable("OPFORGE_KERNEL_PATH")
     named = [os.path.abspath(os.path.expanduser(part)) for part in value.split(os.pathsep) if part] if value else []
     return (
         *((path, "folder") for path in named),
@@ -219,56 +283,3 @@ def kernel_folders() -> tuple[tuple[str, str], ...]:
 def installs_kernels() -> bool:
     """Returns whether get_kernel downloads a package that is not installed."""
     return _flag("OPFORGE_INSTALL")
-
-
-def lock_timeout() -> float | None:
-    """Returns how many seconds to wait for another process's build; None to wait as long as it lives."""
-    value = variable("OPFORGE_LOCK_TIMEOUT").strip()
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise SettingError("OPFORGE_LOCK_TIMEOUT", value, "a number of seconds, 0 or more")
-    return seconds
-
-
-def cache_max_size() -> int | None:
-    """Returns the bytes that entries and objects may take: OPFORGE_CACHE_MAX_SIZE, by default 10 GiB.
-
-    None if it is 0: there is no limit.
-    """
-    from .units import SIZE_EXPECTED, parse_size  # not on the path of a hit
-
-    return int(_quantity("OPFORGE_CACHE_MAX_SIZE", "10GiB", parse_size, SIZE_EXPECTED)) or None
-
-
-def cache_max_age() -> float | None:
-    """Returns the seconds after which an unused entry is evicted: OPFORGE_CACHE_MAX_AGE, by default 180 days.
-
-    None if it is 0: there is no limit.
-    """
-    from .units import AGE_EXPECTED, parse_age  # not on the path of a hit
-
-    return _quantity("OPFORGE_CACHE_MAX_AGE", "180d", parse_age, AGE_EXPECTED) or None
-
-
-def _quantity(name: str, default: str, parse: Callable[[str], float], expected: str) -> float:
-    value = variable(name).strip() or default
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise SettingError(name, value, expected) from error
-
-
-def jobs() -> int | None:
-    """Returns how many compilers may run at once, by OPFORGE_JOBS or torch's MAX_JOBS; None if neither is set."""
-    for name in ("OPFORGE_JOBS", "MAX_JOBS"):
-        value = variable(name).strip()
-        if value:
-            if not value.isdecimal() or int(value) < 1:
-                raise SettingError(name, value, "a whole number, 1 or more")
-            return int(value)
-    return None

@@ -13,6 +13,7 @@ KNOWN = (
     "OPFORGE_ACCELERATOR",
     "OPFORGE_ALLOW_DEPRECATED_FP16",
     "OPFORGE_BUILD_OPS",
+    "OPFORGE_BUILD_PORTABLE",
     "OPFORGE_BUILD_TARGETS",
     "OPFORGE_CACHE_DIR",
     "OPFORGE_CACHE_LAYERS",
@@ -72,5 +73,6 @@ def problems() -> list[str]:
                 beside = []
             names = difflib.get_close_matches(os.path.basename(layer), beside, n=1)
             near = f" Did you mean {os.path.join(os.path.dirname(layer), names[0])}?" if names else ""
-            texts.append(f"The layer {layer}, which OPFORGE_CACHE_LAYERS names, does not exist.{near}")
+            source = settings.first("OPFORGE_CACHE_LAYERS")[1]
+            texts.append(f"The layer {layer}, which {source} names, does not exist.{near}")
     return texts

@@ -24,8 +24,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from support import child_processes, sample_ops, text_files
 
+from opforge import trust
 from opforge.cache import staging
-from opforge.cache.filesystem import trust
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, verify
 

@@ -60,8 +60,8 @@ class Worker:
 
     def fill(self, folder: str) -> dict:
         """Puts the op into a layer, as `build-ops --out` does."""
+        from opforge import trust
         from opforge.builders.spec.description import description_key
-        from opforge.cache.filesystem import trust
         from opforge.cache.transfer import layer
 
         entry = self.builder.build(exact=True)

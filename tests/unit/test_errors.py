@@ -14,6 +14,10 @@ from opforge import errors
 
 EXAMPLES = {
     errors.SettingError: (errors.SettingError("OPFORGE_JOBS", "x", "a number"), "expected a number"),
+    errors.ConfigFileError: (
+        errors.ConfigFileError("/etc/opforge/config.toml", "'jbos' is no setting", "Did you mean jobs?"),
+        "The settings file /etc/opforge/config.toml cannot be used: 'jbos' is no setting. Did you mean jobs?",
+    ),
     errors.UnknownAcceleratorError: (
         errors.UnknownAcceleratorError("cdua", ["cpu", "cuda"], "OPFORGE_ACCELERATOR"),
         "Did you mean 'cuda' or 'cpu'? Known: cpu, cuda. Install the package that provides it, or choose one of these.",

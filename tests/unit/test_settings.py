@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from opforge import settings
+from opforge import limit_settings, settings
 from opforge.errors import SettingError
 
 
@@ -82,7 +82,7 @@ def test_layers_and_owners_are_lists(monkeypatch):
 @pytest.mark.parametrize(("text", "value"), [("", None), ("0", 0.0), (" 2.5 ", 2.5), ("1e3", 1000.0)])
 def test_a_timeout_is_a_number_of_seconds(monkeypatch, text, value):
     monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
-    assert settings.lock_timeout() == value
+    assert limit_settings.lock_timeout() == value
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
@@ -90,15 +90,15 @@ def test_a_timeout_that_is_no_number_of_seconds_is_an_error(monkeypatch, text):
     monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", text)
     message = f"OPFORGE_LOCK_TIMEOUT={text!r} cannot be used: expected a number of seconds, 0 or more."
     with pytest.raises(SettingError, match=re.escape(message)):
-        settings.lock_timeout()
+        limit_settings.lock_timeout()
 
 
 def test_opforges_variable_for_jobs_comes_before_torchs(monkeypatch):
-    assert settings.jobs() is None
+    assert limit_settings.jobs() is None
     monkeypatch.setenv("MAX_JOBS", "3")
-    assert settings.jobs() == 3
+    assert limit_settings.jobs() == 3
     monkeypatch.setenv("OPFORGE_JOBS", "2")
-    assert settings.jobs() == 2
+    assert limit_settings.jobs() == 2
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²"])
@@ -108,7 +108,7 @@ def test_jobs_that_are_no_whole_number_are_an_error(monkeypatch, name, text):
     with pytest.raises(
         SettingError, match=re.escape(f"{name}={text!r} cannot be used: expected a whole number, 1 or more.")
     ):
-        settings.jobs()
+        limit_settings.jobs()
 
 
 def test_settings_are_read_at_each_call(monkeypatch):

@@ -7,7 +7,7 @@ import json
 import os
 
 from opforge import settings
-from opforge.cache.filesystem import trust as owners
+from opforge import trust as owners
 from opforge.cache.filesystem.files import make_folder, read_file, write_file
 from opforge.errors import TrustFileError
 

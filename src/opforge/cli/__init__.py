@@ -17,6 +17,7 @@ COMMANDS = {
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Show, check and limit the cache; explain a miss."),
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
+    "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
     "list": ("opforge.cli.kernels.show:list_command", "List the installed kernel packages."),
     "lock": ("opforge.cli.kernels.lock:command", "Write or check the lock file of a project's kernel packages."),
     "pack": ("opforge.cli.kernels.pack:command", "Make a package of a kernel, in the form of the Hugging Face hub."),

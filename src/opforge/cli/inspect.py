@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,14 +13,17 @@ from opforge.errors import InspectionError
 from opforge.symbols import demangled
 
 from . import messages
+from .cache.entries import entries_of_op, entries_with_key, named_or_offered
 from .guard import FAILED, Guarded, json_option
 from .output import counted, emit_json, heading, show_table, size_text
-from .selection import all_targets, normalized, select, target_option
+from .selection import all_targets, select, target_option
+
+if TYPE_CHECKING:
+    from opforge.cache.layout import Layout
+    from opforge.cache.maintenance.listing import StoredEntry
 
 MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
-MIN_KEY_LENGTH = 6
-"""How many letters of an entry's key must be typed."""
 
 
 @click.command("inspect", cls=Guarded)
@@ -33,9 +36,9 @@ def command(what: str, targets: Sequence[Target], levels: Sequence[str], as_json
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
     sizes, exports, libraries, and what the compilers printed.
 
-    ENTRY is a key or an op of `opforge cache ls`; of a key, the first six letters are enough. OP is as for build-ops,
-    and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a folder of
-    such files, or a layer: all of its entries are shown.
+    ENTRY is a key or an op of `opforge cache ls`; of a key, any beginning that no other key has is enough. OP is as for
+    build-ops, and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a
+    folder of such files, or a layer: all of its entries are shown.
 
     \b
     Examples:
@@ -83,26 +86,16 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     from opforge.cache.maintenance import listing
 
     layout = current_store().layout
-    may_be_key = all(letter in "0123456789abcdef-" for letter in what)
-    long_enough = len(what) >= MIN_KEY_LENGTH
-    if may_be_key and long_enough and os.path.isdir(layout.path("entries")):
-        keys = [key for key in sorted(os.listdir(layout.path("entries"))) if key.startswith(what)]
-        if keys:
-            return [(layout.entry(key), _build_record(layout.entry(key))) for key in keys]
+    stored = listing.entries(layout)
+    of_op = entries_of_op(stored, what)
+    if not of_op and len(keyed := entries_with_key(stored, what)) == 1:
+        return _of_entries(layout, keyed)
     if os.sep in what:
         raise InspectionError(what, "there is no such file or folder", "Correct the path")
     try:
         ops = select([what], targets)
-    except click.UsageError as error:
-        # An op of `opforge.load` is in no package's table: `opforge cache ls` shows its name.
-        if stored := [entry for entry in listing.entries(layout) if normalized(entry.op) == normalized(what)]:
-            return [(layout.entry(entry.key), _build_record(layout.entry(entry.key))) for entry in stored]
-        if not may_be_key:
-            raise
-        no_entry = f"no key in {layout} begins with it" if long_enough else f"a key needs {MIN_KEY_LENGTH} letters"
-        raise InspectionError(
-            what, f"{no_entry}, and no op has this name", "To see the keys: opforge cache ls"
-        ) from error
+    except click.UsageError as error:  # an op of `opforge.load` is in no package's table
+        return _of_entries(layout, named_or_offered(stored, what, error))
     entries = []
     for op in ops:
         entry = find(op.builder().spec()).entry
@@ -112,6 +105,10 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             raise InspectionError(op.label, "no built entry fits it as it is declared now", advice)
         entries.append((entry.folder, _build_record(entry.folder)))
     return entries
+
+
+def _of_entries(layout: Layout, stored: Sequence[StoredEntry]) -> list[tuple[str, dict[str, Any]]]:
+    return [(layout.entry(entry.key), _build_record(layout.entry(entry.key))) for entry in stored]
 
 
 def _entries_of_store(folder: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,10 +16,11 @@ from .output import counted, emit_json, heading, show_table, size_text
 
 
 @click.command("report", cls=Guarded)
+@click.option("--all", "shows_all", is_flag=True, help="Show what is absent too, capabilities, and all paths.")
 @click.option("--machine", is_flag=True, help="Print what packages are judged by, for `opforge resolve --for`.")
 @json_option
-def command(machine: bool, as_json: bool) -> None:
-    """Show accelerators, compilers, the cache and versions, and for every op whether it can be loaded.
+def command(shows_all: bool, machine: bool, as_json: bool) -> None:
+    """Show what is usable here, what needs attention and how to fix it, and for every op whether it can be loaded.
 
     An op is ready (prebuilt), cached, fetchable (a remote has it), buildable (load() would build it), or unusable,
     with the reasons. The exit code is 1 if an op is unusable, or if no accelerator, torch, compiler or cache folder
@@ -28,6 +29,7 @@ def command(machine: bool, as_json: bool) -> None:
     \b
     Examples:
       opforge report
+      opforge report --all
       opforge report --json
       opforge report --machine > machine.json
     """
@@ -36,21 +38,29 @@ def command(machine: bool, as_json: bool) -> None:
 
         emit_json(environment.here(["all"]).to_json())
         return
-    report = gather()
+    if not as_json:  # before torch is imported, which takes seconds
+        click.echo(f"opforge {opforge.__version__}, {_folder()}")
+        sys.stdout.flush()
+    report = gather(_print_environment if not as_json else None)
     if as_json:
         emit_json(report)
     else:
-        _print(report)
+        _print(report, shows_all)
     sys.exit(OK if report["ok"] else FAILED)
 
 
-def gather() -> dict[str, Any]:
-    """Returns the whole report, JSON-able."""
-    from opforge.report import machine, ops
+def _folder() -> str:
+    return os.path.dirname(os.path.abspath(opforge.__file__))
 
-    folder = os.path.dirname(os.path.abspath(opforge.__file__))
-    report: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": folder}}
+
+def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
+    """Returns the whole report, JSON-able. `show_environment` gets its beginning before torch is imported."""
+    from opforge.report import machine, ops, summary
+
+    report: dict[str, Any] = {"opforge": {"version": opforge.__version__, "path": _folder()}}
     report |= machine.environment()
+    if show_environment:
+        show_environment(report)
     report["accelerators"] = machine.accelerators()
     report["compilers"] = machine.compilers()
     report["cache"] = machine.cache()
@@ -62,6 +72,8 @@ def gather() -> dict[str, Any]:
     except Exception as error:  # a broken builder package: the rest of the report helps to fix it
         report["ops_problem"] = f"{type(error).__name__}: {error}"
     report["remotes"] = machine.remotes()  # after the ops, for which they were asked
+    report["aio"] = summary.aio_engines(report["ops"])
+    report["attention"] = summary.attention(report)
     problems = [
         report["torch"].get("problem"),
         report["cache"]["problem"],
@@ -74,43 +86,81 @@ def gather() -> dict[str, Any]:
     return report
 
 
-def _print(report: Mapping[str, Any]) -> None:
+def _print_environment(report: Mapping[str, Any]) -> None:
     python, torch = report["python"], report["torch"]
-    click.echo(f"opforge {report['opforge']['version']}, {report['opforge']['path']}")
     click.echo(f"Python {python['version']} ({python['tag']}), {python['path']}")
     click.echo(torch["problem"] if "problem" in torch else f"torch {torch['version']}, {torch['path']}")
-    _print_accelerators(report["accelerators"])
-    heading("compilers")
-    show_table(
-        ("TOOLCHAIN", "VERSION", "PATH"),
-        [
-            (compiler["name"], compiler["problem"] or compiler["version"], compiler["path"])
-            for compiler in report["compilers"]
-        ],
-    )
+    sys.stdout.flush()
+
+
+def _print(report: Mapping[str, Any], shows_all: bool) -> None:
+    from opforge.report import summary
+
+    accelerators = report["accelerators"]
+    heading("summary")
+    in_use, others = accelerators["in_use"] or {}, _others(accelerators)
+    chosen = f"{in_use['name']} in use, target {in_use['target']}" if in_use else "none in use"
+    click.echo(f"accelerator: {chosen}" + (f"; also usable: {', '.join(others)}" if others else ""))
+    click.echo(f"ops: {summary.states(report)}")
+    _print_engines(report["aio"]["engines"])
+    click.echo("needs attention: " + (str(len(report["attention"])) if report["attention"] else "nothing"))
+    for problem in report["attention"]:
+        click.echo(f"problem: {problem}")
+    if shows_all:
+        _print_accelerators(accelerators)
+    _print_compilers(report["compilers"], shows_all)
     _print_cache(report["cache"])
     for remote in report["remotes"]:
         use = ", to which this machine publishes" if remote["publishes"] else ""
-        problem = f": {remote['problem']}" if remote["problem"] else ""
-        click.echo(f"remote: {remote['url']}{use}{problem}")
+        click.echo(f"remote: {remote['url']}{use}")
     heading("ops")
-    if report["ops_problem"]:
-        click.echo(f"problem: {report['ops_problem']}")
-    for problem in report["ops_left_out"]:
-        click.echo(f"problem: {problem}")
+    columns = (
+        ("OP", "ACCELERATOR", "TARGET", "STATE", "REASONS OR PATH") if shows_all else ("OP", "ACCELERATOR", "STATE")
+    )
+    show_table(columns, [_op_row(op, shows_all) for op in report["ops"]])
+    absent = [item["name"] for item in accelerators["candidates"] if not item["available"]]
+    if absent and not shows_all:
+        click.echo(f"\nnot usable here: {', '.join(absent)}. For the reasons, and for paths: opforge report --all")
+
+
+def _op_row(op: Mapping[str, Any], shows_all: bool) -> tuple[str, ...]:
+    if not shows_all:
+        return op["name"], op["accelerator"], op["state"]
+    return op["name"], op["accelerator"], op["target"], op["state"], "; ".join(op["reasons"]) or op["path"]
+
+
+def _others(accelerators: Mapping[str, Any]) -> list[str]:
+    """Returns the other accelerators that could be used. What `null` is for is in its reason."""
+    in_use = (accelerators["in_use"] or {}).get("name")
+    usable = [item for item in accelerators["candidates"] if item["available"] and item["reason"] == "available"]
+    return [item["name"] for item in usable if item["name"] != in_use]
+
+
+def _print_engines(engines: Mapping[str, str]) -> None:
+    """Prints which engines AsyncIO can use, and why it cannot use the others."""
+    if engines:
+        usable = [name for name, reason in engines.items() if not reason]
+        others = "".join(f"; {name} cannot be used: {reason}" for name, reason in engines.items() if reason)
+        click.echo(f"asynchronous files: {', '.join(usable) or 'none'}{others}")
+
+
+def _print_compilers(compilers: Sequence[Mapping[str, Any]], shows_all: bool) -> None:
+    heading("compilers")
+    shown = [compiler for compiler in compilers if shows_all or not compiler.get("missing")]
     show_table(
-        ("OP", "ACCELERATOR", "TARGET", "STATE", "REASONS OR PATH"),
+        ("TOOLCHAIN", "VERSION", "PATH"),
         [
-            (op["name"], op["accelerator"], op["target"], op["state"], "; ".join(op["reasons"]) or op["path"])
-            for op in report["ops"]
+            (compiler["name"], "see problem" if compiler["problem"] else compiler["version"], compiler["path"])
+            for compiler in shown
         ],
     )
+    if len(shown) < len(compilers):
+        names = [compiler["name"] for compiler in compilers if compiler not in shown]
+        click.echo(f"not installed: {', '.join(names)}")
 
 
 def _print_accelerators(accelerators: Mapping[str, Any]) -> None:
     heading("accelerators")
-    for problem in accelerators["problems"]:
-        click.echo(f"problem: {problem}")
     in_use = (accelerators["in_use"] or {}).get("name")
     rows = []
     for candidate in accelerators["candidates"]:
@@ -135,12 +185,10 @@ def _value(name: str, value: Any) -> str:
 
 def _print_cache(cache: Mapping[str, Any]) -> None:
     heading("cache")
-    source = "OPFORGE_CACHE_DIR" if cache["chosen"] else "the default"
+    source = cache["source"] or "the default"
     content = "does not exist yet"
     if cache["exists"]:
         content = f"{counted(cache['entries'], 'entry', 'entries')}, {size_text(cache['bytes'])}"
     click.echo(f"{cache['path']} ({source}): {content}")
-    if cache["problem"]:
-        click.echo(f"problem: {cache['problem']}")
     for layer in cache["layers"]:
         click.echo(f"layer: {layer}" + ("" if os.path.isdir(layer) else " (there is no such folder)"))

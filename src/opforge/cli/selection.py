@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from opforge.accelerator.target import CPU_ARCHS, Target
+from opforge.cli.messages import show
 from opforge.errors import BuilderError, OpIncompatibleError, SettingError, UnknownAcceleratorError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Selected(NamedTuple):
         """Returns the builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
         from opforge.builders.base import OpBuilder
 
-        builder_class = self.builder_class()
+        builder_class = imported(self.name, self.builder_class)
         if not (isinstance(builder_class, type) and issubclass(builder_class, OpBuilder)):
             problem, advice = "it is not a subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             raise BuilderError(self.name, problem, advice)
@@ -70,6 +71,7 @@ def _check_sanitizers(ctx: click.Context, param: click.Parameter, value: str) ->
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def target_option(command: F) -> F:
@@ -195,7 +197,7 @@ def _own_class(import_path: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: for a console script, sys.path[0] is the script's folder
     try:
-        module = importlib.import_module(module_name)
+        module = imported(module_name, lambda: importlib.import_module(module_name))
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH."
@@ -211,6 +213,19 @@ def _own_class(import_path: str) -> Any:
         listed = f" It has: {', '.join(declared)}." if declared else ""
         raise click.UsageError(f"{import_path}: the module {module_name!r} has no {attribute!r}.{listed}")
     return getattr(module, attribute)
+
+
+def imported(name: str, load: Callable[[], T]) -> T:
+    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that."""
+    from opforge.builders.loader import loaded_ops
+
+    before = loaded_ops()
+    result = load()
+    names = sorted({op for key, op in loaded_ops().items() if key not in before})
+    if names:
+        effect = f"Importing {name} loads {', '.join(names)}, and builds what is not stored, before this command looks"
+        show("warning", f"{effect}. Call load() in a function, at the first use of the op.")
+    return result
 
 
 def _is_declared(value: object) -> bool:

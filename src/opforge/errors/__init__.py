@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, InspectionError, PortError
+    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -47,15 +47,17 @@ if TYPE_CHECKING:
     )
     from .launch import CoresError, HostfileError, LauncherNotFoundError, LaunchError
     from .packages import DeepSpeedError, ExtraNotInstalledError
-    from .remote import KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
+    from .remote import FarmError, KeyFileError, PublishError, RemoteError, SignatureError, StoreError, TrustFileError
 
 _FILES = {
     "ArchiveError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
+    "ConfigFileError": "commands",
     "CoresError": "launch",
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
+    "FarmError": "remote",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
@@ -90,9 +92,11 @@ __all__ = [
     "CacheDirError",
     "CommunicationError",
     "CompileError",
+    "ConfigFileError",
     "CoresError",
     "DeepSpeedError",
     "ExtraNotInstalledError",
+    "FarmError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",

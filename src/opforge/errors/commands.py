@@ -1,4 +1,4 @@
-"""Errors of commands that read users' files: archives, libraries to inspect, code to port."""
+"""Errors of files that users write or name: settings, archives, libraries to inspect, code to port."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ class ArchiveError(OpforgeError, ValueError):
             f" {kept} of its entries were imported before that. {advice}"
         )
         self.path, self.problem, self.kept, self.advice = path, problem, kept, advice
+
+
+class ConfigFileError(OpforgeError, ValueError):
+    """A settings file cannot be read or trusted, or says something that cannot be used."""
+
+    def __init__(self, path: str, problem: str, advice: str) -> None:
+        end = "" if advice.endswith(("?", ".")) else "."
+        super().__init__(f"The settings file {path} cannot be used: {problem}. {advice}{end}")
+        self.path, self.problem, self.advice = path, problem, advice
 
 
 class InspectionError(OpforgeError, ValueError):

@@ -47,3 +47,11 @@ class TrustFileError(RemoteError):
     def __init__(self, path: str, reason: str, hint: str) -> None:
         super().__init__(f"The trust file {path} cannot be used: {reason}. {hint}.")
         self.path, self.reason, self.hint = path, reason, hint
+
+
+class FarmError(RemoteError):
+    """Units cannot be built on other machines: the engine that runs them fails, or its machines differ."""
+
+    def __init__(self, engine: str, reason: str, hint: str) -> None:
+        super().__init__(f"{engine}: {reason}. {hint}.")
+        self.engine, self.reason, self.hint = engine, reason, hint

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from opforge import settings
+from opforge import settings, trust
 from opforge.builders.spec import machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
-from opforge.cache.filesystem import trust
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
@@ -82,7 +81,7 @@ def compilers() -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
     factories: dict[str, Callable[[], Any]] = {
-        name: partial(_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
+        name: partial(find_toolchain, import_path, store_layout) for name, import_path in TOOLCHAINS.items()
     }
     factories["portable"] = partial(find_portable, (), settings.sysroot(), store_layout, Disk())
     for name, make in factories.items():
@@ -131,7 +130,8 @@ def _linker(host: Any) -> tuple[str, str]:
     return path, probe.run(host.argv, *flags, "-Wl,--version").strip().partition("\n")[0]
 
 
-def _toolchain(import_path: str, store_layout: layout.Layout) -> Any:
+def find_toolchain(import_path: str, store_layout: layout.Layout) -> Any:
+    """Returns the toolchain of this class, "module:Class", as it is found here. Raises what finding it raises."""
     module, _, attribute = import_path.partition(":")
     return getattr(importlib.import_module(module), attribute)(store_layout, Disk())
 
@@ -160,6 +160,7 @@ def cache() -> dict[str, Any]:
     problem = trust.folder_problem(root, trust.trusted_ids())
     store_layout = layout.Layout(root)
     record: dict[str, Any] = {"path": root, "chosen": chosen, "exists": os.path.isdir(root)}
+    record |= {"source": settings.first("OPFORGE_CACHE_DIR")[1]}
     record |= {"layers": list(settings.cache_layers()), "problem": f"{problem[0]}. {problem[1]}." if problem else ""}
     try:
         size = sum(area.size for area in listing.areas(store_layout))

@@ -21,7 +21,7 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "lazy settings",
+    "opforge": "lazy settings trust",
     "opforge.accelerator": "entry_points registry select target",
     "opforge.accelerator.devices": "cpu",
     "opforge.accelerator.host": "cpuid",
@@ -32,7 +32,7 @@ PARTS = {
     "opforge.builders.spec": "abi machine kernel_roots op_spec targets",
     "opforge.builders.toolchains": "",
     "opforge.cache": "current layout machine_folder store",
-    "opforge.cache.filesystem": "disk files trust",
+    "opforge.cache.filesystem": "disk files",
     "opforge.cache.records": "entry",
     "opforge.errors": "base",
 }

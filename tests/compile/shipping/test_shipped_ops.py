@@ -10,9 +10,9 @@ import pytest
 from support import sample_ops
 from support.store.fake_store import ME
 
+from opforge import trust
 from opforge.builders.lookup.finder import find, package_sources
 from opforge.builders.spec.description import description_key
-from opforge.cache.filesystem import trust
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.cache.transfer import layer
 

@@ -89,7 +89,7 @@ def test_json_holds_every_outcome(run):
     assert done.exit_code == 1 and done.stderr == ""
     assert document["failed"] == 1
     assert document["ops"][0]["state"] == "failed" and document["ops"][0]["kind"] == "CompileError"
-    assert document["ops"][1] | {"seconds": 0} == {
+    assert document["ops"][1] | {"seconds": 0, "host": ""} == {
         "name": "B",
         "target": "cpu:x86-64",
         "state": "built",
@@ -98,6 +98,12 @@ def test_json_holds_every_outcome(run):
         "result": "0" * 32,
         "kind": "",
         "reason": "",
+        "host": "",
+        "worker": "",
+        "remote": "",
+        "bytes": None,
+        "peak_bytes": None,
+        "runs": 1,
     }
 
 

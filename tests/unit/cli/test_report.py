@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from support.offered_ops import CompatibleBuilder, IncompatibleBuilder, offer
 
 from opforge.cli import group
-from opforge.report import machine, ops
+from opforge.report import machine, ops, summary
 
 CANDIDATES = [
     {"name": "cuda", "available": False, "reason": "no device", "source": "torch"},
@@ -29,7 +29,8 @@ def healthy_machine(monkeypatch):
     compiler = {"name": "host", "path": "/usr/bin/g++", "version": "g++ 12", "problem": ""}
     monkeypatch.setattr(machine, "environment", lambda: environment({"version": "2.13.0", "path": "/torch"}))
     monkeypatch.setattr(machine, "accelerators", lambda: accelerators)
-    monkeypatch.setattr(machine, "compilers", lambda: [compiler])
+    absent = {"name": "nvcc", "path": "", "version": "No nvcc was found.", "problem": "", "missing": "Install it"}
+    monkeypatch.setattr(machine, "compilers", lambda: [compiler, absent])
     monkeypatch.setattr(ops, "offers", lambda devices=(): [offer("ReluBuilder", CompatibleBuilder)])
     return {"accelerators": accelerators, "compiler": compiler}
 
@@ -42,27 +43,64 @@ def report(*options):
     return CliRunner().invoke(group, ["report", *options])
 
 
-def test_a_whole_report(healthy_machine, own_store):
+def test_a_short_report_begins_with_a_summary_and_folds_what_is_absent(healthy_machine, own_store):
     done = report()
     assert done.exit_code == 0 and done.stderr == ""
-    for line in (
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("opforge ") and lines[1:3] == [
+        "Python 3.11.7 (cpython-311), /python",
         "torch 2.13.0, /torch",
+    ]
+    assert lines[3:8] == [
+        "",
+        "summary",
+        "accelerator: cpu in use, target cpu:x86-64",
+        "ops: 1 of 1 usable: 1 buildable",
+        "needs attention: nothing",
+    ]
+    assert "host\tg++ 12\t/usr/bin/g++" in lines and "ReluBuilder\tcpu\tbuildable" in lines
+    assert f"{own_store} (OPFORGE_CACHE_DIR): does not exist yet" in lines and "not installed: nvcc" in lines
+    assert lines[-1] == "not usable here: cuda. For the reasons, and for paths: opforge report --all"
+    assert "total_memory" not in done.stdout and "no device" not in done.stdout
+
+
+def test_all_shows_the_rest(healthy_machine):
+    done = report("--all")
+    assert done.exit_code == 0 and done.stderr == ""
+    for line in (
         "cuda\tno\tno device\ttorch",
         "cpu\tin use\tavailable\topforge",
         "total_memory\t1.0 GiB",
         "simd\tavx sse",
         "x\tnone",
-        "host\tg++ 12\t/usr/bin/g++",
-        f"{own_store} (OPFORGE_CACHE_DIR): does not exist yet",
+        "nvcc\tNo nvcc was found.\t",
         "ReluBuilder\tcpu\tcpu:x86-64\tbuildable\t",
     ):
         assert line in done.stdout.splitlines()
+
+
+def test_a_reason_of_several_ops_is_printed_once_with_their_names(healthy_machine, monkeypatch):
+    names = [f"Relu{number}Builder" for number in range(3)]
+    monkeypatch.setattr(ops, "offers", lambda devices=(): [offer(name, IncompatibleBuilder) for name in names])
+    done = report()
+    assert done.stdout.count("it needs a device") == 1
+    assert "\nneeds attention: 1\nproblem: Relu0Builder, Relu1Builder, Relu2Builder: it needs a device\n" in done.stdout
+    assert "ops: 0 of 3 usable\n" in done.stdout
+
+
+def test_engines_of_asynchronous_files_are_listed_with_the_reason_why_one_is_out(healthy_machine, monkeypatch):
+    engines = {"io_uring": "seccomp forbids it", "threads": ""}
+    monkeypatch.setattr(summary, "aio_engines", lambda ops: {"engines": engines, "problem": ""})
+    assert "\nasynchronous files: threads; io_uring cannot be used: seccomp forbids it\n" in report().stdout
+    monkeypatch.setattr(summary, "aio_engines", lambda ops: {"engines": {}, "problem": "OSError: x"})
+    assert "\nproblem: asynchronous files: OSError: x\n" in report().stdout
 
 
 def test_a_missing_layer_is_marked(healthy_machine, monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", f"{tmp_path}:{tmp_path}/typo")
     lines = report().stdout.splitlines()
     assert f"layer: {tmp_path}" in lines and f"layer: {tmp_path}/typo (there is no such folder)" in lines
+    assert any(line.startswith(f"problem: the layer {tmp_path}/typo does not exist. Correct") for line in lines)
 
 
 def test_a_report_as_json(healthy_machine):
@@ -74,7 +112,8 @@ def test_a_report_as_json(healthy_machine):
 def test_a_missing_compiler_fails_the_report(healthy_machine):
     healthy_machine["compiler"]["problem"] = "No C++ compiler was found."
     done = report()
-    assert done.exit_code == 1 and "host\tNo C++ compiler was found.\t/usr/bin/g++" in done.stdout
+    assert done.exit_code == 1 and "\nproblem: No C++ compiler was found.\n" in done.stdout
+    assert done.stdout.count("No C++ compiler") == 1
 
 
 def test_a_missing_torch_is_reported(healthy_machine, monkeypatch):
@@ -104,5 +143,5 @@ def test_a_broken_builder_package_hides_nothing_else(healthy_machine, monkeypatc
 
 def test_an_unusable_op_fails_the_report(healthy_machine, monkeypatch):
     monkeypatch.setattr(ops, "offers", lambda devices=(): [offer("ReluBuilder", IncompatibleBuilder)])
-    done = report()
+    done = report("--all")
     assert done.exit_code == 1 and "ReluBuilder\tcpu\tcpu:x86-64\tunusable\tit needs a device" in done.stdout

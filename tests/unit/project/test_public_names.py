@@ -13,21 +13,20 @@ import pytest
 
 import opforge
 
-MAKEFILE = Path(__file__).resolve().parents[3] / "Makefile"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 OPEN_ENDED = {"init_distributed", "pin_empty"}
 """Methods with open signatures on purpose: torch.distributed's arguments, and a shape as torch.empty takes it."""
 
 
 def public_modules() -> list[str]:
-    """Returns the modules that `make docs` documents."""
-    (names,) = re.findall(r"^PUBLIC := ((?:.*\\\n)*.*)$", MAKEFILE.read_text(), re.MULTILINE)
-    return names.replace("\\\n", " ").split()
+    """Returns the modules that the reference documents."""
+    pages = [page.read_text() for page in sorted(REFERENCE.glob("*.md"))]
+    return [name for page in pages for name in re.findall(r"^<!-- site: module (\S+) -->$", page, re.MULTILINE)]
 
 
 def names_of(module):
-    """Returns the public names of a module: its `__all__`. In `opforge.errors`: every class."""
-    names = getattr(module, "__all__", None)
-    return names or [name for name, value in vars(module).items() if inspect.isclass(value) and name.endswith("Error")]
+    """Returns the public names of a module."""
+    return module.__all__
 
 
 def public_callables():

@@ -13,8 +13,9 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
+from opforge.errors import PublishError
 from opforge.remote import fetch, offers, revocation
-from opforge.remote.signatures import keys, signing
+from opforge.remote.signatures import keys, own_lists, signing
 
 
 class TestSignatures:
@@ -135,6 +136,37 @@ class TestRevocation:
         path.write_bytes(offers.frame([offers.Signed(data, (signing.sign(data, other),))]))
         with pytest.raises(Exception, match="the one there is not signed by this key"):
             revocation.publish(nodes.store, keys.signer("ci"), "ci")
+
+    @pytest.mark.parametrize("put_back", ["older", "none"])
+    def test_a_publisher_does_not_renew_an_older_list_than_it_has_signed(self, nodes, entry, put_back):
+        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        older = path.read_bytes()
+        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        path.write_bytes(older) if put_back == "older" else path.unlink()
+        with pytest.raises(PublishError, match=r"and you know one of .* opforge remote revoke URL"):
+            nodes.push(entry)
+        assert not path.exists() or path.read_bytes() == older
+        listed = revocation.publish(nodes.store, keys.signer("ci"), "ci", restore=True)
+        assert listed.entries == (entry.key,)
+        nodes.push(entry)
+
+    def test_a_publisher_refuses_an_older_list_than_it_has_seen(self, nodes, entry, monkeypatch):
+        path = nodes.folder / "remote" / "v1" / "revoked" / "ci.json"
+        older = path.read_bytes()
+        with monkeypatch.context() as patch:  # another machine, with the same key
+            patch.setattr(own_lists, "note", lambda *_list: None)
+            later = revocation.time.time() + 60
+            patch.setattr(revocation.time, "time", lambda: later)
+            revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        nodes.push(entry)
+        path.write_bytes(older)
+        with pytest.raises(PublishError, match="the one there was made"):
+            nodes.push(entry)
+
+    def test_a_config_folder_that_is_read_only_stops_no_publication(self, nodes, entry, monkeypatch):
+        monkeypatch.setattr(own_lists, "write_file", lambda *_file: (_ for _ in ()).throw(PermissionError()))
+        revocation.publish(nodes.store, keys.signer("ci"), "ci", [entry.key])
+        nodes.push(entry)
 
 
 def _remote(nodes):

@@ -14,8 +14,10 @@ from opforge.cli.guard import FAILED, OK, Guarded, GuardedGroup, json_option
 from opforge.cli.output import age_text, counted, emit_json, is_terminal, show_table, size_text
 from opforge.cli.units import age, size
 
+from .entries import matching_entries, names_argument
 from .explain import command as explain
-from .transfer import export_command, import_command, matching_entries, names_argument, pin_command, unpin_command
+from .stats import command as stats
+from .transfer import export_command, import_command, pin_command, unpin_command
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.gc import Eviction
@@ -26,7 +28,7 @@ def group() -> None:
     """Show, check and limit the cache of built ops, and explain why an op is not in it."""
 
 
-for _command in (explain, export_command, import_command, pin_command, unpin_command):
+for _command in (explain, stats, export_command, import_command, pin_command, unpin_command):
     group.add_command(_command)
 
 
@@ -71,36 +73,6 @@ def ls_command(as_json: bool) -> None:
     ]
     columns = ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH")
     show_table(columns, rows, numbers=("SIZE", "AGE", "USED"), optional="PATH")
-    return None
-
-
-@group.command("stats", cls=Guarded)
-@json_option
-def stats_command(as_json: bool) -> None:
-    """Count what the cache holds, in files and bytes, by kind and by op."""
-    from opforge.cache.current import own_store
-    from opforge.cache.maintenance import listing
-
-    layout = own_store().layout
-    areas, entries = listing.areas(layout), listing.entries(layout)
-    ops: dict[str, tuple[int, int, float]] = {}
-    for entry in entries:
-        count, size, seconds = ops.get(entry.op, (0, 0, 0.0))
-        ops[entry.op] = (count + 1, size + entry.size, seconds + entry.seconds)
-    total = sum(area.size for area in areas)
-    if as_json:
-        by_op = {op: dict(zip(("entries", "bytes", "seconds"), row, strict=True)) for op, row in ops.items()}
-        folders = {area.name: {"files": area.files, "bytes": area.size} for area in areas}
-        return emit_json(
-            {"path": str(layout), "bytes": total, "entries": len(entries), "folders": folders, "ops": by_op}
-        )
-    click.echo(f"{layout}: {counted(len(entries), 'entry', 'entries')}, {size_text(total)} in all")
-    folder_rows = [(area.name, area.files, size_text(area.size)) for area in areas]
-    show_table(("FOLDER", "FILES", "BYTES"), folder_rows, ("FILES", "BYTES"))
-    op_rows = [
-        (op or "(unreadable)", count, size_text(size), f"{seconds:.1f} s") for op, (count, size, seconds) in ops.items()
-    ]
-    show_table(("OP", "ENTRIES", "BYTES", "BUILT IN"), op_rows, ("ENTRIES", "BYTES", "BUILT IN"))
     return None
 
 
@@ -153,14 +125,14 @@ def gc_command(max_size: int | None, max_age: float | None, dry_run: bool, as_js
 
     Pinned entries stay, and so does what was built or used within the last seconds.
     """
-    from opforge import settings
+    from opforge import limit_settings
     from opforge.cache.current import own_store
     from opforge.cache.filesystem.files import now_in
     from opforge.cache.maintenance import gc
 
     layout = own_store().layout
-    max_size = settings.cache_max_size() if max_size is None else max_size
-    max_age = settings.cache_max_age() if max_age is None else max_age
+    max_size = limit_settings.cache_max_size() if max_size is None else max_size
+    max_age = limit_settings.cache_max_age() if max_age is None else max_age
     _remove(layout, gc.over_limit(layout, now_in(layout.path()), max_size, max_age), dry_run, as_json)
 
 
@@ -182,7 +154,7 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
     if old and (names or pinned):
         raise click.UsageError("--old removes a whole store: expected neither names nor --pinned with it.")
     layout = own_store().layout
-    keys = {entry.key for entry in matching_entries(layout, names)} if names else None
+    keys = {entry.key for entry in matching_entries(layout, names, readable=False)} if names else None
     evictions = gc.old_stores(layout) if old else gc.everything(layout, keys, pinned)
     kept = 0 if old or names or pinned else pins.kept_entries(layout)
     if evictions and not yes:
@@ -192,6 +164,20 @@ def clear_command(names: Sequence[str], pinned: bool, old: bool, yes: bool, as_j
         stores = " and ".join(f"{item.path}, {size_text(item.size)}" for item in evictions if old)
         click.confirm(f"Remove {stores}?" if old else f"Remove {entries} from {layout}?", abort=True)
     _remove(layout, evictions, False, as_json, kept)
+
+
+@group.command("rm", cls=Guarded)
+@click.argument("names", nargs=-1, required=True, metavar="OP|KEY...")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@json_option
+def rm_command(names: Sequence[str], dry_run: bool, as_json: bool) -> None:
+    """Remove the entries of these ops or keys, pinned or not, without asking. The next load builds them again."""
+    from opforge.cache.current import own_store
+    from opforge.cache.maintenance import gc
+
+    layout = own_store().layout
+    keys = {entry.key for entry in matching_entries(layout, names, readable=False)}
+    _remove(layout, gc.everything(layout, keys, True), dry_run, as_json)
 
 
 def _remove(layout: Any, evictions: Sequence[Eviction], dry_run: bool, as_json: bool, kept: int = 0) -> None:

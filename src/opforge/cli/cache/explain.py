@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
+from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import age_text, emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
 from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
+from . import entries
+
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
+    from opforge.cache.layout import Layout
     from opforge.cache.maintenance.explain import Difference, Nearest
+    from opforge.cache.maintenance.listing import StoredEntry
     from opforge.cache.records.entry import Entry
     from opforge.cache.store import Rejected
 
 
 @click.command("explain", cls=Guarded)
-@click.argument("op")
+@click.argument("op", metavar="OP|KEY")
 @target_option
 @mode_options
 @json_option
@@ -32,20 +37,63 @@ def command(
 ) -> None:
     """Show whether OP is stored as it is now. If not, show what has changed since the nearest entry was built.
 
-    OP is as for build-ops. The exit code is 0 for a hit and 1 for a miss.
+    OP is as for build-ops, or a key or an op of `opforge cache ls`, also one of opforge.load. Of a key, any beginning
+    that no other key has is enough. No package declares such an op: what its entry was built from is compared with
+    what is here, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
 
     \b
     Examples:
       opforge cache explain CPUAdam
       opforge cache explain FusedAdam --target cuda:sm_90
+      opforge cache explain 3f9c2a
     """
-    records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
+    stored, layout = _stored_entries(op)
+    if stored:
+        records = [_explain_stored(layout, entry) for entry in stored]
+    else:
+        records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
     if as_json:
         emit_json(records if len(records) > 1 else records[0])
     else:
         for record in records:
             _print(record)
     sys.exit(OK if all(record["hit"] for record in records) else FAILED)
+
+
+def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:
+    """Returns the stored entries that are meant by a key, or by the name of an op that no package offers.
+
+    None for an offered op, and for module:Class. Raises click.UsageError.
+    """
+    from opforge.cache.current import own_store
+    from opforge.cache.maintenance import listing
+
+    layout = own_store().layout
+    if ":" in name:
+        return [], layout
+    stored = [entry for entry in listing.entries(layout) if not entry.problem]
+    keyed = [] if entries.entries_of_op(stored, name) else entries.entries_with_key(stored, name)
+    if len(keyed) == 1:
+        return keyed, layout
+    try:
+        select([name])
+        return [], layout
+    except click.UsageError as error:
+        return entries.named_or_offered(stored, name, error), layout
+
+
+def _explain_stored(layout: Layout, entry: StoredEntry) -> dict[str, Any]:
+    """Returns the record of an entry, JSON-able: a hit if nothing that it was built from has changed."""
+    from opforge.cache.maintenance.explain import Nearest
+    from opforge.report.stored import changes
+
+    changed = changes(layout, entry)
+    record: dict[str, Any] = {"name": entry.op, "target": entry.target, "plan": entry.plan}
+    record["hit"] = not (changed.components or changed.files)
+    if record["hit"]:
+        record |= {"path": entry.path, "origin": "cache"}
+    nearest = None if record["hit"] else _nearest_record(Nearest(entry, changed.components, changed.files))
+    return record | {"rejected": [], "nearest": nearest, "note": changed.problem}
 
 
 def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
@@ -128,6 +176,8 @@ def _text(value: Any) -> str:
 
 def _print(record: dict[str, Any]) -> None:
     label = f"{record['name']} for {record['target']}"
+    if record.get("note"):
+        messages.show("note", f"{label}: {record['note']}")
     if record["hit"]:
         click.echo(f"hit: {label}, {record['path']}")
         return

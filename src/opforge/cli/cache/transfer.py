@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli.guard import Guarded, json_option
+from opforge.cli import messages
+from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, size_text
-from opforge.cli.selection import normalized
+
+from .entries import matching_entries, names_argument
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
-    from opforge.cache.maintenance.listing import StoredEntry
     from opforge.cache.transfer.archive import Transfer
-
-names_argument = click.argument("names", nargs=-1, metavar="[OP|KEY]...")
-
-
-def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
-    """Returns the entries of these ops, or with these keys or beginnings of keys. All entries if there is no name.
-
-    Raises click.UsageError for a name that no entry has.
-    """
-    from opforge.cache.maintenance import listing
-
-    stored = [entry for entry in listing.entries(layout) if not entry.problem]
-    if not names:
-        return stored
-    selected: dict[str, StoredEntry] = {}
-    for name in names:
-        form = normalized(name)
-        matching = [entry for entry in stored if normalized(entry.op) == form or entry.key.startswith(name)]
-        if not matching:
-            ops = ", ".join(sorted({entry.op for entry in stored})) or "no entry"
-            raise click.UsageError(f"{name!r} is neither an op nor a key in the cache, which holds: {ops}.")
-        selected.update({entry.key: entry for entry in matching})
-    return list(selected.values())
 
 
 @click.command("export", cls=Guarded)
@@ -47,18 +26,27 @@ def matching_entries(layout: Layout, names: Sequence[str]) -> list[StoredEntry]:
 def export_command(file: str, names: Sequence[str], as_json: bool) -> None:
     """Write entries to an archive: all of them, or those of some ops or keys.
 
-    The same entries produce the same archive, byte for byte.
+    The same entries produce the same archive, byte for byte. What was fetched from a remote is left out, and reported:
+    `opforge mirror` copies it with its signatures. The exit code is 1 if nothing else was requested.
     """
     from opforge.cache.current import own_store
     from opforge.cache.transfer import archive
 
     layout = own_store().layout
-    keys = [entry.key for entry in matching_entries(layout, names)]
+    ops = {entry.key: entry.op for entry in matching_entries(layout, names)}
+    left_out = list[archive.LeftOut]()
     try:
-        moved = archive.export(layout, keys, file)
+        moved = archive.export(layout, ops, file, left_out)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror or error}. Choose another path.") from error
-    _print_moved(moved, "exported", as_json)
+    if as_json:
+        absent = [{"op": ops[entry.result], **entry._asdict()} for entry in left_out]
+        emit_json({"exported": [entry.to_json() for entry in moved], "left_out": absent})
+    else:
+        for entry in left_out:
+            messages.show("warning", f"{ops[entry.result]} {entry.result[:12]} is not in the archive: {entry.reason}")
+        _print_moved(moved, "exported", as_json)
+    sys.exit(FAILED if left_out and not moved else OK)
 
 
 @click.command("import", cls=Guarded)

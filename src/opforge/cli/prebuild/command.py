@@ -15,10 +15,11 @@ from opforge.cli import messages
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, all_targets, mode_options, offered, select, target_option
+from opforge.remote.farm.unit import Outcome
 
 from . import shards
 from .report import write_report
-from .run import BuildOptions, Outcome, Run
+from .run import BuildOptions, Run
 
 PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"))
 """The targets of --portable without --target. Loading an op picks the best of them that the machine can run."""
@@ -53,6 +54,18 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
     help="Build the I-th of N shares of the ops. auto: by the variables of Slurm, Kubernetes, CI or opforge launch.",
 )
 @click.option(
+    "--on",
+    "engine",
+    metavar="URL",
+    help="Build on the workers of a Dask scheduler, such as tcp://host:8786, or of the executor that module:function"
+    " returns. Results go to the remote of OPFORGE_REMOTES that has push=1.",
+)
+@click.option(
+    "--same-toolchain",
+    is_flag=True,
+    help="With --on: fail if compilers, torch or the C library differ between workers.",
+)
+@click.option(
     "--report",
     "report_file",
     type=click.Path(dir_okay=False, writable=True),
@@ -73,6 +86,8 @@ def command(
     portable: bool,
     trace: TextIO | None,
     shard: str | None,
+    engine: str | None,
+    same_toolchain: bool,
     report_file: str | None,
     debug: bool,
     sanitize: str,
@@ -90,6 +105,7 @@ def command(
       build-ops my_package.ops:ReluBuilder --cpu-level x86-64-v3 --out prebuilt/
       build-ops FusedAdam --target cuda:sm_80+sm_90+ptx --dry-run
       build-ops --shard auto --report report.json
+      build-ops --on tcp://scheduler:8786 --report report.json
     """
     requested = all_targets(targets, levels) or (PORTABLE if portable else ())
     if list_only:
@@ -101,14 +117,24 @@ def command(
     part = shards.automatic(os.environ) if shard == shards.AUTO else shards.parsed(shard)
     if part:
         selected = shards.share(selected, part)
+    if same_toolchain and not engine:
+        raise click.UsageError("--same-toolchain compares the workers of --on URL, and no --on was typed.")
+    if engine and trace:
+        raise click.UsageError("--trace records compilers on this machine, and --on URL starts none here.")
     options = BuildOptions(debug, sanitize, portable, jobs, force, out, any_machine=bool(requested))
     if dry_run:
         from .dry_run import show_plans
 
         sys.exit(show_plans(selected, options, as_json))
     began = time.monotonic()
-    run = Run(selected, options, trace, quiet=as_json, print_lines=not (as_json or is_terminal()))
-    outcomes = run.build()
+    print_lines = not (as_json or is_terminal())
+    if engine:
+        from .on import FarmRun
+
+        run: Run = FarmRun(selected, options, engine, same_toolchain, quiet=as_json, print_lines=print_lines)
+    else:
+        run = Run(selected, options, trace, quiet=as_json, print_lines=print_lines)
+    outcomes = [outcome.measured() for outcome in run.build()]
     if report_file:
         write_report(outcomes, part, time.monotonic() - began, report_file)
     if as_json:
@@ -135,7 +161,8 @@ def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float) -
     elif is_terminal():
         rows = []
         for outcome in outcomes:
-            path = outcome.path or (outcome.reason.partition("\n")[0] if outcome.state == "skipped" else "")
+            path = outcome.path or outcome.remote
+            path = path or (outcome.reason.partition("\n")[0] if outcome.state == "skipped" else "")
             rows.append((outcome.name, outcome.target, outcome.state, f"{outcome.seconds:.2f}", path))
         show_table(("OP", "TARGET", "STATE", "SECONDS", "PATH"), rows, numbers=("SECONDS",), optional="PATH")
     for outcome in outcomes:

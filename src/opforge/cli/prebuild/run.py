@@ -15,6 +15,7 @@ from opforge.cli.guard import error_text
 from opforge.cli.progress import Reporter, reporter
 from opforge.cli.selection import Selected
 from opforge.errors import OpIncompatibleError
+from opforge.remote.farm.unit import Outcome
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -37,20 +38,6 @@ class BuildOptions(NamedTuple):
     """The layer that the entries are copied to. None if there is none."""
     any_machine: bool
     """Whether a target was requested: then an op that this machine cannot run is built too."""
-
-
-class Outcome(NamedTuple):
-    """The result for one op. `state` is built, cached, prebuilt, skipped or failed."""
-
-    name: str
-    target: str
-    state: str
-    seconds: float
-    path: str = ""
-    result: str = ""
-    kind: str = ""
-    """The class of the error. Empty if there was none."""
-    reason: str = ""
 
 
 class Missing(NamedTuple):
@@ -87,13 +74,17 @@ class Run:
                 with timeline.span(f"look up {self._labels[number]}"):
                     self._attempt(number, self._look_up)
                 self._print_ended()
-            if self._missing:
+            if self._has_work:
                 self._build_missing(line)
         finally:
             timeline.use(None)
             if line is not None and self._trace is not None:
                 json.dump(line.to_json(), self._trace)
         return [self._outcomes[number] for number in range(len(self._selected))]
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._missing)
 
     def _look_up(self, number: int, outcome: Outcome) -> Outcome | None:
         """Returns the outcome of an op that need not be built. Otherwise adds it to the missing ones; returns None."""
@@ -189,4 +180,5 @@ def sentence(outcome: Outcome) -> str:
     op = f"{outcome.state} {outcome.name}" + (f" for {outcome.target}" if outcome.target else "")
     if outcome.state == "skipped":
         return f"{op}: {outcome.reason}"
-    return f"{op} in {outcome.seconds:.2f} s" + (f": {outcome.path}" if outcome.path else "")
+    place = outcome.path or (f"{outcome.remote}, by {outcome.host}" if outcome.remote else "")
+    return f"{op} in {outcome.seconds:.2f} s" + (f": {place}" if place else "")

@@ -85,7 +85,7 @@ def share(selected: Sequence[Selected], shard: Shard) -> list[Selected]:
     The heaviest op goes to the shard with the least so far. The weights are what every machine computes alike: how many
     sources there are, for how many architectures.
     """
-    weights = [_weight(op) for op in selected]
+    weights = [weight(op) for op in selected]
     order = sorted(range(len(selected)), key=lambda at: (-weights[at], selected[at].label, at))
     loads, own = [0.0] * shard.total, set[int]()
     for at in order:
@@ -96,7 +96,8 @@ def share(selected: Sequence[Selected], shard: Shard) -> list[Selected]:
     return [op for at, op in enumerate(selected) if at in own]
 
 
-def _weight(op: Selected) -> float:
+def weight(op: Selected) -> float:
+    """Returns how much there is to compile for an op, as every machine computes it."""
     try:
         spec = op.builder().spec()
     except Exception:  # it fails in its shard, with its error

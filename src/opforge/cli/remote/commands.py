@@ -57,7 +57,7 @@ def push_command(url: str, names: Sequence[str], key: str, as_json: bool) -> Non
     """
     from opforge.cache.current import own_store
     from opforge.cache.layout import Layout
-    from opforge.cli.cache.transfer import matching_entries
+    from opforge.cli.cache.entries import matching_entries
     from opforge.cli.progress import reporter
     from opforge.errors import OpforgeError
     from opforge.remote import publish
@@ -148,14 +148,16 @@ def revoke_command(url: str, entries: Sequence[str], key: str, as_json: bool) ->
     """Revoke the offers of entries that your key has signed, and give the list of revoked offers today's date.
 
     Without ENTRY only the date is renewed. A list that is older than 30 days, or than the trust file of those who
-    fetch allows, stops them: renew it in time. `opforge remote push` does so too.
+    fetch allows, stops them: renew it in time. `opforge remote push` does so too. If the store has lost what this
+    machine knows to be revoked, it is put back.
     """
     from opforge.remote import revocation
     from opforge.remote.signatures import keys
 
     _remote, store = opened(url)
     signer = keys.signer(key)
-    listed = revocation.publish(store, signer, signer(b"").name, revocation.checked(entries), renew_after=0.0)
+    name, names = signer(b"").name, revocation.checked(entries)
+    listed = revocation.publish(store, signer, name, names, renew_after=0.0, restore=True)
     if as_json:
         return emit_json({"key": listed.key, "date": listed.date, "revoked": sorted({*listed.entries})})
     click.echo(f"{counted(len({*listed.entries}), 'entry', 'entries')} revoked by {listed.key}")

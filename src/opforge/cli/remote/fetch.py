@@ -51,10 +51,12 @@ def command(
     """Fetch the ops that are not built here yet. OP is as for build-ops; without OP, all ops that are offered here.
 
     Nothing is compiled, and nothing that is remembered of a remote is used. The exit code is 1 if an op is missing.
+    With --target or --cpu-level it fetches for other machines too, for instance to ship with `build-ops --out`.
 
     \b
     Examples:
       opforge fetch CPUAdam FusedAdam
+      opforge fetch CPUAdam --cpu-level x86-64-v4
       opforge fetch --remote https://cache.example/ops my_package.ops:ReluBuilder
     """
     from opforge.remote import remotes
@@ -63,9 +65,9 @@ def command(
     named = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
-    source, outcomes = Remotes(named, is_fresh=True), list[Outcome]()
-    for selected in select(ops, all_targets(targets, levels)):
-        outcomes.append(fetched(selected, source, debug, sanitize))
+    source, outcomes, requested = Remotes(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
+    for selected in select(ops, requested):
+        outcomes.append(fetched(selected, source, debug, sanitize, is_requested=bool(requested)))
         if not as_json:
             _print(outcomes[-1])
     if as_json:
@@ -73,8 +75,11 @@ def command(
     sys.exit(FAILED if any(outcome.state in ("missing", "failed") for outcome in outcomes) else OK)
 
 
-def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str) -> Outcome:
-    """Returns the outcome for one op: its entry is here already, or was fetched, or why not."""
+def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_requested: bool = False) -> Outcome:
+    """Returns the outcome for one op: its entry is here already, or was fetched, or why not.
+
+    With `is_requested` a CPU level was requested: an entry for a lower one is not enough.
+    """
     from opforge.builders.lookup import finder, remotes
     from opforge.cache.current import current_store, writable_store
     from opforge.cache.store import Rejected
@@ -83,11 +88,12 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str) -> Outcom
     try:
         spec = op.builder(debug, sanitize).spec()
         outcome = outcome._replace(target=str(spec.target))
-        entry, state = _present(spec), "present"
+        exact = is_requested and spec.target.device == "cpu"
+        entry, state = _present(spec, exact), "present"
         if entry is None:
-            request = remotes.request_for(spec, writable_store(current_store()))
+            request = remotes.request_for(spec, writable_store(current_store()), exact)
             if source.fetch(request, rejected):
-                entry, state = finder.search(spec, request.store, False, None, rejected), "fetched"
+                entry, state = finder.search(spec, request.store, exact, None, rejected), "fetched"
     except OpIncompatibleError as error:
         state = "failed" if op.named else "skipped"
         return outcome._replace(state=state, reasons=tuple(error.reasons))
@@ -100,13 +106,13 @@ def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str) -> Outcom
     return outcome._replace(state=state, seconds=seconds, path=entry.library, origin=entry.origin)
 
 
-def _present(spec: OpSpec) -> Entry | None:
+def _present(spec: OpSpec, exact: bool) -> Entry | None:
     """Returns the entry that is here already; None also if there is no compiler that could say which it would be."""
     from opforge.builders.lookup import finder
     from opforge.errors import ToolchainError
 
     try:
-        return finder.find(spec).entry
+        return finder.find(spec, exact=exact).entry
     except (ToolchainError, OpIncompatibleError):
         return None
 

@@ -139,8 +139,8 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
 @pytest.mark.parametrize(
     ("argument", "code", "message"),
     [
-        ("deadbeef", 1, "deadbeef cannot be inspected: no key in {store} begins with it, and no op has this name."),
-        ("3f9", 1, "3f9 cannot be inspected: a key needs 6 letters, and no op has this name.\nhint: To see the keys"),
+        ("deadbeef", 2, "'deadbeef' is neither an op nor a key in the cache, which holds: no entry."),
+        ("3f9", 2, "'3f9' is neither an op nor a key in the cache, which holds: no entry."),
         ("CPUAdm", 2, "'CPUAdm' is not an op that is offered here. Did you mean CPUAdamBuilder"),
         ("a/b", 1, "a/b cannot be inspected: there is no such file or folder.\nhint: Correct the path"),
         (
@@ -155,9 +155,9 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
         ),
     ],
 )
-def test_an_argument_that_names_nothing_is_an_error_with_what_to_do(own_store, argument, code, message):
+def test_an_argument_that_names_nothing_is_an_error_with_what_to_do(argument, code, message):
     done = CliRunner().invoke(command, argument.split())
-    assert done.exit_code == code and message.format(store=own_store) in done.stderr
+    assert done.exit_code == code and message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from support import text_files
 from support.store.fake_op import LIBRARY
 
-from opforge.cache.filesystem import trust
+from opforge import trust
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries

@@ -56,11 +56,13 @@ def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None
             return None
         except OSError as error:
             return f"{at} cannot be read ({error.strerror})", "Choose another folder"
-        is_last = not ahead
-        problem = _component_problem(at, status, owners, is_last)
-        if problem:
-            return problem
-        if stat.S_ISLNK(status.st_mode):
+        is_last, mode = not ahead, status.st_mode
+        # Not a call for each component: most are folders that nobody else may write, and a hit looks at several paths.
+        if status.st_uid not in owners or not stat.S_ISDIR(mode) or mode & 0o022:
+            problem = _component_problem(at, status, owners, is_last)
+            if problem:
+                return problem
+        if stat.S_ISLNK(mode):
             links += 1
             if links > MAX_LINKS:
                 return f"{path} leads through more than {MAX_LINKS} links", "Choose another folder"
@@ -72,7 +74,7 @@ def folder_problem(path: str, owners: Collection[int]) -> tuple[str, str] | None
         elif is_last:
             return None
         part = ahead.pop()
-        at = os.path.dirname(at) if part == ".." else at if part == "." else os.path.join(at, part)
+        at = os.path.dirname(at) if part == ".." else at if part == "." else f"{at.rstrip(os.sep)}/{part}"
 
 
 def link_problem(folder: str) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ import pytest
 from support import text_files
 from support.owners import ME, STRANGER, as_root
 
-from opforge.cache.filesystem import trust
+from opforge import trust
 
 
 @pytest.fixture

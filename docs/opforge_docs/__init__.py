@@ -1,0 +1,16 @@
+"""What the documentation site adds to Sphinx and MyST. `docs/conf.py` names it as an extension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from . import names, pages
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connects the parts to Sphinx's events."""
+    app.connect("source-read", pages.fill_in)
+    app.connect("missing-reference", names.resolve)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,62 @@
+"""The reference of the commands, from click: what `--help` shows, as Markdown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+
+from opforge.cli import group
+
+COMMON = {"quiet", "verbose", "help", "as_json", "version"}
+"""Options that every command has, or nearly every one: the page describes them once."""
+
+
+def reference() -> str:
+    """Returns the sections of all commands, in the order of their names."""
+    return "\n".join(line for ctx in _commands(group, "opforge", None) for line in _section(ctx))
+
+
+def _commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
+    """Yields the context of each command that can run, with those of a group in place of the group."""
+    ctx = click.Context(command, info_name=name, parent=parent)
+    if not isinstance(command, click.Group):
+        yield ctx
+        return
+    for subcommand in command.list_commands(ctx):
+        child = command.get_command(ctx, subcommand)
+        assert child is not None
+        yield from _commands(child, subcommand, ctx)
+
+
+def _section(ctx: click.Context) -> Iterator[str]:
+    command = ctx.command
+    path = ctx.command_path.removeprefix("opforge ") if command.name == "build-ops" else ctx.command_path
+    yield from (f"## `{path}`", "", "```text", f"{path} {' '.join(command.collect_usage_pieces(ctx))}", "```", "")
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        lines = paragraph.splitlines()
+        yield from (["```text", *lines[1:], "```"] if lines[0].strip() == "\b" else map(_escaped, lines))
+        yield ""
+    rows = [
+        f"| {_option(words)} | {_cell(text)} |"
+        for param in command.get_params(ctx)
+        if param.name not in COMMON and (record := param.get_help_record(ctx)) is not None
+        for words, text in [record]
+    ]
+    if rows:
+        yield from ("| option | meaning |", "| -- | -- |", *rows, "")
+
+
+def _option(words: str) -> str:
+    return f"`{words.replace('|', chr(92) + '|')}`"
+
+
+def _cell(text: str) -> str:
+    return _escaped(re.sub(r"\s+", " ", text).replace("|", "\\|"))
+
+
+def _escaped(text: str) -> str:
+    """Returns text of the help in which Markdown sees no markup."""
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)

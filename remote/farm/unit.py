@@ -1,0 +1,142 @@
+"""A unit of work, as JSON: one op for one target in one mode; and its outcome, which is what a worker answers with."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opforge.builders.spec.description import description_key
+from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.cache.records.entry import BUILD
+from opforge.errors import BuilderError
+
+if TYPE_CHECKING:
+    from opforge.builders.base import OpBuilder
+
+FORMAT = 1
+DIFFERENT = (
+    "this machine's files or attributes of the op are not those of the machine that asks. Install the same version"
+    " on both, and restart a worker whose modules have changed"
+)
+
+
+class Refused(Exception):
+    """This machine cannot do a unit; another one may."""
+
+
+class Unit(NamedTuple):
+    """One op, one target, one mode."""
+
+    name: str
+    """The op as it was requested, for messages."""
+    builder: str
+    """Where its builder is made: "module:Class", or "module:function" that takes the same arguments."""
+    options: Mapping[str, Any]
+    """The arguments: the target and the mode."""
+    folder: str
+    """The working folder of who asks. Modules are searched there too, if the worker's machine has it."""
+    target: str
+    description: str
+    """The key of the op's description: a machine with other files refuses the unit."""
+    remote: str
+    """The URL of the remote that takes the result."""
+    run: str = ""
+    """The name of the claim in the remote that exists while who asks is there."""
+    force: bool = False
+    jobs: int | None = None
+    toolchain: Mapping[str, str] = {}
+    """Refuse a toolchain that differs from this one. Empty: any will do."""
+
+    def to_json(self) -> str:
+        """Returns the text that goes to a worker."""
+        return json.dumps({"format": FORMAT, **self._asdict()})
+
+    def make(self) -> OpBuilder:
+        """Returns the builder, on the worker's machine. Raises Refused, and what the builder's own code raises."""
+        module, _, attribute = self.builder.partition(":")
+        if os.path.isdir(self.folder) and self.folder not in sys.path:
+            sys.path.append(self.folder)
+        try:
+            make: Any = importlib.import_module(module)
+            for name in attribute.split("."):
+                make = getattr(make, name)
+        except (ImportError, AttributeError) as error:
+            raise Refused(f"{self.builder} cannot be imported ({error})") from error
+        builder: OpBuilder = make(**self.options)
+        if description_key(builder.spec()) != self.description:
+            raise Refused(DIFFERENT)
+        return builder
+
+
+def from_json(text: str) -> Unit:
+    """Returns the unit that `to_json` wrote. Raises Refused for one of another opforge."""
+    fields = json.loads(text)
+    number = fields.pop("format", None)
+    if number != FORMAT or fields.keys() != set(Unit._fields):
+        import opforge
+
+        raise Refused(f"opforge {opforge.__version__} reads units of format {FORMAT}, and this one has {number}")
+    return Unit(**fields)
+
+
+def unit_of(builder: OpBuilder, remote: str, name: str = "", **fields: Any) -> Unit:
+    """Returns the unit of a builder. Raises BuilderError if its class cannot be imported on another machine."""
+    kind = type(builder)
+    path, spec = f"{kind.__module__}:{kind.__qualname__}", builder.spec()
+    if kind.__module__ == "__main__" or "<" in kind.__qualname__:
+        advice = "Move it to the top level of a module that the workers can import"
+        raise BuilderError(name or kind.__name__, "its class cannot be imported on another machine", advice)
+    options: dict[str, Any] = {"target": str(spec.target), "debug": builder.debug, "sanitize": builder.sanitize}
+    if builder.portable:
+        options["portable"] = True
+    values = {"builder": path, "options": options, "folder": os.getcwd(), **fields}
+    target, description = str(spec.target), description_key(spec)
+    return Unit(name or path, target=target, description=description, remote=remote, **values)
+
+
+class Outcome(NamedTuple):
+    """What became of a unit. Its names are public: `--json` and `--report` print them.
+
+    `state` is built, cached, prebuilt, skipped or failed. A worker also answers with refused (by its machine), and with
+    interrupted.
+    """
+
+    name: str
+    target: str
+    state: str
+    seconds: float = 0.0
+    path: str = ""
+    """The library on this machine; empty if a worker built it."""
+    result: str = ""
+    kind: str = ""
+    """The class of the error. Empty if there was none."""
+    reason: str = ""
+    host: str = ""
+    worker: str = ""
+    """The worker's address, or its host if it has none."""
+    remote: str = ""
+    """The remote that has the result, if a worker built it."""
+    bytes: int | None = None
+    """Size of the library."""
+    peak_bytes: int | None = None
+    """The most memory of one of its compilers, if it was built in this run."""
+    runs: int = 1
+    """How often it was begun: more than once if a worker was lost."""
+
+    def measured(self) -> Outcome:
+        """Returns the outcome with its host, and with the size and the memory of the library at `path`."""
+        outcome = self if self.host else self._replace(host=socket.gethostname())
+        if not self.path:
+            return outcome
+        size, peak = None, None
+        try:
+            size = os.stat(self.path).st_size
+            peak = read_json(os.path.join(os.path.dirname(self.path), BUILD)).get("peak_bytes")
+        except UNREADABLE:
+            pass  # what was fetched does not say how much memory its compilers needed
+        return outcome._replace(bytes=size, peak_bytes=peak if self.state == "built" else None)

@@ -1,0 +1,111 @@
+"""What has changed since an entry was built, for an op that only the cache knows: for `opforge cache explain`.
+
+No package declares an op of `opforge.load`, so there is no plan to compare. What its build recorded is compared with
+this machine: the files, the compiler, and the user's flags.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from opforge import settings
+from opforge.builders.spec import kernel_roots, machine
+from opforge.builders.toolchains import DEVICES, TOOLCHAINS
+from opforge.cache import machine_folder
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.filesystem.files import UNREADABLE, read_json
+from opforge.cache.layout import Layout
+from opforge.cache.maintenance import listing
+from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
+from opforge.errors import OpforgeError
+
+from .machine import find_toolchain
+
+
+class Changes(NamedTuple):
+    """What differs now from what an entry was built with."""
+
+    components: tuple[Difference, ...]
+    files: tuple[ChangedFile, ...]
+    problem: str = ""
+    """Why something could not be compared."""
+
+
+def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
+    """Returns what has changed since an entry was built. Hashes every file that it was built from."""
+    build = listing.build_of(layout, entry.key) or {}
+    record = listing.record_of(layout, entry.key) or {}
+    inputs, components = build.get("inputs", record.get("inputs")), build.get("components")
+    differences, problem, roots = list[Difference](), "", dict[str, str]()
+    try:
+        identity = dict((components or {})["toolchain"])
+        toolchain = _toolchain_like(identity, entry.target.partition(":")[0], layout)
+        if toolchain is None:
+            problem = "its compiler is not one of opforge's own, and was not compared"
+        else:
+            differences += component_differences({"compiler": identity}, {"compiler": dict(toolchain.identity())})
+            roots |= toolchain.root_paths()
+    except OpforgeError as error:
+        problem = str(error)
+    except UNREADABLE:
+        problem = "how it was built is not recorded here, and was not compared"
+    flags = record.get("user_flags")
+    if isinstance(flags, dict):
+        differences += component_differences(flags, settings.user_flags())
+    roots |= _machine_roots() | _own_roots(entry.key, inputs)
+    return Changes(tuple(differences), tuple(file_differences(inputs, roots, Disk())), problem)
+
+
+def _toolchain_like(identity: dict[str, str], device: str, layout: Layout) -> Any:
+    """Returns the toolchain here that identifies itself by the same names; None if there is none.
+
+    Raises what finding the toolchain of the device raises.
+    """
+    names = dict.fromkeys((DEVICES.get(device, ""), "triton" if "triton" in identity else ""))
+    for name in filter(None, names):
+        toolchain = find_toolchain(TOOLCHAINS[name], layout)
+        if dict(toolchain.identity()).keys() == identity.keys():
+            return toolchain
+    return None
+
+
+def _machine_roots() -> dict[str, str]:
+    roots = {"system": "/", "python": os.path.realpath(machine.python_include())}
+    roots |= {root.name: root.path for root in (kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)}
+    torch = machine.torch_folder()
+    return roots | ({"torch": torch} if torch else {})
+
+
+def _own_roots(key: str, inputs: Any) -> dict[str, str]:
+    """Returns the folders of the op's own files, as the last look-up that led to this entry found them.
+
+    No entry has the path of a folder: only this machine's memory of look-ups does.
+    """
+    try:
+        own = [(str(root), str(path)) for root, path, *_others in inputs["files"]]
+    except UNREADABLE:
+        return {}
+    own = [(root, path) for root, path in own if root not in kernel_roots.TRUSTED_ROOTS]
+    for remembered in _remembered_paths(key):
+        roots: dict[str, str] = {}
+        for root in dict.fromkeys(root for root, _path in own):
+            below = [path for name, path in own if name == root]
+            bases = [path[: -len(below[0]) - 1] for path in remembered if path.endswith(f"/{below[0]}")]
+            if whole := [base for base in bases if all(f"{base}/{path}" in remembered for path in below)]:
+                roots[root] = whole[0]
+        if roots:
+            return roots
+    return {}
+
+
+def _remembered_paths(key: str) -> Iterable[set[str]]:
+    for folder in machine_folder.kept_folders():
+        for name in os.listdir(folder):
+            try:
+                memory: Any = read_json(f"{folder}/{name}")
+                if memory["key"] == key:
+                    yield set(memory["paths"])
+            except UNREADABLE:
+                continue

@@ -1,0 +1,65 @@
+"""The summary of a report: what is usable, and what needs attention with what to do about it. Nothing here prints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from opforge.builders.waiting.build_notices import no_builds
+
+USABLE = ("ready", "cached", "fetchable", "buildable")
+BUILT = ("ready", "cached")
+
+
+def attention(report: Mapping[str, Any]) -> list[str]:
+    """Returns what needs attention, each with what to do about it, and each reason once."""
+    problems = [report["torch"].get("problem", ""), report["cache"]["problem"], report["ops_problem"]]
+    problems += [*report["ops_left_out"], *report["accelerators"]["problems"]]
+    problems += [compiler["problem"] for compiler in report["compilers"]]
+    problems += [f"{', '.join(names)}: {reason}" for reason, names in reasons(report).items()]
+    for layer in report["cache"]["layers"]:
+        if not os.path.isdir(layer):
+            problems.append(
+                f"the layer {layer} does not exist. Correct OPFORGE_CACHE_LAYERS, or make it: build-ops --out"
+            )
+    problems += [f"remote {remote['url']}: {remote['problem']}" for remote in report["remotes"] if remote["problem"]]
+    if report["aio"].get("problem"):
+        problems.append(f"asynchronous files: {report['aio']['problem']}")
+    return list(dict.fromkeys(filter(None, problems)))
+
+
+def reasons(report: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Returns each reason why ops are unusable, with the names of these ops."""
+    names: dict[str, list[str]] = {}
+    for op in report["ops"]:
+        if op["state"] == "unusable":
+            for reason in op["reasons"] or ["it is unusable"]:
+                names.setdefault(reason, []).append(op["name"])
+    return names
+
+
+def states(report: Mapping[str, Any]) -> str:
+    """Returns how many ops can be loaded, by state: "3 of 4 usable: 2 cached, 1 buildable"."""
+    counts = {state: sum(op["state"] == state for op in report["ops"]) for state in USABLE}
+    listed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    usable = f"{sum(counts.values())} of {len(report['ops'])} usable"
+    return f"{usable}: {listed}" if listed else usable
+
+
+def aio_engines(ops: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the engines of AsyncIO, each with the reason why it cannot be used or an empty text.
+
+    Keys: `engines`, empty if the op is not built here, and `problem`, why that could not be found out. Builds nothing.
+    """
+    record: dict[str, Any] = {"engines": {}, "problem": ""}
+    if not any(op["name"] == "AsyncIOBuilder" and op["state"] in BUILT for op in ops):
+        return record
+    try:
+        from opforge.ops import aio
+
+        with no_builds():
+            record["engines"] = aio.report()
+    except Exception as error:  # the report must not end here
+        record["problem"] = f"{type(error).__name__}: {error}"
+    return record

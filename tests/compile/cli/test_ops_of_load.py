@@ -1,0 +1,71 @@
+"""Ops of `opforge.load` and `load_inline` on the command line, where no package declares them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from support import sample_ops, text_files
+
+import opforge
+from opforge.cache.filesystem.disk import RACY_NS
+from opforge.cli import group
+
+
+def run(*arguments):
+    return CliRunner().invoke(group, list(arguments))
+
+
+def listed():
+    return json.loads(run("cache", "ls", "--json").stdout)
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """Loads an op of one's own twice, and returns its folder: the second look-up is remembered."""
+    sample_ops.set_value(tmp_path, 1)
+    text_files.write(tmp_path, "plain.cpp", sample_ops.PLAIN_SOURCE)
+    opforge.load("of_load", str(tmp_path / "plain.cpp"))
+    time.sleep(RACY_NS / 1e9 + 0.1)
+    opforge.load("of_load", str(tmp_path / "plain.cpp"))
+    return tmp_path
+
+
+def test_an_op_of_load_is_explained_by_name_and_by_key(plain):
+    (entry,) = listed()
+    for name in ("of_load", "OfLoad", entry["result"][:3], entry["path"]):
+        done = run("cache", "explain", name)
+        assert done.exit_code == 0 and done.stdout.startswith("hit: of_load for cpu:"), done.output
+    sample_ops.set_value(plain, 2)
+    done = run("cache", "explain", "of_load")
+    assert done.exit_code == 1 and done.stdout.startswith("miss: of_load for cpu:")
+    assert f"{plain}/value.h has changed (" in done.stdout
+    assert run("inspect", entry["result"][:3]).stdout == run("inspect", "of_load").stdout
+
+
+def test_changed_flags_and_a_folder_that_is_not_known_are_explained(plain, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+    record = json.loads(run("cache", "explain", "of_load", "--json").stdout)
+    assert not record["hit"] and record["nearest"]["files"] == []
+    assert [part["text"] for part in record["nearest"]["components"]] == ["CXXFLAGS: is new: -O1"]
+    monkeypatch.delenv("CXXFLAGS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(plain / "another-machine"))
+    done = run("cache", "explain", "of_load")
+    assert done.exit_code == 1 and "own/plain.cpp there is no root 'own' here" in done.stdout
+
+
+def test_an_inline_op_is_named_like_any_other():
+    opforge.load_inline("inlined", 'extern "C" int seven() { return 7; }', abi="c")
+    (entry,) = listed()
+    assert run("cache", "pin", entry["result"][:4]).stdout == f"pinned inlined {entry['result'][:12]}\n"
+    assert "op inlined for cpu:" in run("inspect", "inlined").stdout
+    assert run("cache", "rm", "inlined").exit_code == 0 and listed() == []
+
+
+def test_a_name_near_a_stored_op_is_suggested(tmp_path):
+    sample_ops.plain_op(tmp_path, name="of_load")().build()
+    for command in (("inspect",), ("cache", "explain")):
+        done = run(*command, "of_laod")
+        assert done.exit_code == 2 and "In the cache: of_load." in done.stderr

@@ -1,0 +1,128 @@
+"""Walks the tutorials: each file is written, each command typed, each output compared, from top to bottom.
+
+A block that begins with a file's name in a comment is that file. A block without a language is typed. A block of
+`text` is what the last block has printed, line by line: `...` stands for anything, and further lines may be between.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(250)]
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+GPU = "gpu-op.md"
+FAILS = re.compile(r" +# fails$", re.MULTILINE)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Returns the fenced blocks of a page, in order: the language and the text of each."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def file_name(text: str) -> str:
+    """Returns the name of the file that a block is, by its first line."""
+    match = re.match(r"(?:#|//) ([\w./-]+\.\w+)\n", text)
+    assert match, f"the first line must be a comment with the file's name:\n{text}"
+    return match[1]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Returns the reader's environment. What pip installs goes to a folder beside the reader's, without a network."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("OPFORGE_", "PIP_"))}
+    site = folder / "site"
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own |= {"PIP_TARGET": str(site), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    own |= {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
+    return own | {"HOME": str(folder / "home"), "OPFORGE_CACHE_DIR": str(folder / "cache")}
+
+
+def assert_printed(output: str, expected: str, typed: str) -> None:
+    """Fails unless the lines of `expected` are in the output, in this order."""
+    lines = [line.strip() for line in output.splitlines()]
+    for line in filter(None, (line.strip() for line in expected.splitlines())):
+        pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
+        place = next((number for number, text in enumerate(lines) if pattern.fullmatch(text)), None)
+        assert place is not None, f"{typed}\nprinted\n{output}\nand no line like\n{line}"
+        lines = lines[place + 1 :]
+
+
+class Shell:
+    """A shell that stays where the reader is, with the variables that the reader has exported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self._environment = environment(folder)
+        self._preamble = ""
+
+    def type(self, script: str) -> str:
+        """Types a block. Returns all that it printed. Fails unless the lines end as their comments say."""
+        output = ""
+        for line in script.replace("\\\n", "").splitlines():
+            fails = FAILS.search(line) is not None
+            process = subprocess.run(
+                ["bash", "-c", f"{self._preamble}{line}"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=200,
+            )
+            assert (process.returncode != 0) == fails, f"{line}\n{process.stdout}"
+            if re.match(r"cd |export |\w+=\S+$|\w+=\$\(.*\)$", line):
+                self._preamble += f"{line}\n"
+            output += process.stdout
+        return output
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
+    if page.name == GPU and shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc (the CUDA toolkit, or pip install nvidia-cuda-nvcc nvidia-cuda-runtime)")
+    if page.name == GPU and not os.environ.get("OPFORGE_LONG_TESTS"):
+        pytest.skip("compiles for two GPUs: set OPFORGE_LONG_TESTS=1")
+    shell, typed, output = Shell(tmp_path), "", ""
+    for language, text in blocks(page):
+        if language == "":
+            typed, output = text, shell.type(text)
+        elif language == "text":
+            assert_printed(output, text, typed)
+        else:
+            path = shell.folder / file_name(text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def test_there_are_tutorials_and_each_is_typed_and_compared() -> None:
+    assert len(TUTORIALS) >= 4
+    for page in TUTORIALS:
+        languages = [language for language, _ in blocks(page)]
+        assert languages.count("") >= 3 and languages.count("text") >= 3, page
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "matches"),
+    [
+        ("a\nbuilt x in 1.2 s\nb\n", "built x in ...", True),
+        ("a\nb\n", "b\na", False),
+        ("a\nb\n", "a\nb", True),
+        ("ab\n", "a", False),
+        ("x/prebuilt\n", ".../prebuilt", True),
+    ],
+)
+def test_lines_are_compared_in_order(output: str, expected: str, matches: bool) -> None:
+    try:
+        assert_printed(output, expected, "")
+    except AssertionError:
+        assert not matches
+    else:
+        assert matches

@@ -1,0 +1,208 @@
+"""Units on any executor: threads, processes that die, futures of another kind, machines that refuse."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import types
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+from support.remote import farm as farms
+
+from opforge.errors import BuilderError, FarmError, SettingError
+from opforge.remote.farm import api, build_on, dispatch, engines, unit, worker
+
+pytestmark = pytest.mark.compile
+
+DEADLY = """
+import os, signal
+class DeadlyBuilder(AlphaBuilder):
+    name = "deadly"
+    def spec(self):
+        if os.environ.get("IN_WORKER"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().spec()
+"""
+
+
+@pytest.fixture
+def here(remote, monkeypatch):
+    """This process asks, and its threads are workers."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", remote.env["XDG_CONFIG_HOME"])
+    monkeypatch.setenv("OPFORGE_REMOTES", f"{remote.url}?push=1")
+    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def ops(here, tmp_path, monkeypatch, request):
+    """Returns (the module of three plain ops, their builders)."""
+    module = f"executor_ops_{abs(hash(request.node.name))}"
+    farms.ops_module(tmp_path / "ops", ["alpha", "beta", "gamma"], f"// {module}\n", module)
+    with open(tmp_path / "ops" / f"{module}.py", "a") as file:
+        file.write(DEADLY)
+    monkeypatch.chdir(tmp_path / "ops")
+    monkeypatch.syspath_prepend(str(tmp_path / "ops"))
+    importlib.invalidate_caches()
+    loaded = importlib.import_module(module)
+    return loaded, [loaded.AlphaBuilder(), loaded.BetaBuilder(), loaded.GammaBuilder()]
+
+
+def in_worker(folder):
+    os.environ.update(IN_WORKER="1", OPFORGE_CACHE_DIR=f"{folder}/worker", XDG_CACHE_HOME=f"{folder}/worker-caches")
+
+
+def test_threads_build_and_the_second_run_finds_all(ops, remote):
+    _module, builders = ops
+    with ThreadPoolExecutor(2) as executor:
+        first, second = build_on(executor, builders), build_on(executor, builders)
+    assert [outcome.state for outcome in first] == ["built"] * 3
+    assert [outcome.state for outcome in second] == ["prebuilt"] * 3
+    assert all(outcome.reason.startswith(f"{remote.url}: ") for outcome in second)
+    assert [outcome.state for outcome in build_on(lambda: ThreadPoolExecutor(1), builders, force=True)] == ["built"] * 3
+    assert not remote.claims()
+
+
+def test_the_result_is_fetched_by_who_asked(ops, tmp_path, monkeypatch):
+    _module, builders = ops
+    with ThreadPoolExecutor(1) as executor:
+        build_on(executor, builders[:1])
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "asking"))
+    from opforge.cache import current
+
+    current.reset()
+    entry = api.bring(builders[0], api.results_remote())
+    assert entry.library.startswith(str(tmp_path / "asking"))
+    with pytest.raises(FarmError, match="the result cannot be fetched"):
+        api.bring(builders[1], api.results_remote())
+
+
+def test_a_unit_that_kills_its_workers_fails_and_stops_no_other(ops, tmp_path):
+    module, builders = ops
+    context = multiprocessing.get_context("spawn")
+    begun = []
+
+    def pool():
+        begun.append(1)
+        return ProcessPoolExecutor(2, context, in_worker, (str(tmp_path),))
+
+    outcomes = build_on(pool, [module.DeadlyBuilder(), *builders])
+    states = [outcome.state for outcome in outcomes]
+    # One that was lost may be stored already.
+    assert states[0] == "failed" and {*states[1:]} <= {
+        "built",
+        "cached",
+        "prebuilt",
+    }  # a lost one may be stored already
+    assert outcomes[0].runs == 4 and outcomes[0].kind == "FarmError"
+    assert "its worker was lost 4 times; the last words: BrokenProcessPool: " in outcomes[0].reason
+    assert 4 <= len(begun) <= 6
+
+
+def test_a_pool_that_breaks_and_cannot_be_made_again_leaves_no_unit_without_an_outcome(ops, tmp_path):
+    module, builders = ops
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, initializer=in_worker, initargs=(str(tmp_path),)) as executor:
+        outcomes = build_on(executor, [module.DeadlyBuilder(), *builders])
+    assert [outcome.state for outcome in outcomes] == ["failed"] * 4
+    assert all("BrokenProcessPool" in outcome.reason for outcome in outcomes)
+
+
+class JobLike:
+    """A future that is none of concurrent.futures, as those of submitit."""
+
+    def __init__(self, function, text):
+        self._answer = function(text)
+
+    def done(self):
+        return True
+
+    def result(self):
+        return self._answer
+
+    def cancel(self):
+        return None
+
+
+def test_an_executor_with_futures_of_its_own(ops):
+    _module, builders = ops
+    executor = types.SimpleNamespace(submit=JobLike)
+    assert [outcome.state for outcome in build_on(executor, builders[:2])] == ["built", "built"]
+
+
+def test_a_machine_that_cannot_build_is_asked_a_few_times_only(ops, monkeypatch):
+    _module, builders = ops
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    with ThreadPoolExecutor(1) as executor:
+        (outcome,) = build_on(executor, builders[:1])
+    assert (outcome.state, outcome.kind) == ("failed", "ToolchainNotFoundError")
+    assert outcome.reason.startswith(f"no machine can build it:\n  {os.uname().nodename}: ")
+    assert "/no/such/compiler" in outcome.reason
+
+
+def test_a_machine_that_refuses_is_followed_by_one_that_builds(ops, monkeypatch):
+    _module, builders = ops
+    texts = []
+
+    def submit(function, text):
+        texts.append(text)
+        with pytest.MonkeyPatch.context() as patch:
+            if len(texts) < 3:
+                patch.setenv("CXX", "/no/such/compiler")
+            return JobLike(function, text)
+
+    (outcome,) = build_on(types.SimpleNamespace(submit=submit), builders[:1])
+    assert (outcome.state, len(texts)) == ("built", 3)
+
+
+def test_a_worker_whose_flags_are_set_or_that_has_no_key_refuses(ops, remote, monkeypatch):
+    _module, builders = ops
+    text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+    assert "CXXFLAGS is set on this machine" in json.loads(worker.run(text))["reason"]
+    monkeypatch.delenv("CXXFLAGS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
+    answer = json.loads(worker.run(text))
+    assert answer["state"] == "refused" and "opforge key new NAME" in answer["reason"]
+
+
+def test_a_run_whose_claim_is_gone_is_not_begun(ops, remote):
+    _module, builders = ops
+    text = unit.unit_of(builders[0], f"{remote.url}?push=1", run="v1/claims/none.json").to_json()
+    assert json.loads(worker.run(text))["state"] == "interrupted"
+    assert not [offer for offer in remote.offers() if offer.op == builders[0].name and offer.problem]
+
+
+def test_a_unit_of_another_opforge_is_refused(ops, remote):
+    _module, builders = ops
+    fields = json.loads(unit.unit_of(builders[0], remote.url).to_json())
+    for changed in ({**fields, "format": 2}, {**fields, "later": 1}):
+        answer = json.loads(worker.run(json.dumps(changed)))
+        assert answer["state"] == "refused" and "reads units of format 1" in answer["reason"]
+
+
+def test_what_workers_cannot_import_is_an_error_here(remote):
+    from support import sample_ops
+
+    local = type("Local", (sample_ops.builder_class("/", "x"),), {"__module__": "__main__"})
+    with pytest.raises(BuilderError, match="cannot be imported on another machine"):
+        unit.unit_of(local(), remote.url)
+
+
+@pytest.mark.parametrize("text", ["ftp://host", "http://host:1", "nothing", "no_such_module:pool", "os:no_such_name"])
+def test_what_is_no_engine(text):
+    with pytest.raises(SettingError, match="the URL of a Dask scheduler"):
+        engines.open_engine(text)
+
+
+def test_machines_that_differ_are_refused_with_both_named(ops, remote):
+    _module, builders = ops
+    with ThreadPoolExecutor(1) as executor:
+        assert build_on(executor, builders[:1], same_toolchain=True)[0].state == "built"
+    other = {"compiler": "clang 21", "torch": "no torch", "sysroot": "musl", "worker": "elsewhere"}
+    text = unit.unit_of(builders[1], f"{remote.url}?push=1", toolchain=other).to_json()
+    answer = json.loads(worker.run(text))
+    assert answer["state"] == "refused"
+    assert "--same-toolchain: elsewhere has clang 21, and " in answer["reason"]
