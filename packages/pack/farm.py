@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from opforge.accelerator.target import Target
 from opforge.errors import PackError
+from opforge.packages.sources.project import Project, read
 from opforge.remote.farm import api
 from opforge.remote.farm.unit import unit_of
-
-from .project import Project, read
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
