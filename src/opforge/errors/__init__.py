@@ -34,7 +34,8 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError
+    from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
+    from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
         KernelFormatError,
@@ -59,6 +60,7 @@ _FILES = {
     "DeepSpeedError": "packages",
     "ExtraNotInstalledError": "packages",
     "FarmError": "remote",
+    "GroupError": "groups",
     "HostfileError": "launch",
     "InspectionError": "commands",
     "KernelDependencyError": "kernels",
@@ -74,6 +76,7 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
@@ -99,6 +102,7 @@ __all__ = [
     "DeepSpeedError",
     "ExtraNotInstalledError",
     "FarmError",
+    "GroupError",
     "HostfileError",
     "InspectionError",
     "KernelDependencyError",
@@ -122,6 +126,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProjectError",
     "PublishError",
     "RemoteError",
     "SettingError",

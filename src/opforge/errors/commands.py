@@ -43,6 +43,14 @@ class PortError(OpforgeError, ValueError):
         self.path, self.problem, self.advice = path, problem, advice
 
 
+class ProjectError(OpforgeError, ValueError):
+    """A project cannot be created."""
+
+    def __init__(self, name: str, problem: str, advice: str) -> None:
+        super().__init__(f"The project {name!r} cannot be created: {problem}. {advice}.")
+        self.name, self.problem, self.advice = name, problem, advice
+
+
 class BenchFileError(OpforgeError, ValueError):
     """A file of `opforge bench` cannot be read, compared or written."""
 
