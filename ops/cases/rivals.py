@@ -18,7 +18,7 @@ from opforge import settings
 from .form import MissingError, Place
 
 DEEPSPEED, TORCH = "DeepSpeed", "torch"
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds that a build of DeepSpeed may take."""
 
 

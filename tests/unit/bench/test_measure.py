@@ -116,12 +116,13 @@ def test_a_build_of_deepspeed_that_does_not_end_is_ended_and_named(monkeypatch):
     if importlib.util.find_spec("deepspeed") is None:
         pytest.skip("needs DeepSpeed")
     processes = []
-    popen = rivals.subprocess.Popen
-    monkeypatch.setattr(
-        rivals.subprocess,
-        "Popen",
-        lambda *words, **options: processes.append(popen(*words, **options)) or processes[-1],
-    )
+
+    class Recorded(rivals.subprocess.Popen):
+        def __init__(self, *words, **options):
+            super().__init__(*words, **options)
+            processes.append(self)
+
+    monkeypatch.setattr(rivals.subprocess, "Popen", Recorded)
     monkeypatch.setattr(rivals, "PATIENCE", 0.2)
     for _ in range(2):  # the second does not wait again
         with pytest.raises(MissingError) as error:
