@@ -6,6 +6,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import time
 import types
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,8 +15,12 @@ import pytest
 from support.remote import farm as farms
 
 from opforge.builders.run import parallelism
+from opforge.builders.spec.description import description_key
 from opforge.errors import BuilderError, FarmError, SettingError
+from opforge.remote.claims import Claim, name_of
 from opforge.remote.farm import api, build_on, dispatch, engines, session, unit, worker
+from opforge.remote.source import MIN_WAIT_SECONDS
+from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
 
@@ -65,6 +70,18 @@ def test_threads_build_and_the_second_run_finds_all(ops, remote):
     assert all(outcome.reason.startswith(f"{remote.url}: ") for outcome in second)
     assert [outcome.state for outcome in build_on(lambda: ThreadPoolExecutor(1), builders, force=True)] == ["built"] * 3
     assert not remote.claims()
+
+
+def test_a_worker_does_not_wait_for_the_claim_of_one_that_was_lost(ops, remote):
+    _module, builders = ops
+    spec = builders[0].spec()
+    claim = Claim(open_store(remote.url), name_of(description_key(spec), spec.target, spec.portable))
+    assert claim.take(None)
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as executor:
+        assert build_on(executor, builders[:1])[0].state == "built"
+    claim.end(is_published=True)
+    assert time.monotonic() - began < MIN_WAIT_SECONDS
 
 
 def test_the_result_is_fetched_by_who_asked(ops, tmp_path, monkeypatch):
