@@ -5,8 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
+# ruff would format the Python in pages too: it gets the site's own code alone.
+SITE := docs/conf.py docs/opforge_docs docs/pictures
 # These folders are linted through their symlinks, where their modules are seen as opforge.<folder>.
-LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks docs examples setup.py .ci
+LINTED := src/opforge_autoload.py src/opforge $(addprefix src/opforge/,accelerator builders cache ops packages remote) tests benchmarks $(SITE) examples setup.py .ci
 SOURCES := git ls-files '*.c' '*.cpp' '*.cu' '*.h' '*.hpp' '*.cl' '*.sycl'
 DOCUMENTS := git ls-files '*.md'
 FUZZ_TARGETS := $(addprefix inspection/,library cubin fatbin bundle hsaco ptx msgpack) records lookups archive offers
@@ -32,7 +34,9 @@ check: $(STAMP)
 	$(DOCUMENTS) | xargs $(BIN)/mdformat --check --wrap 100
 	$(BIN)/python tests/wheel_contents.py
 
+# The ops, then what is measured in whole processes: builds, loads, stores.
 bench: $(STAMP)
+	$(BIN)/python -m opforge bench
 	$(BIN)/python -m benchmarks
 
 # Long runs of the tests that kill builders, and that put anything in the place of a store's files. `make test` includes

@@ -271,7 +271,7 @@ class OpBuilder:
 
 def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry, Any]:
     for last in (False, True):  # an entry that is evicted in between is looked for once more
-        progress = (lambda *step: log.warning("[%d/%d] %s", *step)) if verbose else None
+        progress = finder.printed_steps(spec, lambda: builder.trace) if verbose else None
         entry = builder._entry(spec, progress, False, None, builder._store(), False)
         if spec.target.device != "cpu":
             from .lookup.device_requirements import device_problem
@@ -280,7 +280,7 @@ def _load_entry(builder: OpBuilder, spec: OpSpec, verbose: bool) -> tuple[Entry,
                 raise LoadError(spec.name, entry.library, problem, "Or build it with an older toolkit")
         began = time.perf_counter()
         try:
-            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures)
+            library = loader.load_entry(spec.name, entry, builder.fakes, builder.signatures, spec.roots)
         except LoadError:
             if last or os.path.exists(entry.library):
                 raise

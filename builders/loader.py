@@ -7,7 +7,7 @@ import ctypes
 import importlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.records.entry import Entry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _DESCRIBE = ctypes.CFUNCTYPE(ctypes.c_char_p)
-_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p)
+_REGISTER = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
 lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 _loaded: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
@@ -101,11 +101,14 @@ REPRESENTATION = "opforge.builders.display.representation"  # imported on use: n
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
-def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], functions: Mapping[str, Any]) -> Any:
+def load_entry(
+    op: str, entry: Entry, fakes: Mapping[str, Any], functions: Mapping[str, Any], roots: Iterable[Any] = ()
+) -> Any:
     """Loads an entry and registers its ops. Returns its functions; the same entry has the same object.
 
     Of two versions of one op, the first has the public name, `torch.ops.<namespace>.<op>`, a later one a namespace with
-    a suffix. `fakes` replace earlier ones. Other signatures give another object. Raises LoadError, NamespaceClashError.
+    a suffix. `fakes` replace earlier ones. Other signatures give another object. `roots` are where its sources are, for
+    its errors. Raises LoadError, NamespaceClashError.
     """
     with lock:
         abi = entry.record["abi"]
@@ -113,7 +116,7 @@ def load_entry(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]], f
         loaded, before = _loaded.get(entry.key, (None, typed))
         if loaded is None or typed != before:
             if abi == STABLE:
-                loaded = _load_stable(op, entry, fakes)
+                loaded = _load_stable(op, entry, fakes, roots)
             elif abi == PLAIN:
                 loaded = _load_plain(op, entry, functions)
             else:
@@ -146,9 +149,7 @@ def extended(library: Any, where: str) -> Any:
     return op
 
 
-def _register_fakes(
-    op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Callable[..., Any]]
-) -> None:
+def _register_fakes(op: str, names: tuple[str, ...], namespaces: list[str], fakes: Mapping[str, Any]) -> None:
     import torch
 
     for name, fake in fakes.items():
@@ -178,7 +179,7 @@ def open_library(op: str, entry: Entry) -> int:
         raise load_advice.load_error(op, path, error, entry.watched.paths) from error
 
 
-def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]]) -> LoadedOp:
+def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterable[Any]) -> LoadedOp:
     import torch
 
     library = open_library(op, entry)
@@ -195,7 +196,8 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
             if _registered[name] != op:
                 raise NamespaceClashError(op, name, f"the op {_registered[name]!r}")
             suffix = "_" + entry.key[-8:]
-    problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
+    folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
+    problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), os.fsencode(folders))
     if problem is not None:  # and nothing is registered
         from . import load_advice
 
@@ -203,7 +205,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Callable[..., Any]])
             if _is_registered(torch, schema, suffix):
                 raise NamespaceClashError(op, name)
         raise LoadError(op, entry.library, problem.decode(errors="replace"), load_advice.schema_advice(torch, schemas))
-    # Only the first version owns the public name; the namespaces are those of the sources.
+    # Only the first version owns the public name.
     owners = {name.partition("::")[2]: name.partition("::")[0] + suffix for name in qualified}
     for name in qualified:
         _registered[name] = op
@@ -284,7 +286,7 @@ def _register_blocks(op: str, entry: Entry) -> list[str]:
     if REGISTER in entry.record["exports"]:
         declared = [*dict.fromkeys(line.partition("::")[0] for line in _describe(library))]
         suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
-        problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode())
+        problem = _REGISTER(_ctypes.dlsym(library, REGISTER))(suffix.encode(), b"")
         if problem is not None:
             advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
             raise LoadError(op, entry.library, problem.decode(errors="replace"), advice)

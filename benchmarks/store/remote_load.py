@@ -9,8 +9,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from benchmarks.harness import Report, scaled
 from benchmarks.scratch import Scratch, parse_output
+from opforge.bench.harness import Report, scaled
 
 ROUNDS, NODES, RANKS, LONG_RANKS = 7, 4, 8, 64
 CHILD = "store.child_remote"

@@ -11,6 +11,7 @@ BUILDERS: dict[str, str] = {
     "FusedLionBuilder": "opforge.builders.cpu.fused_lion:FusedLionBuilder",
     "PinMemoryBuilder": "opforge.builders.cpu.pin_memory:PinMemoryBuilder",
     "QuantizerBuilder": "opforge.builders.cpu.quantizer:QuantizerBuilder",
+    "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
 PRELOADED = (

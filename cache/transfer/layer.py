@@ -6,6 +6,7 @@ it, and only its owner may write it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -13,10 +14,10 @@ import time
 from collections.abc import Collection
 
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, temp_path
+from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, make_folder, read_json, temp_path
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance.listing import stat_of
-from opforge.cache.records.entry import RECORD, Entry
+from opforge.cache.records.entry import RECORD, Entry, is_intact, is_record, with_record_key
 from opforge.cache.transfer.tar_reader import open_regular
 from opforge.errors import CacheDirError
 from opforge.trust import folder_problem, link_problem
@@ -40,6 +41,8 @@ def add(folder: str, entry: Entry, description: str, owners: Collection[int]) ->
         temporary = temp_path(layer.entry(entry.key))
         try:
             _copy(entry, temporary)
+            if os.environ.get("SOURCE_DATE_EPOCH"):  # as for every tool of packagers: the same bytes from each build
+                _forget_duration(os.path.join(temporary, RECORD))
             added, _is_new = admit(layer, temporary, owners, description)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -89,6 +92,15 @@ def _copy(entry: Entry, folder: str) -> None:
             handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(handle, "wb") as copy:
                 shutil.copyfileobj(original, copy)
+
+
+def _forget_duration(path: str) -> None:
+    """Sets the seconds of the build in a record to 0. A damaged record is left alone: it is refused later."""
+    record = read_json(path)
+    if is_record(record) and is_intact(record):
+        text = json.dumps(with_record_key({**record, "seconds": 0.0}), separators=(",", ":"))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _make_folder(path: str, root: str) -> None:

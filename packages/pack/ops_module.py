@@ -27,9 +27,9 @@ def _register():
     """Returns the namespace of the ops after registering them. Raises ImportError with torch's reason."""
     library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILE))
     namespaces = _namespaces(library)
-    library.opforge_register.argtypes = [ctypes.c_char_p]
+    library.opforge_register.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.opforge_register.restype = ctypes.c_char_p
-    problem = library.opforge_register(_SUFFIX.encode())
+    problem = library.opforge_register(_SUFFIX.encode(), b"")
     if problem is not None:
         # The suffix is this very build's. If ops have it, an earlier import registered them and failed afterwards.
         prefixes = tuple(name + "::" for name in namespaces)

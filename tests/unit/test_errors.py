@@ -34,6 +34,10 @@ EXAMPLES = {
         errors.CommunicationError("xpu", "xccl", "this torch has no such backend"),
         "Install what provides it, or choose another, such as init_distributed(backend='gloo').",
     ),
+    errors.GroupError: (
+        errors.GroupError(0, 2, "ended", 1, "rank 1 (process 7) has ended during barrier", "See why it ended"),
+        "The group of 2 ranks in shared memory failed on rank 0: rank 1 (process 7) has ended during barrier. See why",
+    ),
     errors.OpNotFoundError: (
         errors.OpNotFoundError("CPUAdm", "cpu", {"CPUAdam": "ready"}),
         "Did you mean 'CPUAdam'? It offers:\n  - CPUAdam: ready",
@@ -54,6 +58,10 @@ EXAMPLES = {
     errors.ToolchainNotFoundError: (
         errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
         "Looked for:\n  - g++ on PATH\nInstall one.",
+    ),
+    errors.BenchFileError: (
+        errors.BenchFileError("old.json", "it is truncated", "Write it again"),
+        "old.json cannot be used: it is truncated. Write it again.",
     ),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it printed nothing", "Set CXX"), "Set CXX"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ from support.store.fake_store import ME
 from opforge.cache.current import current_store
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
+from opforge.cache.records.entry import read_record, with_record_key
 from opforge.cache.store import Fit, Source
 from opforge.cache.transfer import layer
 from opforge.errors import CacheDirError
@@ -105,6 +107,29 @@ def test_an_entry_that_the_layer_has_is_left_alone(fake_store, tmp_path):
     before = os.stat(first.library)
     layer.add(str(tmp_path / "layer"), entry, DESCRIPTION, ME)
     assert os.stat(first.library) == before
+
+
+def test_a_record_says_how_long_its_build_took_except_where_the_same_bytes_are_wanted(
+    fake_store, tmp_path, monkeypatch
+):
+    entry = new_entry(fake_store, "relu")
+    path = os.path.join(entry.folder, "record.json")
+
+    def record_in_layer(name, seconds):
+        record = with_record_key({**entry.record, "seconds": seconds})
+        os.chmod(path, 0o600)
+        with open(path, "w") as file:
+            json.dump(record, file)
+        added = layer.add(str(tmp_path / name), entry, DESCRIPTION, ME)
+        assert read_record(added.folder) is not None
+        with open(os.path.join(added.folder, "record.json"), "rb") as file:
+            return file.read()
+
+    assert json.loads(record_in_layer("plain", 3.5))["seconds"] == 3.5
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first, second = record_in_layer("first", 3.5), record_in_layer("second", 9.25)
+    assert first == second
+    assert json.loads(first)["seconds"] == 0.0
 
 
 def test_many_threads_fill_one_layer_at_once(fake_store, tmp_path):
