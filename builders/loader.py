@@ -27,12 +27,10 @@ SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclan
 """Run-time libraries that must be in the process before a library that needs them is opened."""
 _registered: dict[str, str] = {}
 """Public name in torch.ops -> the op that owns it. Another version of that op may be loaded too, another op may not."""
-_torch_ops: set[str] = set()
-"""The names of the loaded ops of the `torch` ABI."""
+_torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
 _owners: dict[str, str] = {}
 """Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
-_namespaces: dict[str, list[str]] = {}
-"""Entry key -> the namespaces in torch.ops that hold its ops."""
+_namespaces: dict[str, list[str]] = {}  # entry key -> the namespaces in torch.ops that hold its ops
 _fakes: dict[str, Callable[..., Any]] = {}
 """Public name in torch.ops -> the author's Python fake kernel."""
 

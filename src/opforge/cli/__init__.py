@@ -44,6 +44,7 @@ COMMANDS = {
         "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
     "resolve": ("opforge.cli.kernels.show:resolve", "Show which variant of a package is chosen here, and why."),
+    "tuf": ("opforge.cli.kernels.tuf:group", "Protect a registry against indexes that are held back or rolled back."),
     "unyank": ("opforge.cli.kernels.publish:unyank", "Take back a yank."),
     "verify": ("opforge.cli.kernels.show:verify", "Check that installed kernel packages are unchanged."),
     "yank": ("opforge.cli.kernels.publish:yank", "Mark a release as withdrawn, with the reason."),

@@ -18,7 +18,7 @@ from opforge.cli import group
 from opforge.errors import ProjectError
 from opforge.new.project import KINDS, TEMPLATES, check_name, compatible_versions, create
 from opforge.packages.form import toml_file
-from opforge.packages.pack import project as packs
+from opforge.packages.sources import project as packs
 
 C_SOURCES = (".cpp", ".cu", ".h", ".sycl")
 

@@ -126,3 +126,12 @@ class DeviceTests(AcceleratorTests):
         assert names[0] == names[1], (
             f"device_name({kind!r}) is {names[0]!r}, expected the current device's, {names[1]!r}"
         )
+
+    def test_the_architecture_of_a_device_is_one_of_the_targets(self) -> None:
+        archs = ("", *self.accelerator.target().arch)
+        for index in (None, *range(self.accelerator.device_count())):
+            arch = self.accelerator.device_arch(index)
+            assert arch in archs, (
+                f"device_arch({index}) is {arch!r}, expected one of target()'s, {archs}: the variant that a package has"
+                " for that device is chosen by it"
+            )

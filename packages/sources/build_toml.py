@@ -11,7 +11,7 @@ from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
 from opforge.packages.form.version import Version
 
-from .project import BUILD_TOML, LOCAL, Project, inside
+from .project import BUILD_TOML, LOCAL, MakeBuilder, Project, inside
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -106,29 +106,51 @@ def parse(table: dict[str, Any], path: str, folder: str) -> Project:
         },
         tests=os.path.join(folder, "tests") if os.path.isdir(os.path.join(folder, "tests")) else "",
     )
-    kernels = {name: _kernel(value, f"{path}: kernel.{name}") for name, value in fields.table("kernel", {}).items()}
     if kinds == ["torch-noarch"]:
         backends = general.texts("backends", ()) or ("universal",)
         return project._replace(backends=backends)
-    torch = Fields(fields.table("torch"), f"{path}: torch", EXPECTED)
-    torch.only(TORCH)
-    torch.texts("src", ())
-    backends = tuple(dict.fromkeys(kernel.text("backend") for kernel in kernels.values())) or ("cpu",)
+    declared = {part: table[part] for part in ("torch", "kernel") if part in table} | {"name": short}
+    builder = builder_of(declared, path, folder)
+    return project._replace(
+        builder=builder,
+        targets=tuple(DEVICES[backend] for backend in _buildable(fields)),
+        declared={BUILD_TOML: declared},
+    )
+
+
+def _buildable(fields: Fields) -> list[str]:
+    """Returns the backends of the kernels that opforge builds; `cpu` without a kernel. Raises KernelFormatError."""
+    backends = tuple(dict.fromkeys(kernel.text("backend") for kernel in _kernels(fields))) or ("cpu",)
     buildable = [backend for backend in backends if backend in DEVICES]
     if not buildable:
         raise fields.error(f"its kernels are for {', '.join(backends)}, and opforge builds for {', '.join(DEVICES)}")
-    python_name = names.python_name(short)
+    return buildable
+
+
+def _kernels(fields: Fields) -> list[Fields]:
+    table = fields.table("kernel", {})
+    return [_kernel(value, f"{fields.where}: kernel.{name}") for name, value in table.items()]
+
+
+def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
+    """Returns the builder of [torch] and every [kernel.NAME]; `name` is the package's. Raises KernelFormatError."""
+    fields = Fields(table, path, EXPECTED)
+    torch = Fields(fields.table("torch"), f"{path}: torch", EXPECTED)
+    torch.only(TORCH)
+    torch.texts("src", ())
+    buildable, kernels = _buildable(fields), _kernels(fields)
+    python_name = names.python_name(fields.text("name"))
 
     def builder(target: Target | None, portable: bool) -> OpBuilder:
         device = target.device if target else DEVICES[buildable[0]]
         backend = next((backend for backend in buildable if DEVICES[backend] == device), "")
         if not backend:
             raise KernelFormatError(path, f"it has no kernel for {device}", f"a target for {', '.join(buildable)}")
-        mine = [kernel for kernel in kernels.values() if kernel.text("backend") == backend]
+        mine = [kernel for kernel in kernels if kernel.text("backend") == backend]
         kind = _builder_class(python_name, folder, backend, torch, mine)
         return kind(target, portable=True) if portable else kind(target)
 
-    return project._replace(builder=builder, targets=tuple(DEVICES[backend] for backend in buildable))
+    return builder
 
 
 def _python(folder: str, short: str, where: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.errors import KernelFormatError
 from opforge.packages.form.version import Range, Version
@@ -18,6 +18,10 @@ LOCAL = "local"
 """The organization of a package whose file names none."""
 
 
+MakeBuilder = Callable[["Target | None", bool], "OpBuilder"]
+"""Returns the builder of an op for a target, portable or not."""
+
+
 class Project(NamedTuple):
     """A package before it is built."""
 
@@ -25,8 +29,8 @@ class Project(NamedTuple):
     """ORG/NAME."""
     version: Version
     folder: str
-    builder: Callable[[Target | None, bool], OpBuilder] | None
-    """Returns the builder of the op for a target, portable or not. None: the package has no library."""
+    builder: MakeBuilder | None
+    """None: the package has no library."""
     license: str = ""
     upstream: str = ""
     source: str = ""
@@ -43,6 +47,12 @@ class Project(NamedTuple):
     """"module:function": returns (op, arguments) pairs to run the checks of torch with."""
     tests: str = ""
     """The folder of the package's tests."""
+    reference: str = ""
+    """What `read` has read: a folder, or "module:Builder"."""
+    declared: Mapping[str, Any] = {}
+    """What the builder is made from: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
+    with_source: bool = False
+    """Whether a variant holds the sources, for machines that no other variant fits."""
 
 
 def read(path: str, name: str = "", version: str = "") -> Project:
@@ -54,7 +64,7 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     if ":" in path and not os.path.exists(path):
         from .kernel_toml import of_builder
 
-        return of_builder(path, name, version)
+        return of_builder(path, name, version)._replace(reference=path)
     folder = os.path.abspath(os.path.dirname(path) if os.path.isfile(path) else path)
     if os.path.isfile(os.path.join(folder, KERNEL_TOML)):
         from .kernel_toml import read_folder as read_file
@@ -63,7 +73,21 @@ def read(path: str, name: str = "", version: str = "") -> Project:
     else:
         expected = f"a folder with {KERNEL_TOML} or {BUILD_TOML}, or module:Builder"
         raise KernelFormatError(folder, "there is no description of a package in it", expected)
-    return renamed(read_file(folder), name, version)
+    return renamed(read_file(folder)._replace(reference=folder), name, version)
+
+
+def builder_of(declared: Mapping[str, Any], folder: str, where: str) -> MakeBuilder:
+    """Returns the builder that `Project.declared` describes, with its files in `folder`. Raises KernelFormatError."""
+    for file, table in declared.items():
+        if file == KERNEL_TOML:
+            from . import kernel_toml
+
+            return kernel_toml.builder_of(table, where, folder)
+        if file == BUILD_TOML:
+            from . import build_toml
+
+            return build_toml.builder_of(table, where, folder)
+    raise KernelFormatError(where, "it does not say how its op is built", f"a part of {KERNEL_TOML} or {BUILD_TOML}")
 
 
 def renamed(project: Project, name: str, version: str) -> Project:

@@ -13,7 +13,7 @@ from opforge.errors import BuilderError
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.json_text import Fields
 
-from .project import KERNEL_TOML, LOCAL, Project, inside
+from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
 
 if TYPE_CHECKING:
     from opforge.accelerator.target import Target
@@ -36,6 +36,7 @@ FIELDS = (
     "targets",
     "upstream",
     "version",
+    "with-source",
 )
 OP_FIELDS = {
     "name": "name",
@@ -80,17 +81,12 @@ def read_folder(folder: str) -> Project:
         portable=fields.flag("portable", False),
         samples=check.text("samples", ""),
         tests=_folder(folder, check.text("tests", ""), f"{path}: check"),
+        with_source=fields.flag("with-source", False),
     )
-    has_builder, has_op = "builder" in fields.values, "op" in fields.values
-    if has_builder and has_op:
-        raise fields.error("it has both 'builder' and [op]")
-    if has_builder:
-        kind = builder_class(fields.text("builder"), folder)
-        return project._replace(builder=lambda target, portable: _make(kind, target, portable))
-    if has_op:
-        attributes = _attributes(Fields(fields.table("op"), f"{path}: op", EXPECTED), names.python_name(name))
-        kind = type("PackageBuilder", (_op_builder(),), {**attributes, "folder": folder, "__module__": __name__})
-        return project._replace(builder=lambda target, portable: _make(kind, target, portable))
+    declared: dict[str, Any] = {field: fields.values[field] for field in ("builder", "op") if field in fields.values}
+    if declared:
+        declared["name"] = name
+        return project._replace(builder=builder_of(declared, path, folder), declared={KERNEL_TOML: declared})
     if not project.python:
         raise fields.error("it has neither 'builder' nor [op], and no 'python' either: there is nothing to pack")
     from opforge.packages.form.properties import NOARCH
@@ -99,6 +95,21 @@ def read_folder(folder: str) -> Project:
     if unknown:
         raise fields.error(f"'backends' holds {unknown[0]!r}, and not one of {', '.join(NOARCH)}")
     return project._replace(backends=project.backends or ("universal",))
+
+
+def builder_of(table: dict[str, Any], path: str, folder: str) -> MakeBuilder:
+    """Returns the builder that `builder` or [op] declares; `name` is the package's. Raises KernelFormatError."""
+    fields = Fields(table, path, EXPECTED)
+    if len(fields.values.keys() & {"builder", "op"}) != 1:
+        raise fields.error("it has both 'builder' and [op], or neither")
+    if "builder" in fields.values:
+        kind = builder_class(fields.text("builder"), folder)
+    else:
+        attributes = _attributes(
+            Fields(fields.table("op"), f"{path}: op", EXPECTED), names.python_name(fields.text("name"))
+        )
+        kind = type("PackageBuilder", (_op_builder(),), {**attributes, "folder": folder, "__module__": __name__})
+    return lambda target, portable: _make(kind, target, portable)
 
 
 def _folder(folder: str, path: str, where: str) -> str:
@@ -136,6 +147,7 @@ def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
 def _attributes(fields: Fields, name: str) -> Mapping[str, Any]:
     fields.only(tuple(OP_FIELDS))
     fields.texts("sources")
+    fields.texts("devices", ())
     values = {OP_FIELDS[field]: value for field, value in fields.values.items()}
     return {"name": name, **values}
 
@@ -150,14 +162,20 @@ def _make(kind: type[OpBuilder], target: Target | None, portable: bool) -> OpBui
     return kind(target, portable=True) if portable else kind(target)
 
 
+def module_file(reference: str, folder: str) -> str:
+    """Returns the file in a project's folder that holds `module:Class`; empty if the module is another package's."""
+    path = os.path.join(folder, *reference.partition(":")[0].split(".")) + ".py"
+    return path if folder and os.path.isfile(path) else ""
+
+
 def builder_class(reference: str, folder: str = "") -> type[OpBuilder]:
     """Returns the builder class at `module:Class`; a module in `folder` is imported under a name of its own.
 
     Raises BuilderError, and what importing the module raises.
     """
     module_name, _, attribute = reference.partition(":")
-    path = os.path.join(folder, *module_name.split(".")) + ".py"
-    if folder and os.path.isfile(path):
+    path = module_file(reference, folder)
+    if path:
         # Two projects may both have an `ops.py`, and `pack --check` reads a copy of each.
         unique = f"opforge_project_{abs(hash(path)):x}_{module_name.replace('.', '_')}"
         spec = importlib.util.spec_from_file_location(unique, path)
@@ -192,4 +210,5 @@ def of_builder(reference: str, name: str, text: str) -> Project:
         version=version.parse(text or "1", "--version"),
         folder=folder_of(kind),
         builder=lambda target, portable: _make(kind, target, portable),
+        declared={KERNEL_TOML: {"builder": reference, "name": name or f"{LOCAL}/{short}"}},
     )
