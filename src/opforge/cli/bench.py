@@ -13,6 +13,7 @@ import click
 
 from opforge.errors import ExtraNotInstalledError
 
+from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded
 from .output import counted, heading, is_terminal, show_table
 
@@ -31,7 +32,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 @click.command("bench", cls=Guarded, epilog=EXIT_CODES)
-@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.argument("ops", nargs=-1, metavar="[OP]...", shell_complete=completed_names.ops)
 @click.option("--list", "as_list", is_flag=True, help="Measure nothing: list the cases.")
 @click.option(
     "--quick", is_flag=True, help="Few sizes, few samples: all ops in less than a minute, once they are built."

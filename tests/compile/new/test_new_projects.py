@@ -88,14 +88,15 @@ def test_an_accelerator_its_compiler_and_its_op_fulfil_their_contracts(tmp_path)
     assert int(output.rpartition(" passed")[0].split()[-1]) > 40, output
 
 
-def test_an_op_in_triton_is_compiled_without_a_gpu_and_interpreted_by_its_tests(tmp_path, monkeypatch):
+def test_an_op_in_triton_is_compiled_without_a_gpu(tmp_path, monkeypatch):
+    """With OPFORGE_LONG_TESTS=1 its tests are run too, which interpret the kernels."""
     if triton_parts.needs_triton.args[0]:
         pytest.skip("needs triton: pip install triton")
     folder = tmp_path / "triton-op"
     create(str(folder), "triton")
     code, output = build_ops(folder, monkeypatch, "triton_op.builders:TritonOpBuilder", "--target", "cuda:sm_90")
     assert code == 0, output
-    assert " passed" in run_tests(folder, folder)
+    assert not LONG or " passed" in run_tests(folder, folder)
 
 
 def find_hipcc():
