@@ -29,6 +29,7 @@ pygments_style, pygments_dark_style = "friendly", "native"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+smartquotes = False  # it would write two hyphens of an option as a dash
 default_role = "code"  # `name` in a docstring
 
 html_theme = "furo"
@@ -38,4 +39,5 @@ html_show_copyright = html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["opforge_docs/static"]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_extra_path = ["opforge_docs/root"]

@@ -10,8 +10,10 @@ import click
 
 from opforge.cli import group
 
-COMMON = {"quiet", "verbose", "help", "as_json", "version"}
+COMMON = {"--quiet", "--verbose", "--help", "--json", "--version"}
 """Options that every command has, or nearly every one: the page describes them once."""
+CHOICES = re.compile(r" \[([^\]]+\|[^\]]+)\]$")
+"""The values of an option, in the words by which --help names it."""
 
 
 def reference() -> str:
@@ -40,17 +42,19 @@ def _section(ctx: click.Context) -> Iterator[str]:
         yield from (["```text", *lines[1:], "```"] if lines[0].strip() == "\b" else map(_escaped, lines))
         yield ""
     rows = [
-        f"| {_option(words)} | {_cell(text)} |"
+        _row(*record)
         for param in command.get_params(ctx)
-        if param.name not in COMMON and (record := param.get_help_record(ctx)) is not None
-        for words, text in [record]
+        if COMMON.isdisjoint(param.opts) and (record := param.get_help_record(ctx)) is not None and record[1]
     ]
     if rows:
         yield from ("| option | meaning |", "| -- | -- |", *rows, "")
 
 
-def _option(words: str) -> str:
-    return f"`{words.replace('|', chr(92) + '|')}`"
+def _row(words: str, text: str) -> str:
+    choices = CHOICES.search(words)
+    if choices:
+        words, text = words[: choices.start()], f"{text} One of {', '.join(choices[1].split('|'))}."
+    return f"| `{words.replace('|', chr(92) + '|')}` | {_cell(text)} |"
 
 
 def _cell(text: str) -> str:

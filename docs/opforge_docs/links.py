@@ -60,7 +60,7 @@ def _problem(page: Path, tag: str, name: str, link: str, pages: dict[Path, Page]
 def main(folder: Path) -> int:
     """Prints the problems of a folder. Returns the exit code."""
     lines = problems(folder.resolve())
-    print("\n".join(lines), end="\n" if lines else "")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     return 1 if lines else 0
 
 

@@ -15,8 +15,9 @@ import inspect
 import re
 from typing import Any
 
-import opforge
 from sphinx.application import Sphinx
+
+import opforge
 
 from . import commands
 
@@ -69,5 +70,6 @@ def module(name: str) -> str:
 def _directive(name: str, value: Any) -> list[str]:
     if inspect.isclass(value):
         kind = "exception" if issubclass(value, BaseException) else "class"
-        return [f".. auto{kind}:: {name}", "   :members:", "   :show-inheritance:"]
+        bases = ["   :show-inheritance:"] if value.__bases__ != (object,) else []
+        return [f".. auto{kind}:: {name}", "   :members:", *bases]
     return [f".. auto{'function' if callable(value) else 'data'}:: {name}"]

@@ -5,6 +5,7 @@ It builds in a folder of its own. Run it with the environment that has opforge: 
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -47,7 +48,7 @@ def printed(command: str, home: str) -> str:
 
 def main() -> None:
     """Runs the commands and writes the picture."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as home:
         for command in COMMANDS:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))

@@ -13,6 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.compile
 ROOT = Path(__file__).resolve().parents[2]
+# The tutorials are in test_tutorials.py, which runs what they are made of in order.
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 
 MODEL = "import torch\nfrom opforge import get_accelerator\nmodel = torch.nn.Linear(8, 8)\n"
@@ -46,6 +47,18 @@ INDUCTOR = """
 import warnings
 warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")  # inductor itself uses it
 """
+DEVICE = """
+import opforge
+from opforge.accelerator import CPUAccelerator
+
+class Device(CPUAccelerator):
+    name, interface_version = "device", 1
+    def is_bf16_supported(self): return {bf16}
+    def is_fp16_supported(self): return {fp16}
+
+opforge.set_accelerator(Device())
+"""
+"""A device whose tensors are in host memory, and which has these dtypes."""
 BEFORE = {
     ("docs/accelerators.md", 0): RANK,
     ("docs/fused-ops.md", 0): MODEL,
@@ -150,6 +163,17 @@ torch.library.opcheck(relu.relu, (x,))
 print("checked")
 """
     assert "checked" in run(code + checks, folder, OPFORGE_CACHE_DIR=str(shared_store))
+
+
+@pytest.mark.parametrize(
+    ("bf16", "fp16", "dtype"), [(True, True, "bfloat16"), (False, True, "float16"), (False, False, "float32")]
+)
+def test_the_choice_of_a_dtype_trains_on_each_device(folder: Path, bf16: bool, fp16: bool, dtype: str) -> None:
+    code = "\n".join(pieces("docs/float16-or-bfloat16.md"))
+    printed = run(
+        f"{DEVICE.format(bf16=bf16, fp16=fp16)}\n{code}\nprint(dtype, scales, losses[-1] < losses[0])", folder
+    )
+    assert f"torch.{dtype} {dtype == 'float16'} True" in printed
 
 
 def test_the_declared_builder_builds_at_its_first_use_and_is_then_cached(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Walks the tutorials: each file is written, each command typed, each output compared, from top to bottom.
 
 A block that begins with a file's name in a comment is that file. A block without a language is typed. A block of
-`text` is what the last block has printed, line by line: `...` stands for anything, and further lines may be between.
+`text` is what the last block has printed, line by line: `...` stands for anything, further lines may be between, and
+columns may have any width.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def assert_printed(output: str, expected: str, typed: str) -> None:
     """Fails unless the lines of `expected` are in the output, in this order."""
-    lines = [line.strip() for line in output.splitlines()]
-    for line in filter(None, (line.strip() for line in expected.splitlines())):
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    for line in filter(None, (" ".join(line.split()) for line in expected.splitlines())):
         pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
         place = next((number for number, text in enumerate(lines) if pattern.fullmatch(text)), None)
         assert place is not None, f"{typed}\nprinted\n{output}\nand no line like\n{line}"
@@ -117,6 +118,7 @@ def test_there_are_tutorials_and_each_is_typed_and_compared() -> None:
         ("a\nb\n", "a\nb", True),
         ("ab\n", "a", False),
         ("x/prebuilt\n", ".../prebuilt", True),
+        ("op\tcpu:x86-64\t12 s\n", "op  cpu:...  12 s", True),
     ],
 )
 def test_lines_are_compared_in_order(output: str, expected: str, matches: bool) -> None:

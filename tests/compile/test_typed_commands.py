@@ -18,8 +18,16 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
+    for path in [
+        *(ROOT / "README.md", ROOT / "SECURITY.md"),
+        *(
+            path
+            for pattern in ("docs/*.md", "docs/reference/*.md", "examples/*/README.md")
+            for path in ROOT.glob(pattern)
+        ),
+    ]
 )
+"""The tutorials are in test_tutorials.py, which types them from top to bottom."""
 NOT_TYPED = {
     "make ": "it is what runs these tests",
     "pip ": "it downloads, or installs into the environment of these tests",
@@ -36,9 +44,9 @@ NOT_TYPED = {
     "--hostfile": "needs other hosts; tests/unit/launch has stand-ins",
     "--launcher": "needs an MPI or Slurm; tests/unit/launch has stand-ins",
     "dpcpp": "downloads Intel's compiler",
-    "opforge key ": "writes keys; tests/unit/cli runs it",
-    "opforge remote ": "needs a remote and a key; tests/unit/remote has them",
-    "opforge fetch": "needs a remote; tests/unit/remote has one",
+    "opforge remote revoke": "needs the key and the entry; tests/unit/remote has them",
+    "opforge key new NAME": "it is the name of the command; remote.md has a line with a name, which is typed",
+    "opforge fetch": "needs a remote with all ops; tests/unit/remote has one",
     "opforge install": "needs a remote with packages; tests/unit/packages has them",
     "opforge yank ": "needs a remote and a key; tests/unit/packages has them",
     "opforge unyank ": "needs a remote and a key; tests/unit/packages has them",
@@ -50,6 +58,7 @@ NOT_TYPED = {
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "--shard": "needs other machines, or builds every op",
+    "--on tcp:": "needs a Dask scheduler; tests/unit/remote/farm starts one",
     "-k acme": "needs a package of the reader's",
     "build-ops --debug": "an option in a sentence, which builds every op",
     "build-ops --force": "an option in a sentence, which builds every op",
@@ -58,10 +67,13 @@ NOT_TYPED = {
     "build-ops CPUAdam FusedAdam": "FusedAdam for the accelerator in use: takes long",
 }
 """Part of a command line -> why it is not typed."""
-PLACES = {"/shared/ops": "shared/ops", "[OP]": "", "OP": "CPUAdam", "FILE": "moved.tar"}
+PLACES = {"/shared/ops": "shared/ops", "[OP]...": "", "[OP]": "", "OP": "CPUAdam", "FILE": "moved.tar"}
 """Words of the documents -> what the reader types in their place; ENTRY and KEY are those of `opforge cache ls`."""
 NEEDS_MORE = ("Missing argument", "nothing can be confirmed: expected --yes", "Commands:")
 """What a command replies whose name alone is in a sentence."""
+
+REMOVES = re.compile(r" (rm|clear|gc)\b")
+"""Commands that are typed last, because they remove what the others need."""
 
 
 def reason_not_to_type(line: str) -> str:
@@ -106,20 +118,21 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, **{name: str(folder / value) for name, value in own.items()}}
 
 
-def typed(script: str, folder: Path) -> None:
+def typed(script: str, folder: Path, **variables: str) -> None:
     """Types lines into a shell; fails with what was printed."""
-    process = subprocess.run(
-        ["bash", "-ec", script], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=180
-    )
+    own = environment(folder) | variables
+    process = subprocess.run(["bash", "-ec", script], cwd=folder, env=own, capture_output=True, text=True, timeout=180)
     assert process.returncode == 0, f"{script}\n{process.stdout}{process.stderr}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
-def test_every_block_can_be_typed(page: str, reader: Path) -> None:
+def test_every_block_can_be_typed(page: str, reader: Path, tmp_path: Path) -> None:
     for block in blocks(page):
         lines = [line.strip() for line in block.splitlines() if line.strip() and not reason_not_to_type(line)]
+        # A layer and a remote of one name are two folders here. Each page has keys of its own.
+        shared = f"{tmp_path if 'remote' in page else reader}/shared"
         if lines:
-            typed("\n".join(lines).replace("/shared/ops", f"{reader}/shared/ops"), reader)
+            typed("\n".join(lines).replace("/shared", shared), reader, XDG_CONFIG_HOME=str(tmp_path))
 
 
 def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +142,13 @@ def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(reader))
     typed("build-ops my_package.ops:MyBuilder", reader)
     typed("build-ops CPUAdam --out shared/ops", reader)
+    remote = f"file://{reader}/remote"
+    typed(f"mkdir remote && opforge key trust $(opforge key new ci) && opforge remote push {remote} CPUAdam", reader)
     key = os.listdir(reader / "cache" / "v2" / "entries")[0]
     problems = {}
-    for line in sorted({line for page in PAGES for line in inline(page) if not reason_not_to_type(line)}):
-        for word, value in {**PLACES, "ENTRY|OP|PATH": "CPUAdam", "ENTRY": key, "KEY": key}.items():
+    lines = {line for page in PAGES for line in inline(page) if not reason_not_to_type(line)}
+    for line in sorted(lines, key=lambda line: (REMOVES.search(line) is not None, line)):
+        for word, value in {**PLACES, "ENTRY|OP|PATH": "CPUAdam", "ENTRY": key, "KEY": key, "URL": remote}.items():
             line = re.sub(rf"(?<![\w/|.]){re.escape(word)}(?!\w)", value, line)
         if "..." in line or "[options]" in line:
             continue  # the form of a command, and not a command

@@ -59,6 +59,10 @@ EXAMPLES = {
         errors.ToolchainNotFoundError("C++ compiler", ["g++ on PATH"], "Install one."),
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
+    errors.BenchFileError: (
+        errors.BenchFileError("old.json", "it is truncated", "Write it again"),
+        "old.json cannot be used: it is truncated. Write it again.",
+    ),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it printed nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),

@@ -34,7 +34,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .build import BuildForbiddenError, CompileError, LockTimeoutError, UnstableInputError
-    from .commands import ArchiveError, ConfigFileError, InspectionError, PortError
+    from .commands import ArchiveError, BenchFileError, ConfigFileError, InspectionError, PortError, ProjectError
     from .groups import GroupError
     from .kernels import (
         KernelDependencyError,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "ArchiveError": "commands",
+    "BenchFileError": "commands",
     "BuildForbiddenError": "build",
     "CompileError": "build",
     "ConfigFileError": "commands",
@@ -75,6 +76,7 @@ _FILES = {
     "LockTimeoutError": "build",
     "PackError": "kernels",
     "PortError": "commands",
+    "ProjectError": "commands",
     "PublishError": "remote",
     "RemoteError": "remote",
     "SignatureError": "remote",
@@ -87,6 +89,7 @@ __all__ = [
     "AcceleratorInUseError",
     "AcceleratorUnavailableError",
     "ArchiveError",
+    "BenchFileError",
     "BuildError",
     "BuildForbiddenError",
     "BuildResourceError",
@@ -123,6 +126,7 @@ __all__ = [
     "PackError",
     "PortError",
     "PrebuiltRequiredError",
+    "ProjectError",
     "PublishError",
     "RemoteError",
     "SettingError",

@@ -31,6 +31,7 @@ FOLDERS = ("src", "accelerator", "builders", "cache", "ops", "packages", "remote
 READERS_FILES = {
     "setup.py",
     "relu.cpp",
+    "softsign.cpp",
     "triton.py",
     "scale.cpp",
     "train.py",

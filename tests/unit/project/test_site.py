@@ -1,0 +1,102 @@
+"""The parts of the documentation site: filled-in pages, the reference of commands, and the check of links."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx", reason="needs Sphinx, which is installed with Python 3.11 and newer")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site():
+    """Makes the site's own package importable, as docs/conf.py does."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    yield
+    sys.path.remove(str(ROOT / "docs"))
+
+
+def part(name):
+    return importlib.import_module(f"opforge_docs.{name}")
+
+
+def filled_in(text):
+    source = [text]
+    part("pages").fill_in(None, "page", source)
+    return source[0]
+
+
+def test_the_contents_of_a_section_are_the_pages_that_it_links_to():
+    links = "- [A](a.md), [B](sub/b.md#part), [C](https://x/c.md)\n- [D](../d.md)"
+    text = f"# T\n\n## Guides\n\n{links}\n\n<!-- site: contents -->\n"
+    assert filled_in(text).endswith("```{toctree}\n:hidden:\n:caption: Guides\n\na\n../d\n```\n")
+
+
+def test_the_contents_of_a_whole_page_are_those_of_its_own_folder():
+    text = "# T\n\n[Up](../up.md)\n\n## One\n\n[B](002.md)\n\n## Two\n\n[A](001.md)\n\n<!-- site: contents all -->\n"
+    assert filled_in(text).endswith("```{toctree}\n:hidden:\n\n001\n002\n```\n")
+
+
+def test_a_comment_of_another_kind_is_an_error():
+    with pytest.raises(ValueError, match="is not one of contents, module NAME, commands"):
+        filled_in("<!-- site: contnets -->\n")
+
+
+def test_every_page_of_the_documentation_is_in_the_contents():
+    pages = part("pages")
+    listed = {ROOT / "docs" / "index.md"}
+    for page in (ROOT / "docs" / "index.md", ROOT / "docs" / "decisions" / "README.md"):
+        toctrees = filled_in(page.read_text()).split("```{toctree}")[1:]
+        names = [line for tree in toctrees for line in tree.split("```")[0].splitlines() if line and line[0] != ":"]
+        listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    assert pages.COMMENT.search((ROOT / "docs" / "index.md").read_text())
+    assert [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts and page not in listed] == []
+
+
+def test_the_reference_has_every_command_and_option():
+    text = part("commands").reference()
+    assert "## `build-ops`" in text and "## `opforge cache explain`" in text and "## `opforge key new`" in text
+    assert "| `--target TARGET` | A device and its architectures" in text
+    assert "| `--cpu-level` | Short for --target cpu:LEVEL. Repeatable. One of x86-64, " in text
+    assert "\b" not in text and "--quiet" not in text
+
+
+def test_an_indented_block_of_a_docstring_is_code():
+    lines = ["Text.", "", "    code()", "", "    more()", "", "Args:", "    x: A value.", ""]
+    assert part("docstrings").marked_examples(lines)[:6] == ["Text.", "", "::", "", "    code()", ""]
+    assert part("docstrings").marked_examples(lines).count("::") == 1
+
+
+@pytest.fixture
+def built(tmp_path):
+    (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#part">B</a><a href="#top">A</a>')
+    (tmp_path / "b.html").write_text(
+        '<p id="part"><a href="https://elsewhere/">E</a><img src="data:image/png;base64,"></p>'
+    )
+    return tmp_path
+
+
+def test_a_site_without_dead_links_has_no_problem(built):
+    assert part("links").problems(built) == [] and part("links").main(built) == 0
+
+
+@pytest.mark.parametrize(
+    ("html", "problem"),
+    [
+        ('<a href="nothing.html">', "c.html: nothing.html does not exist"),
+        ('<a href="b.html#top">', "c.html: b.html#top: the page has no such anchor"),
+        ('<a href="#top">', "c.html: #top: the page has no such anchor"),
+        ('<a href="../outside.html">', "c.html: ../outside.html does not exist"),
+        ('<img src="missing.svg">', "c.html: missing.svg does not exist"),
+        ('<script src="https://cdn/x.js">', "c.html: https://cdn/x.js is loaded from elsewhere"),
+        ('<link rel="stylesheet" href="//cdn/x.css">', "c.html: //cdn/x.css is loaded from elsewhere"),
+    ],
+)
+def test_a_dead_link_and_what_is_loaded_from_elsewhere_are_problems(built, capsys, html, problem):
+    (built / "c.html").write_text(html)
+    assert part("links").problems(built) == [problem]
+    assert part("links").main(built) == 1 and capsys.readouterr().out == f"{problem}\n"
