@@ -2,6 +2,7 @@
 
 BUILDERS: dict[str, str] = {
     "AsyncIOBuilder": "opforge.builders.cpu.async_io:AsyncIOBuilder",
+    "CCLCommBuilder": "opforge.builders.cpu.ccl_comm:CCLCommBuilder",
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
