@@ -1,8 +1,10 @@
 """The CPU's ops, by the builder names that `create_op_builder` accepts."""
 
+import os
+import sys
+
 BUILDERS: dict[str, str] = {
     "AsyncIOBuilder": "opforge.builders.cpu.async_io:AsyncIOBuilder",
-    "CCLCommBuilder": "opforge.builders.cpu.ccl_comm:CCLCommBuilder",
     "CPUAdagradBuilder": "opforge.builders.cpu.adagrad:CPUAdagradBuilder",
     "CPUAdamBuilder": "opforge.builders.cpu.adam:CPUAdamBuilder",
     "CPULionBuilder": "opforge.builders.cpu.lion:CPULionBuilder",
@@ -15,6 +17,8 @@ BUILDERS: dict[str, str] = {
     "ShareMemCommBuilder": "opforge.builders.cpu.share_mem_comm:ShareMemCommBuilder",
     "UtilsBuilder": "opforge.builders.cpu.byte_tensor:UtilsBuilder",
 }
+if os.environ.get("CCL_ROOT") or os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp"):
+    BUILDERS["CCLCommBuilder"] = "opforge.builders.cpu.ccl_comm:CCLCommBuilder"  # elsewhere it cannot be built
 PRELOADED = (
     "CPUAdagradBuilder",
     "CPUAdamBuilder",

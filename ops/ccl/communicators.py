@@ -120,8 +120,8 @@ class Communicators:
         try:
             return self._by_ranks[ranks]
         except KeyError:
-            known = ", ".join(map(str, self._by_ranks)) or "none: call initialize first"
-            raise ValueError(f"the ranks {ranks} have no communicator; there are {known}") from None
+            others = ", ".join(map(str, self._by_ranks)) or "none: call initialize first"
+            raise ValueError(f"the ranks {ranks} have no communicator; there are {others}") from None
 
     def _address(self, is_first: bool, is_main: bool) -> list[int]:
         address = (ctypes.c_uint8 * self._op.ccl_address_bytes())()

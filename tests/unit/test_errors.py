@@ -60,14 +60,8 @@ EXAMPLES = {
         "Looked for:\n  - g++ on PATH\nInstall one.",
     ),
     errors.BenchFileError: (errors.BenchFileError("/x", "it is cut off", "Write it again"), "it is cut off. Write"),
-    errors.ProjectError: (
-        errors.ProjectError("class", "it is a word of Python", "Choose another name"),
-        "The project 'class' cannot be created: it is a word of Python. Choose another name.",
-    ),
-    errors.FarmError: (
-        errors.FarmError("tcp://host:1", "no worker answers", "Start one"),
-        "tcp://host:1: no worker answers. Start one.",
-    ),
+    errors.ProjectError: (errors.ProjectError("if", "it is a word", "Choose another"), "'if' cannot be created: it is"),
+    errors.FarmError: (errors.FarmError("tcp://h:1", "no worker answers", "Start one"), "answers. Start one."),
     errors.InspectionError: (errors.InspectionError("/x", "it is empty", "Name a library"), "Name a library."),
     errors.ToolchainError: (errors.ToolchainError("/g++", "it printed nothing", "Set CXX"), "Set CXX"),
     errors.BuildError: (errors.BuildError("relu: it failed; do this"), "do this"),
